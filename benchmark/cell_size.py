@@ -1,43 +1,44 @@
-"""How large a cell is: its sets of blocks, the requests that count in each, and how long a block takes.
+"""The size of a cell: its sets of blocks, the number of requests that count in each, and the duration of a block.
 
-The client, an experiment's cost and the deadline of the pod take it from here.
+The client, the cost estimate of an experiment and the deadline of the pod use these functions.
 """
 
 from __future__ import annotations
 
 SETS = 4
-"""Sets of blocks that a cell is cut into: the shortest order of the arms that cancels a linear and a quadratic drift."""
-SETS_A_START = 2
-"""Sets under one start of the servers, where a run has several starts, and sets of the cell that is repeated at the end."""
-ANSWERS_A_BLOCK = 4
-"""Median answers that a block's steady window takes at least: shorter blocks would show the moment, not the load."""
+"""A cell is divided into this number of sets. Four is the smallest number whose order of arms cancels linear and quadratic drift."""
+SETS_PER_START = 2
+"""Sets per start of the servers, if a run has several starts. The cell that is repeated at the end has the same number."""
+ANSWERS_PER_BLOCK = 4
+"""The steady window of a block lasts at least this number of median answers: a shorter block would not be representative of the load."""
 
 
 def cell_requests(requests: int) -> int:
-    """About how many a cell of a search has of each class and arm, in a plan with so many: a quarter, or the few that there are."""
+    """About how many requests per class and arm a cell of a search has: a quarter of the plan's `requests`, but at least 8 or all of them."""
     return max(-(-requests // 4), min(requests, 8))
 
 
 def search_cells(cells: int, starts: int) -> int:
-    """How many of a search's `cells` the first start of the servers has; each later one measures the same again."""
+    """How many of a search's `cells` are measured under the first start of the servers; each later start measures the same cells."""
     return max(cells // starts, 2)
 
 
 def sets_in_all(starts: int) -> int:
-    """How many sets a cell has over all starts of the servers."""
-    return SETS if starts == 1 else SETS_A_START * starts
+    """The number of sets of a cell over all starts of the servers."""
+    return SETS if starts == 1 else SETS_PER_START * starts
 
 
-def set_size(*, requests: int, classes: int, starts: int, at_once: int | None) -> int:
-    """How many requests of a block count at least: enough for `requests` of each of the cell's `classes`, and so many that the
-    load lasts for ANSWERS_A_BLOCK answers; of each class alike."""
-    least = max(-(-requests * classes // sets_in_all(starts)), ANSWERS_A_BLOCK * (at_once or 1))
-    return -(-least // classes) * classes
+def set_size(*, requests: int, classes: int, starts: int, concurrency: int | None) -> int:
+    """The minimum number of requests of a block that count: enough for `requests` per class of the cell, and enough that the
+    load lasts for ANSWERS_PER_BLOCK answers. Each class has the same number."""
+    minimum = max(-(-requests * classes // sets_in_all(starts)), ANSWERS_PER_BLOCK * (concurrency or 1))
+    return -(-minimum // classes) * classes
 
 
-def block_s(*, answer_s: float, counted: int, in_flight: float, most_s: float | None = None) -> float:
-    """About how long a block takes that keeps `in_flight` requests under way, of which `counted` count: build up, steady window
-    (`most_s` at most), then the last that counts and those that were sent meanwhile, which one slot alone does not have."""
-    window_s = answer_s * max(ANSWERS_A_BLOCK, counted / in_flight)
-    beside_s = answer_s * (3 - 1 / max(in_flight, 1))
-    return beside_s + (window_s if most_s is None else min(window_s, most_s))
+def block_s(*, answer_s: float, counted: int, in_flight: float, max_s: float | None = None) -> float:
+    """The approximate duration of a block with `in_flight` requests in flight, of which `counted` count. It consists of the ramp-up,
+    the steady window (at most `max_s`), and the time until the last requests have ended. With one request in flight the
+    last part is shorter, because no other requests were sent meanwhile."""
+    window_s = answer_s * max(ANSWERS_PER_BLOCK, counted / in_flight)
+    ramp_and_drain_s = answer_s * (3 - 1 / max(in_flight, 1))
+    return ramp_and_drain_s + (window_s if max_s is None else min(window_s, max_s))

@@ -1,4 +1,4 @@
-"""What can stop a benchmark, one class for each seam. Each message is one line: where, value, why, remedy.
+"""The errors that stop a benchmark. Each message is one line: where, value, why, remedy.
 
 A failed request does not raise: it is a record with a named error (`benchmark.measure.records`).
 """

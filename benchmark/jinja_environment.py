@@ -1,4 +1,4 @@
-"""The environment of Jinja templates. They are compiled once and kept beside their sources, as Python keeps its bytecode."""
+"""The Jinja environment. Templates are compiled once and stored next to their sources, as Python does with its bytecode."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from jinja2.bccache import Bucket
 _BYTECODE = "__pycache__"
 
 
-class _Kept(jinja2.FileSystemBytecodeCache):
-    """Bytecode in a folder that may be read-only."""
+class _BytecodeCache(jinja2.FileSystemBytecodeCache):
+    """A cache of bytecode in a folder that may be read-only."""
 
     def dump_bytecode(self, bucket: Bucket) -> None:
         if not sys.dont_write_bytecode:
@@ -25,19 +25,21 @@ class _Kept(jinja2.FileSystemBytecodeCache):
 
 
 def environment(folder: Path, **settings: Any) -> jinja2.Environment:
-    """The templates of a folder; a name that nobody gave is an error."""
+    """The environment for the templates of a folder. An undefined name in a template is an error."""
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        bytecode_cache=_Kept(str(folder / _BYTECODE)),
+        bytecode_cache=_BytecodeCache(str(folder / _BYTECODE)),
         **settings,
     )
 
 
 def compile_all(*environments: jinja2.Environment) -> None:
     """Compile every template now, as `python -m compileall` does with modules."""
-    for made in environments:
-        for name in made.list_templates(filter_func=lambda name: name.endswith((".html", ".txt", ".jinja"))):
-            made.get_template(name)
+    for templates in environments:
+        for name in templates.list_templates(
+            filter_func=lambda name: name.endswith((".html", ".txt", ".jinja"))
+        ):
+            templates.get_template(name)

@@ -1,4 +1,4 @@
-"""What the values of a plan are held to, and the words in which a plan that breaks it is refused."""
+"""The limits of the values of a plan, and the messages for a plan that breaks them."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from pydantic import (
     model_validator,
 )
 
-from benchmark.objectives import METRICS, MOST_S, PERCENTILE, by_percentile
+from benchmark.objectives import MAX_S, METRICS, PERCENTILE, by_percentile
 
-MOST_LEVELS, MOST_DEPTH = 64, 32
-_MOST_PROBLEMS = 20
-_MOST_URL = 2000
+MAX_LEVELS, MAX_DEPTH = 64, 32
+_MAX_PROBLEMS = 20
+_MAX_URL_CHARS = 2000
 _HOST, _NUMBERS = re.compile(r"[A-Za-z0-9._-]+"), re.compile(r"[0-9.]+")
 _BRACKETED = re.compile(r"\[[^\[\]]+\](:[0-9]+)?")
 _URL = "an http(s) URL that ends in /v1"
-LEFT_OUT = Field(exclude_if=lambda value: not value)
-"""A plan file does not have the key where it says nothing."""
-UNLESS_ONE = Field(exclude_if=lambda value: value == 1)
-UNLESS_NONE = Field(exclude_if=lambda value: value is None)
+OMIT_IF_EMPTY = Field(exclude_if=lambda value: not value)
+"""A plan file omits the key if the value is empty."""
+OMIT_IF_ONE = Field(exclude_if=lambda value: value == 1)
+OMIT_IF_NONE = Field(exclude_if=lambda value: value is None)
 
 
 def plain(value: Any) -> bool:
-    """Whether JSON can say `value`: its numbers are finite, and its lists and objects are nested at most MOST_DEPTH deep."""
+    """Whether JSON can say `value`: its numbers are finite, and its lists and objects are nested at most MAX_DEPTH deep."""
     level = [value]
-    for _ in range(MOST_DEPTH):
+    for _ in range(MAX_DEPTH):
         parts = (
             v.values() if isinstance(v, dict) else v if isinstance(v, (list, tuple)) else () for v in level
         )
@@ -51,18 +51,18 @@ def plain(value: Any) -> bool:
 
 
 def by_user(message: Mapping[str, Any]) -> bool:
-    """Whether the user wrote it, as plain text: the nonce goes in front of the last such message."""
+    """Whether the message is plain text of the user. The nonce is put in front of the last such message."""
     return message.get("role") == "user" and isinstance(message.get("content"), str)
 
 
 def asked_by_user(value: Any) -> bool:
-    """Whether these are messages, at least one of them the user's with text."""
+    """Whether `value` is a list of messages with at least one text message of the user."""
     are_messages = isinstance(value, (list, tuple)) and all(isinstance(m, dict) for m in value)
     return are_messages and plain(value) and any(map(by_user, value))
 
 
 def url_problem(value: str) -> str | None:
-    """Why `value` cannot be the base URL of an arm. What may be secret in it is not repeated."""
+    """Why `value` cannot be the base URL of an arm, without parts that may be secret; None if it can."""
     if not value.isprintable() or any(map(str.isspace, value)):
         return f"{shown(value)}; must be {_URL}, without spaces"
     if "@" in value:
@@ -80,7 +80,7 @@ def url_problem(value: str) -> str | None:
             host = str(IPv4Address(host))
     except ValueError as error:  # an encoding error is one
         return f"{shown(value)} ({error}); must be {_URL}"
-    known = parts.scheme in ("http", "https") and port != 0 and len(value) <= _MOST_URL
+    known = parts.scheme in ("http", "https") and port != 0 and len(value) <= _MAX_URL_CHARS
     return None if known and (":" in host or _HOST.fullmatch(host)) else f"{shown(value)}; must be {_URL}"
 
 
@@ -91,7 +91,7 @@ def _base_url(value: str) -> str:
 
 
 def held_to(check: Callable[[Any], bool]) -> AfterValidator:
-    """Refuses what `check` does not hold for; the field says what it must be."""
+    """A validator that refuses values for which `check` is false. The description of the field says what is required."""
 
     def held(value: Any) -> Any:
         if not check(value):
@@ -109,27 +109,27 @@ def whole(minimum: int, maximum: int) -> Any:
     return must_be(f"a whole number from {minimum} to {maximum}", ge=minimum, le=maximum)
 
 
-def number(maximum: float, *, above: float | None = None, least: float = 0.0) -> Any:
-    """A number from `least`, or above `above`."""
-    bottom = f"from {least:g}" if above is None else f"above {above:g}"
-    return must_be(f"a number {bottom} to {maximum:,.0f}", gt=above, ge=least, le=maximum)
+def number(maximum: float, *, above: float | None = None, minimum: float = 0.0) -> Any:
+    """A number from `minimum`, or above `above`."""
+    bottom = f"from {minimum:g}" if above is None else f"above {above:g}"
+    return must_be(f"a number {bottom} to {maximum:,.0f}", gt=above, ge=minimum, le=maximum)
 
 
-def items(wanted: str, *, least: int = 1, most: int | None = None) -> Any:
-    """JSON has lists where a frozen model has tuples."""
-    return must_be(wanted, strict=False, min_length=least, max_length=most)
+def items(wanted: str, *, minimum: int = 1, maximum: int | None = None) -> Any:
+    """A tuple, which JSON has as a list."""
+    return must_be(wanted, strict=False, min_length=minimum, max_length=maximum)
 
 
 def levels(each: Any) -> Any:
-    return items(f"a list of at most {MOST_LEVELS}, each {each.description}", least=0, most=MOST_LEVELS)
+    return items(f"a list of at most {MAX_LEVELS}, each {each.description}", minimum=0, maximum=MAX_LEVELS)
 
 
 class Part(BaseModel):
-    """A JSON object that knows its keys and does not guess types; null is as if the key were absent."""
+    """A JSON object with fixed keys and strict types. A null value counts as a missing key."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
     parts: ClassVar[Mapping[str, type[Part]]] = {}
-    """What its own objects are, and those in its lists."""
+    """The classes of the objects inside this one, by key; for a list, the class of its entries."""
 
     @model_validator(mode="before")
     @classmethod
@@ -139,12 +139,12 @@ class Part(BaseModel):
         return {key: value for key, value in content.items() if value is not None}
 
     def to_dict(self, *, exclude_unset: bool = False) -> dict[str, Any]:
-        """As a plan file has it; `exclude_unset` leaves out what was not given."""
+        """The JSON content for a plan file; `exclude_unset` omits keys that were not given."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=exclude_unset)
 
 
 def in_words(part: type[Part], content: Any, error: ValidationError) -> list[str]:
-    """What pydantic found in `content`, a line for each wrong field."""
+    """The errors that pydantic reports for `content`: one line for each wrong field."""
     lines: dict[str, str] = {}
     for detail in error.errors(include_url=False, include_input=False, include_context=False):
         where, wrong = _place(part, content, detail["loc"], detail["msg"].removeprefix("Value error, "))
@@ -175,18 +175,18 @@ def _place(part: type[Part], content: Any, location: tuple[int | str, ...], said
 
 
 def one_line(problems: list[str]) -> str:
-    """All problems, of many the first."""
-    more = len(problems) - _MOST_PROBLEMS
-    return "; ".join([*problems[:_MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else [])])
+    """The problems in one line, at most the first 20."""
+    more = len(problems) - _MAX_PROBLEMS
+    return "; ".join([*problems[:_MAX_PROBLEMS], *([f"and {more} more"] if more > 0 else [])])
 
 
 Url = Annotated[str, AfterValidator(_base_url), must_be(f"{_URL}, without spaces")]
 """Base URL up to and including `/v1`, without a trailing slash."""
-FOR_ANY_OF = f"an object of seconds above 0 to {MOST_S:,.0f} for any of {', '.join(METRICS)}"
+FOR_ANY_OF = f"an object of seconds above 0 to {MAX_S:,.0f} for any of {', '.join(METRICS)}"
 _METRIC = Annotated[str, Field(pattern=f"^({'|'.join(METRICS)})$")]
-_SECONDS = Annotated[int | float, number(MOST_S, above=0)]
+_SECONDS = Annotated[int | float, number(MAX_S, above=0)]
 _BY_PERCENTILE = Mapping[Annotated[str, Field(pattern=PERCENTILE)], _SECONDS]
 Slo = Mapping[_METRIC, _SECONDS]
-"""What a single request has to keep."""
+"""The limits for a single request."""
 Objective = Mapping[_METRIC, Annotated[_BY_PERCENTILE, Field(min_length=1), BeforeValidator(by_percentile)]]
-"""What an arm has to keep, as a plan has it."""
+"""The limits for an arm, as in a plan."""

@@ -1,6 +1,6 @@
-"""The registry of metrics: what each number is called, what it means and which way is better.
+"""The registry of metrics: the name of each number, its meaning, and whether lower or higher is better.
 
-Pure data. Publisher, tables, dashboards and alarms read it, so that a name or a unit exists once.
+Publisher, tables, dashboards and alarms read these values, so that a name or a unit exists only once.
 Time per output token is per *token*: with speculative decoding one streamed chunk holds several tokens,
 and a time per chunk would hide the whole gain.
 """
@@ -16,7 +16,7 @@ DIMENSIONS = ("Experiment", "Arm", "Class", "Concurrency")
 PERIOD_S = 300
 """Period of dashboards and alarms: long enough that both requests of most pairs fall into one."""
 QUANTILES = (0.5, 0.9, 0.99)
-"""What Prometheus reads of the requests that ended in the last period."""
+"""Quantiles of the requests that ended in the last period, as Prometheus reads them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,14 +32,14 @@ class Metric:
     formula: str
     """The definition in words, per request unless `scope` says otherwise."""
     scope: Literal["request", "chunk", "cell", "run"] = "request"
-    """What one value describes; a cell is arm x class x concurrency and is derived, not published. What describes the
-    run is published while it is on, and by nothing that reads its records afterwards."""
+    """What one value describes. A cell is arm x class x concurrency; its values are calculated, not published. A value of
+    the run is published only while the run is in progress."""
     cloudwatch_name: str
-    """Empty where CloudWatch has neither it nor anything that it is a statistic of."""
+    """Empty if CloudWatch has no metric from which this one can be read."""
     statistic: str = "Average"
-    """The CloudWatch statistic that shows it."""
+    """The CloudWatch statistic that gives this metric."""
     published: bool = True
-    """Whether its values are sent to CloudWatch; false where another metric says the same there."""
+    """Whether its values are sent to CloudWatch; false if another metric has the same values there."""
     dimensions: tuple[str, ...] = DIMENSIONS
 
     @property
@@ -51,7 +51,7 @@ class Metric:
 
     @property
     def prometheus_name(self) -> str:
-        """With its unit in full (https://prometheus.io/docs/practices/naming/); the labels are the dimensions in small letters."""
+        """The name with its unit in full (https://prometheus.io/docs/practices/naming/). The labels are the dimensions in lower case."""
         words = {"s": "_seconds", "tokens/s": "_per_second"}.get(self.unit)
         return "trnspec_" + (
             self.name.removesuffix("_per_s").removesuffix("_s") + words if words else self.name
@@ -166,7 +166,7 @@ RUN_ACTIVE = Metric(
     name="run_active",
     unit="runs",
     better="higher",
-    formula="1 in every minute in which a run is on, a last 0 when it has ended",
+    formula="1 in every minute in which a run is in progress, a last 0 when it has ended",
     scope="run",
     cloudwatch_name="RunActive",
     statistic="Minimum",

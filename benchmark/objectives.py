@@ -1,6 +1,6 @@
-"""What an arm has to keep: a time within which so many percent of its requests stay, and how many prompts can show that.
+"""Objectives: a limit that a given percentage of an arm's requests must keep, and how many prompts are needed to show that.
 
-Requests of one prompt resemble each other, so what counts is how many different prompts are asked, however often each of them is.
+Requests of one prompt are similar. So the number of different prompts counts, not how often each is asked.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ PERCENTILE = r"^p[5-9][0-9](\.[0-9])?$"
 DEFAULT = "p95"
 """The percentile of a limit that is a number alone."""
 CONFIDENCE = 0.95
-"""One-sided: of runs whose true share is just that of the objective, at most 5 % say that it is met."""
-LEAST_S, MOST_S = 1e-6, 1_000_000
+"""One-sided: if the true share is exactly that of the objective, at most 5 % of runs say that it is met."""
+MIN_S, MAX_S = 1e-6, 1_000_000
 
 
 def by_percentile(limit: Any) -> Any:
-    """A limit as a plan has it: by percentile."""
+    """The limit in the form of a plan: a mapping from percentile to seconds."""
     return {DEFAULT: limit} if isinstance(limit, int | float) and not isinstance(limit, bool) else limit
 
 
@@ -40,7 +40,7 @@ class Limit(NamedTuple):
 
     @property
     def prompts_needed(self) -> int:
-        """Different prompts that show it where no request misses it: 59 for p95, since 0.95 ** 59 < 0.05."""
+        """The number of different prompts that is enough if all requests are within the limit: 59 for p95, since 0.95 ** 59 < 0.05."""
         return math.ceil(math.log(1 - CONFIDENCE) / math.log(self.share))
 
     def __str__(self) -> str:
@@ -59,28 +59,34 @@ def in_words(objective: Mapping[str, Mapping[str, float]] | None) -> str:
 
 
 def prompts_needed(objective: Mapping[str, Mapping[str, float]] | None) -> int:
-    """Different prompts that its strictest percentile needs; 0 without one."""
+    """The number of different prompts that the strictest percentile needs; 0 without an objective."""
     return max((limit.prompts_needed for limit in limits(objective)), default=0)
 
 
 def counted(prompts: Sequence[float]) -> float:
-    """For how many prompts those of several classes count, where each class counts alike: all of them, if they are equally many."""
+    """The effective number of prompts of several classes with equal weights: the sum, if all classes have the same number."""
     return len(prompts) ** 2 / math.fsum(1 / number for number in prompts) if all(prompts) else 0.0
 
 
 def planned(
-    prompts: Sequence[int], *, requests: int, together: bool, starts: int, at_once: int | None, passes: int
+    prompts: Sequence[int],
+    *,
+    requests: int,
+    together: bool,
+    starts: int,
+    concurrency: int | None,
+    passes: int,
 ) -> float:
-    """For how many the prompts count that an arm is asked in the cells of one load: `prompts` is how many each class has, `requests`
-    are a cell's of a class."""
+    """The effective number of prompts that an arm is asked at one load. `prompts` is the number of prompts of each class, `requests`
+    the number of requests per cell and class."""
     size = set_size(
-        requests=requests, classes=len(prompts) if together else 1, starts=starts, at_once=at_once
+        requests=requests, classes=len(prompts) if together else 1, starts=starts, concurrency=concurrency
     )
     each = sets_in_all(starts) * size * passes // (len(prompts) if together else 1)
     return counted([min(number, each) for number in prompts])
 
 
 def need(objective: Mapping[str, Mapping[str, float]] | None, known: float) -> str:
-    """What has to be known before a run: how many prompts the objective needs, and how many the smallest load asks."""
+    """How many prompts the objective needs, and how many the smallest load asks, in words; printed before a run."""
     needed = prompts_needed(objective)
-    return f"{in_words(objective)} needs {needed} different prompts a load, all within it; the smallest load has {known:.0f}"
+    return f"{in_words(objective)} needs {needed} different prompts per load, all within the limit; the smallest load has {known:.0f}"

@@ -1,6 +1,6 @@
 """The plan: which arms answer which prompts, how often and how many at once.
 
-The charts make it, the pod reads it, options change it: the same model checks it each time.
+The charts write it, the pod reads it, and options change it. The same model validates it each time.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from benchmark.cell_size import cell_requests
 from benchmark.errors import PlanError
 from benchmark.limits import (
     FOR_ANY_OF,
-    LEFT_OUT,
-    MOST_DEPTH,
-    MOST_LEVELS,
-    UNLESS_NONE,
-    UNLESS_ONE,
+    MAX_DEPTH,
+    MAX_LEVELS,
+    OMIT_IF_EMPTY,
+    OMIT_IF_NONE,
+    OMIT_IF_ONE,
     Objective,
     Part,
     Slo,
@@ -41,27 +41,27 @@ from core.files import json_of, text_of
 from core.json_text import sha256_of
 from core.words import LABEL_RULE, count, is_label
 
-MOST_OUTPUT = 1 << 20
-"""Tokens of an answer, and of a decode step that nothing is known of."""
-_MOST_ARMS, _MOST_PROMPTS = 64, 100_000
-_MOST_USD = 1e6
-MOST_STARTS = 32
+MAX_OUTPUT = 1 << 20
+"""The largest number of tokens of an answer, and of a decode step."""
+_MAX_ARMS, _MAX_PROMPTS = 64, 100_000
+_MAX_USD = 1e6
+MAX_STARTS = 32
 
-_IN_FLIGHT, _PER_S = whole(1, 4096), number(10_000, least=0.0001)
+_IN_FLIGHT, _PER_S = whole(1, 4096), number(10_000, minimum=0.0001)
 _RANGE = must_be("an object with low, high and, if need be, by, cells, minutes, usd")
 _Text = Annotated[str, Field(min_length=1, max_length=1000)]
-_TEXTS = items(f"a list of at most {MOST_LEVELS} texts", least=0, most=MOST_LEVELS)
-_SEARCHED = must_be("above 0, up to 4,096 requests at once or 10,000 a second", gt=0, le=10_000)
+_TEXTS = items(f"a list of at most {MAX_LEVELS} texts", minimum=0, maximum=MAX_LEVELS)
+_SEARCHED = must_be("above 0, up to 4,096 requests at once or 10,000 per second", gt=0, le=10_000)
 _NAMED = "printable ASCII, 1 to 128 characters, not starting with a colon"
 Name = Annotated[str, must_be(_NAMED, pattern=r"^( +[!-~]|[!-9;-~])[ -~]*$", max_length=128)]
 """CloudWatch takes it as a dimension value."""
 Label = Annotated[str, held_to(is_label), must_be(LABEL_RULE)]
-"""The name of a prompt or a class, which people call what they like."""
-Tokens = Annotated[int, whole(1, MOST_OUTPUT)]
+"""The name of a prompt or a class, chosen by the user."""
+Tokens = Annotated[int, whole(1, MAX_OUTPUT)]
 Message = Mapping[str, Any]
-_MOST_WAIT_S = 31 * 86_400
+_MAX_WAIT_S = 31 * 86_400
 MIXED = ":all classes"
-"""Class of a block in which several classes are asked together; no class can be called so."""
+"""The class of a block in which several classes are asked together; no class of a plan can have this name."""
 
 
 class PlannedArm(Part):
@@ -69,21 +69,21 @@ class PlannedArm(Part):
 
     name: Name
     url: Url
-    speculative_tokens: Annotated[int, whole(0, MOST_OUTPUT)] = 0
+    speculative_tokens: Annotated[int, whole(0, MAX_OUTPUT)] = 0
     """Draft tokens per step; 0 is plain decoding."""
     max_tokens_per_step: Tokens = 1
     """The most tokens that one decode step of this engine can yield."""
-    usd_per_hour: Annotated[int | float | None, number(_MOST_USD)] = None
+    usd_per_hour: Annotated[int | float | None, number(_MAX_USD)] = None
     """What the arm's share of its node costs."""
-    also_changes: Annotated[tuple[_Text, ...], _TEXTS, LEFT_OUT] = ()
-    """What is different in its engine beside the speculation, in words for the report."""
-    baseline: Annotated[Name | None, LEFT_OUT] = None
-    """The arm that it is compared with, itself where it is such an arm; the plan's baseline where it says nothing."""
+    also_changes: Annotated[tuple[_Text, ...], _TEXTS, OMIT_IF_EMPTY] = ()
+    """Other differences of its engine besides speculation, in words for the report."""
+    baseline: Annotated[Name | None, OMIT_IF_EMPTY] = None
+    """The arm that it is compared with; its own name if it is a baseline. Default: the plan's baseline."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """How a cell is loaded: so many requests in flight, or arriving at a rate; neither is a replay of recorded arrivals."""
+    """The load of a cell: a number of requests in flight or an arrival rate; without both, a replay of recorded arrivals."""
 
     concurrency: int | None = None
     rate_per_s: float | None = None
@@ -95,12 +95,12 @@ class Load:
 
     @property
     def size(self) -> float:
-        """Requests at once or a second; 0 of recorded arrivals."""
+        """Requests in flight or per second; 0 for recorded arrivals."""
         return float(self.rate_per_s or self.concurrency or 0)
 
     @property
     def unit(self) -> str:
-        """What follows its size."""
+        """The words after the size."""
         if self.rate_per_s is None:
             return "recorded arrivals" if self.concurrency is None else "at a time"
         return "requests/s"
@@ -111,18 +111,18 @@ class Load:
 
 
 class Search(Part):
-    """Cells chosen one after the other between two loads, instead of listed ones (`benchmark/analyse/load_search.py`)."""
+    """A search: cells between two loads, chosen one after the other instead of listed (`benchmark/analyse/load_search.py`)."""
 
     low: Annotated[int | float, _SEARCHED]
     high: Annotated[int | float, _SEARCHED]
     by: Annotated[str, Field(pattern="^(concurrency|rate)$"), must_be("concurrency or rate")] = "concurrency"
-    cells: Annotated[int, whole(2, MOST_LEVELS)] = 12
-    """The most cells, each of all arms and classes, several at a load where one is not enough; the first is then
-    repeated beyond them."""
-    minutes: Annotated[int | float | None, number(44_640, above=0), LEFT_OUT] = None
-    """The time of loading after which no cell is begun."""
-    usd: Annotated[int | float | None, number(_MOST_USD, above=0), LEFT_OUT] = None
-    """What all arms together cost in that time, after which no cell is begun."""
+    cells: Annotated[int, whole(2, MAX_LEVELS)] = 12
+    """The maximum number of cells, each with all arms and classes. One load may have several cells. The repetition of the first
+    cell at the end is not counted."""
+    minutes: Annotated[int | float | None, number(44_640, above=0), OMIT_IF_EMPTY] = None
+    """After this time of loading no new cell begins."""
+    usd: Annotated[int | float | None, number(_MAX_USD, above=0), OMIT_IF_EMPTY] = None
+    """After this cost of all arms together no new cell begins."""
 
     @property
     def budget(self) -> str:
@@ -142,22 +142,22 @@ class PlannedPrompt(Part):
 
     id: Label
     class_: Label = Field(alias="class")
-    prompt: Annotated[str | None, held_to(bool), must_be("text"), LEFT_OUT] = None
+    prompt: Annotated[str | None, held_to(bool), must_be("text"), OMIT_IF_EMPTY] = None
     messages: Annotated[
         Annotated[tuple[Message, ...], Field(strict=False, fail_fast=True)] | None,
         held_to(asked_by_user),
         must_be("messages, one at least a user's with text content"),
-        LEFT_OUT,
+        OMIT_IF_EMPTY,
     ] = None
-    max_tokens: Annotated[int | None, whole(1, MOST_OUTPUT), LEFT_OUT] = None
-    at_s: Annotated[int | float | None, number(_MOST_WAIT_S), UNLESS_NONE] = None
-    """When it arrives, seconds after the start; of a later turn, the earliest that it is sent."""
-    conversation: Annotated[Label | None, LEFT_OUT] = None
-    """Prompts with the same one are its turns, in this order: each waits for the answer to the one before it."""
-    think_s: Annotated[int | float, number(_MOST_WAIT_S), LEFT_OUT] = 0
-    """How long a turn waits after that answer."""
-    made_up: Annotated[bool, must_be("true or false"), LEFT_OUT] = False
-    """Whether its text only has the length of a recorded one."""
+    max_tokens: Annotated[int | None, whole(1, MAX_OUTPUT), OMIT_IF_EMPTY] = None
+    at_s: Annotated[int | float | None, number(_MAX_WAIT_S), OMIT_IF_NONE] = None
+    """Arrival time, seconds after the start; for a later turn, the earliest time at which it is sent."""
+    conversation: Annotated[Label | None, OMIT_IF_EMPTY] = None
+    """Prompts with the same value are turns of one conversation, in this order. Each turn waits for the answer to the one before."""
+    think_s: Annotated[int | float, number(_MAX_WAIT_S), OMIT_IF_EMPTY] = 0
+    """Seconds that a turn waits after the answer before it."""
+    made_up: Annotated[bool, must_be("true or false"), OMIT_IF_EMPTY] = False
+    """Whether the text was generated with the length of a recorded one."""
 
 
 class Plan(Part):
@@ -177,12 +177,12 @@ class Plan(Part):
         must_be("the served model's name, printable, below 500 characters"),
     ]
     baseline: Name
-    arms: Annotated[tuple[PlannedArm, ...], items(f"a list of 1 to {_MOST_ARMS} arms", most=_MOST_ARMS)]
+    arms: Annotated[tuple[PlannedArm, ...], items(f"a list of 1 to {_MAX_ARMS} arms", maximum=_MAX_ARMS)]
     concurrency: Annotated[tuple[Annotated[int, _IN_FLIGHT], ...], levels(_IN_FLIGHT)] = ()
     requests: Annotated[int, whole(1, 1_000_000)]
-    """Measured requests per class and cell, at least: a load that is held long enough may need more."""
+    """The minimum number of measured requests per class and cell: to hold a load long enough may need more."""
     warmup: Annotated[int, whole(0, 100_000)] = 0
-    """Unmeasured requests per arm before the first cell; where there are any, at least as many as the largest load has in
+    """Unmeasured requests per arm before the first cell. If it is not 0, there are at least as many as the largest load has in
     flight."""
     seed: Annotated[int, whole(0, (1 << 63) - 1)] = 1
     max_tokens: Tokens
@@ -190,34 +190,36 @@ class Plan(Part):
     extra_body: Annotated[
         Mapping[str, Any],
         held_to(plain),
-        must_be(f"a JSON object of finite numbers, nested at most {MOST_DEPTH} deep"),
+        must_be(f"a JSON object of finite numbers, nested at most {MAX_DEPTH} deep"),
     ] = Field(default_factory=dict)
     """Merged into each request body as it is."""
     rate: Annotated[tuple[Annotated[float, _PER_S], ...], levels(_PER_S)] = ()
-    """Requests per second, a cell each, open loop; where given, `concurrency` counts for nothing."""
+    """Requests per second for an open loop, one cell for each value. If given, `concurrency` is ignored."""
     rounds: Annotated[int, whole(1, 10_000)] = 1
-    """Passes over all cells, `requests` in each."""
+    """The number of passes over all cells, each with `requests` requests."""
     duration_s: Annotated[int | float | None, number(31 * 86_400, above=0)] = None
-    """Where given, rounds are begun until this time of loading has passed."""
-    starts: Annotated[int, whole(1, MOST_STARTS), UNLESS_ONE] = 1
+    """If given, new rounds begin until this time of loading has passed."""
+    starts: Annotated[int, whole(1, MAX_STARTS), OMIT_IF_ONE] = 1
     """Equal parts of the run; between two of them the servers of all arms are started again."""
-    mixed: Annotated[bool, must_be("true or false"), LEFT_OUT] = False
-    """Whether the classes share a cell, asked in turn, instead of having one each. A search and a replay always mix."""
-    cell_minutes: Annotated[int | float | None, number(44_640, above=0), LEFT_OUT] = None
-    """The most minutes of loading in one cell, all arms together: then it has fewer requests."""
+    mixed: Annotated[bool, must_be("true or false"), OMIT_IF_EMPTY] = False
+    """Whether the classes share one cell and are asked in turn, instead of a cell for each class. A search and a replay always mix."""
+    cell_minutes: Annotated[int | float | None, number(44_640, above=0), OMIT_IF_EMPTY] = None
+    """The maximum minutes of loading in one cell, all arms together. The cell then has fewer requests."""
     simultaneous: Annotated[bool, must_be("true or false")] = False
     """Whether the arms are loaded at once instead of in turns."""
     ignore_eos: Annotated[bool, must_be("true or false")] = False
     """Whether answers are forced to max_tokens. What follows an answer's end is not natural text."""
     slo: Annotated[Slo | None, must_be(FOR_ANY_OF, min_length=1)] = None
-    """What a single request has to keep, for goodput: ttft_s, tpot_s, e2e_s, each optional."""
+    """The limits for a single request, for goodput: ttft_s, tpot_s, e2e_s, each optional."""
     objective: Annotated[
-        Objective | None, must_be(f"{FOR_ANY_OF}, or by percentile, p50 to p99.9"), UNLESS_NONE
+        Objective | None, must_be(f"{FOR_ANY_OF}, or by percentile, p50 to p99.9"), OMIT_IF_NONE
     ] = None
-    """What an arm has to keep, by metric and percentile of its requests; a number alone is p95 (`benchmark.objectives`)."""
-    search: Annotated[Search | None, _RANGE, LEFT_OUT] = None
-    """Where given, loads are searched; then `concurrency` and `rate` are not given."""
-    prompts: Annotated[tuple[PlannedPrompt, ...], items("a list of at least one prompt", most=_MOST_PROMPTS)]
+    """The limits for an arm, by metric and percentile of its requests; a number alone is p95 (`benchmark.objectives`)."""
+    search: Annotated[Search | None, _RANGE, OMIT_IF_EMPTY] = None
+    """If given, loads are searched, and `concurrency` and `rate` must not be given."""
+    prompts: Annotated[
+        tuple[PlannedPrompt, ...], items("a list of at least one prompt", maximum=_MAX_PROMPTS)
+    ]
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
@@ -227,7 +229,7 @@ class Plan(Part):
 
     @property
     def loads(self) -> tuple[Load, ...]:
-        """What cells are loaded with, in order."""
+        """The loads of the cells, in order."""
         if self.timed:
             return (Load(),)
         if self.rate:
@@ -235,7 +237,7 @@ class Plan(Part):
         return tuple(Load(concurrency=level) for level in self.concurrency)
 
     def measured_at(self, loads: Iterable[Load]) -> Plan:
-        """The plan of a search with the loads that it came to."""
+        """The plan of a search, with the loads that it measured."""
         listed = list(loads)
         levels = tuple(sorted(load.concurrency for load in listed if load.concurrency is not None))
         rates = tuple(sorted(load.rate_per_s for load in listed if load.rate_per_s is not None))
@@ -259,17 +261,17 @@ class Plan(Part):
 
     @property
     def timed(self) -> bool:
-        """Whether the prompts arrive when they say."""
+        """Whether the prompts have arrival times."""
         return any(prompt.at_s is not None for prompt in self.prompts)
 
     @property
     def replayed(self) -> bool:
-        """Whether all classes are asked together, each prompt once a round: prompts with arrival times, and conversations."""
+        """Whether the plan is a replay of arrival times or conversations: all classes together, each prompt once per round."""
         return self.timed or any(prompt.conversation for prompt in self.prompts)
 
     @property
     def conversations(self) -> list[list[PlannedPrompt]]:
-        """Prompts by conversation, most of them one alone, in the order in which they begin."""
+        """The conversations in the order in which they begin. A prompt without a conversation is one by itself."""
         talks: dict[tuple[bool, str], list[PlannedPrompt]] = {}
         for prompt in self.prompts:
             talks.setdefault((prompt.conversation is None, prompt.conversation or prompt.id), []).append(
@@ -279,34 +281,34 @@ class Plan(Part):
 
     @property
     def loaded_with(self) -> tuple[str, ...]:
-        """What blocks are made of: each class by itself, or all together."""
+        """The classes of the blocks: each class by itself, or MIXED for all together."""
         together = self.replayed or self.mixed or self.search is not None
         return (MIXED,) if together and len(self.classes) > 1 else self.classes
 
     @property
     def held(self) -> bool:
-        """Whether loads are held while they are measured; a replay has the load that was recorded."""
+        """Whether loads are held constant during measurement; a replay has the recorded load."""
         return not self.replayed
 
     @property
     def greedy(self) -> bool:
-        """Whether answers are the most likely ones, not drawn: `extra_body` has the last word, as in the request."""
+        """Whether decoding is greedy (temperature 0). `extra_body` overrides the temperature, as in the request."""
         return bool(self.extra_body.get("temperature", self.temperature) == 0)
 
     def loading_s(self, durations_s: Iterable[float]) -> float:
-        """The time that blocks of such durations take, which `duration_s` bounds: of simultaneous arms it counts once."""
+        """The loading time of blocks with these durations, which `duration_s` limits. For simultaneous arms the time counts once."""
         total = sum(durations_s)
         return total / len(self.arms) if self.simultaneous else total
 
     @property
     def baselines(self) -> dict[str, str]:
-        """What each arm is compared with; a baseline has itself, and so has an arm that is alone."""
+        """The baseline of each arm. A baseline, and a single arm, has itself."""
         several = len(self.arms) > 1
         return {arm.name: (several and arm.baseline) or self.baseline for arm in self.arms}
 
     @property
     def prices(self) -> dict[str, float | None]:
-        """Dollars an hour of each arm."""
+        """Dollars per hour of each arm."""
         return {arm.name: arm.usd_per_hour for arm in self.arms}
 
     def arm(self, name: str) -> PlannedArm:
@@ -320,16 +322,16 @@ class Plan(Part):
         arms = tuple(arm if arm.baseline in own else arm.model_copy(update=alone) for arm in kept)
         return self.model_copy(update={"arms": arms, "baseline": baseline})
 
-    def most_tokens(self, prompt: PlannedPrompt) -> int:
-        """What an answer to `prompt` may have: `extra_body` has the last word, as in the request."""
+    def answer_limit(self, prompt: PlannedPrompt) -> int:
+        """The maximum number of tokens of an answer to `prompt`. `extra_body` overrides the plan, as in the request."""
         for key in ("max_completion_tokens", "max_tokens"):
             if type(own := self.extra_body.get(key)) is int:
                 return own
         return prompt.max_tokens or self.max_tokens
 
     def sha256(self) -> str:
-        """Identity of the plan: what is asked of whom. An arm at another address or price, or described in other words, is
-        the same arm; a search with another budget is the same search, and what an arm has to keep is judged afterwards."""
+        """Identity of the plan: which requests are sent to which arms. It does not depend on addresses, prices, descriptions of arms,
+        the budget of a search, or the objective, which is judged afterwards."""
         content, aside = self.to_dict(), ("url", "usd_per_hour", "also_changes", "cells", "minutes", "usd")
         content.pop("objective", None)
         if self.search:
@@ -338,7 +340,7 @@ class Plan(Part):
         return sha256_of(content)
 
     def prompts_sha256(self) -> str:
-        """Identity of the prompts, in whatever order."""
+        """Identity of the prompts, independent of their order."""
         return sha256_of(sorted(self.to_dict()["prompts"], key=lambda prompt: str(prompt["id"])))
 
 
@@ -408,7 +410,7 @@ def _against_replay(plan: Plan) -> Iterable[str]:
             yield f"prompts: {first.id!r} has no at_s, and others have; give it to each, later turns excepted"
         times = [turn.at_s for turn in (first, *later) if turn.at_s is not None]
         if times != sorted(times):
-            yield f"prompts: turns of conversation {first.conversation!r} arrive in another order than they stand in"
+            yield f"prompts: turns of conversation {first.conversation!r} arrive in another order than in the plan"
 
 
 def _against_search(plan: Plan, search: Search) -> Iterable[str]:

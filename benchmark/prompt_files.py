@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 
 ALL_FORMATS = "JSON lines, CSV, MT-Bench, Spec-Bench, ShareGPT, OpenAI batch or OpenAI fine-tuning"
 _READ = f"give {ALL_FORMATS} in UTF-8; JSON has `prompt`, `messages` or `text` in each entry, CSV a column `prompt`"
-LARGEST_BYTES = 16 * 2**20
-MOST_ENTRIES, MOST_WRONG = 100_000, 1000
+MAX_BYTES = 16 * 2**20
+MAX_ENTRIES, MAX_WRONG = 100_000, 1000
 """Entries of a file; wrong ones after which it is read no further."""
-MOST_PROBLEMS = 20
+MAX_PROBLEMS = 20
 """As many as a person reads; a file of another format is wrong in every line."""
-_FEW = 3
-_MOST_WAIT_S = 31 * 86_400
+_MAX_REPEATED_LINES = 3
+_MAX_WAIT_S = 31 * 86_400
 _OURS, _TURNS, _SHARED, _BATCH = (
     "JSON lines",
     "Spec-Bench format, first turns only",
@@ -92,14 +92,14 @@ def read_file(path: Path, *, name: str) -> PromptFile:
     problems: list[Finding] = []
     unnamed, cut = path.stem if is_label(path.stem) else "all", 0
     try:
-        kind, entries = _entries(whole_text(path, max_bytes=LARGEST_BYTES), name)
+        kind, entries = _entries(whole_text(path, max_bytes=MAX_BYTES), name)
         for number, (place, content) in enumerate(entries, start=1):
             try:
                 entry = entry_of(content)
                 formats.append(_format_of(entry))
                 if formats[-1] != formats[0]:
                     why = f"is {formats[-1]}, and the file began as {formats[0]}"
-                    raise Unusable(why, "keep one format a file")
+                    raise Unusable(why, "keep one format per file")
                 class_ = name_in(entry, CLASSES, unnamed)
                 id_ = name_in(entry, ("id", "question_id", "custom_id"), f"{class_}-{number}")
                 asked: Entry = {"id": id_, "class": class_} | _asked(entry, formats[-1])
@@ -108,16 +108,16 @@ def read_file(path: Path, *, name: str) -> PromptFile:
                 lines.append((place, {key: value for key, value in asked.items() if value is not None}))
             except Unusable as error:
                 problems.append(Finding("prompts.file", place, *error.args))
-            if len(problems) == MOST_WRONG:
-                why = f"is read no further, because {MOST_WRONG:,} entries are wrong"
+            if len(problems) == MAX_WRONG:
+                why = f"is read no further, because {MAX_WRONG:,} entries are wrong"
                 end = Finding("prompts.file", place, why, _READ)
                 return PromptFile("", (), (*each_once(problems), end))
-            if number == MOST_ENTRIES:
-                raise Unusable(f"has {MOST_ENTRIES:,} entries or more")
+            if number == MAX_ENTRIES:
+                raise Unusable(f"has {MAX_ENTRIES:,} entries or more")
     except (UnreadableFile, Unusable) as error:
         return PromptFile("", (), (Finding("prompts.file", name, str(error.args[0]), _READ),))
     problems = each_once([*problems, *_out_of_time(lines)])
-    for id_, times in Counter(content["id"] for _, content in lines).most_common(MOST_PROBLEMS):
+    for id_, times in Counter(content["id"] for _, content in lines).most_common(MAX_PROBLEMS):
         if times > 1:
             why = f"id {id_!r} appears {times} times"
             problems.append(Finding("prompts.file", name, why, "make ids distinct"))
@@ -170,7 +170,7 @@ def _after_blanks(text: str, at: int) -> int:
 
 def _in_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[str, Entry]]:
     """The rows of CSV by the names of its heading; what is beyond the heading has the key `_MORE`. Raises `Unusable`."""
-    csv.field_size_limit(LARGEST_BYTES)  # as long as a file; the module's own limit is 128 KiB
+    csv.field_size_limit(MAX_BYTES)  # as long as a file; the module's own limit is 128 KiB
     rows = csv.DictReader(StringIO(text, newline="\n"), delimiter=delimiter, restkey=_MORE)
     try:
         for row in rows:
@@ -193,8 +193,8 @@ def each_once(problems: list[Finding]) -> list[Finding]:
     kept: list[Finding] = []
     for first, *more in alike.values():
         many = f"{first.why}; the same in {count(len(more), 'more entry')}"
-        kept += [first, *more] if len(more) < _FEW else [replace(first, why=many)]
-    return kept[:MOST_PROBLEMS]
+        kept += [first, *more] if len(more) < _MAX_REPEATED_LINES else [replace(first, why=many)]
+    return kept[:MAX_PROBLEMS]
 
 
 def _arrival(entry: Entry) -> Entry:
@@ -202,8 +202,8 @@ def _arrival(entry: Entry) -> Entry:
     arrival: Entry = {"made_up": True} if entry.get("made_up") is True else {}
     for key in ("at_s", "think_s"):
         if (value := entry.get(key)) is not None:
-            if type(value) not in (int, float) or not 0 <= value <= _MOST_WAIT_S:
-                remedy = f"give seconds from 0 to {_MOST_WAIT_S:,} (31 days)"
+            if type(value) not in (int, float) or not 0 <= value <= _MAX_WAIT_S:
+                remedy = f"give seconds from 0 to {_MAX_WAIT_S:,} (31 days)"
                 raise Unusable(f"`{key}` is {_short(value)}", remedy)
             arrival[key] = value
     if entry.get("conversation") is not None:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from benchmark.cell_size import SETS_A_START, block_s, cell_requests, search_cells, set_size, sets_in_all
+from benchmark.cell_size import SETS_PER_START, block_s, cell_requests, search_cells, set_size, sets_in_all
 from benchmark.objectives import need
 from core.words import count
 from experiment.arms import Arm, Experiment
@@ -279,7 +279,7 @@ def loading_s(experiment: Experiment, arms: Sequence[Arm], *, answer_s: float, w
     """Return the seconds for which the arms of a round are loaded in turn, if each answer takes `answer_s`. The cells of a search
     are assumed to be spread over its range; in the `worst` case all are as long as the longest."""
     settings, load = experiment.benchmark, experiment.benchmark.load
-    part = SETS_A_START / sets_in_all(settings.starts)  # of the first cell, which is measured once more
+    part = SETS_PER_START / sets_in_all(settings.starts)  # of the first cell, which is measured once more
     if replayed(experiment.prompts):
         return _passes_s(experiment, _replayed_s(experiment, arms, answer_s))
     if load is None:
@@ -314,7 +314,7 @@ def cell_s(experiment: Experiment, arms: Sequence[Arm], level: float, *, answer_
         requests=settings.requests if settings.load is None else cell_requests(settings.requests),
         classes=len(experiment.classes) if mixed else 1,
         starts=settings.starts,
-        at_once=None if by_rate else round(level),
+        concurrency=None if by_rate else round(level),
     )
     in_flight, found = level * answer_s if by_rate else round(level), 0.0
     for arm in arms:

@@ -7,11 +7,11 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, GetCoreSchemaHandler, Tag
 from pydantic_core import CoreSchema, core_schema
 
-from benchmark.objectives import LEAST_S, MOST_S, PERCENTILE
+from benchmark.objectives import MAX_S, MIN_S, PERCENTILE
 
 MAX_NUMBER = 1_000_000
 Positive = Annotated[int, Field(gt=0, le=MAX_NUMBER)]
-Seconds = Annotated[float, Field(ge=LEAST_S, le=MOST_S)]
+Seconds = Annotated[float, Field(ge=MIN_S, le=MAX_S)]
 NotNegative = Annotated[int, Field(ge=0, le=MAX_NUMBER)]
 SECRET = r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$"
 COMMIT = r"^[0-9a-f]{40}$"

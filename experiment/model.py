@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, ValidationInfo
 
-from benchmark.objectives import LEAST_S
+from benchmark.objectives import MIN_S
 from experiment import forms
 from experiment.forms import FileSection, Installed, Listed, OneOrSeveral, Positive, SecretName
 from experiment.measurement import Benchmark
@@ -281,7 +281,7 @@ class ExpectedFigure(FileSection):
     """Requests at once."""
     row: str | None = None
     """Row of the published results (`./trnspec published`) that has the value and its source."""
-    value: Annotated[float, Field(ge=LEAST_S, le=1000)] | None = None
+    value: Annotated[float, Field(ge=MIN_S, le=1000)] | None = None
     """The value itself, where no row has it."""
     source: str = ""
     """Where `value` was published."""

@@ -133,7 +133,7 @@ def _asked(text: str, endpoint: str) -> dict[str, Any]:
 
 
 def _from_file(name: str, endpoint: str, folder: Path) -> Read:
-    from benchmark.prompt_files import MOST_PROBLEMS, read_file  # of files alone: `check` starts without it
+    from benchmark.prompt_files import MAX_PROBLEMS, read_file  # of files alone: `check` starts without it
 
     file = read_file(folder / name, name=name)
     prompts, problems = list[Prompt](), list(file.problems)
@@ -148,7 +148,7 @@ def _from_file(name: str, endpoint: str, folder: Path) -> Read:
     distinct = {(prompt.class_name, prompt.text, prompt.messages) for prompt in prompts}
     counts = Counter(class_name for class_name, *_ in distinct)
     few = () if problems else _too_few(dict(sorted(counts.items())), "prompts.file")
-    return tuple(prompts), (*problems[: 2 * MOST_PROBLEMS], *few), file.format
+    return tuple(prompts), (*problems[: 2 * MAX_PROBLEMS], *few), file.format
 
 
 def _prompt(content: dict[str, Any], endpoint: str) -> Prompt:
@@ -201,7 +201,7 @@ def effective_prompts(asked: Benchmark, prompts: Sequence[Prompt]) -> float:
         requests=cell_requests(asked.requests) if asked.load else asked.requests,
         together=asked.mixed or asked.load is not None,
         starts=asked.starts,
-        at_once=min(levels) if levels else None,
+        concurrency=min(levels) if levels else None,
         passes=asked.rounds or 1,
     )
 

@@ -140,7 +140,7 @@ def converted(path: Path, *, texts: bool, class_key: str, seed: int) -> tuple[li
                 problem = problem or Finding(place, None, *_reason(error))
                 continue
             size += len(line.encode()) + _NUMBERED_BYTES
-            full = size > prompt_files.LARGEST_BYTES or len(arrivals) + 1 == prompt_files.MOST_ENTRIES
+            full = size > prompt_files.MAX_BYTES or len(arrivals) + 1 == prompt_files.MAX_ENTRIES
             if arrivals and full:
                 cut = True
                 break
@@ -162,7 +162,7 @@ def converted(path: Path, *, texts: bool, class_key: str, seed: int) -> tuple[li
         kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(left_out.items()))
         remarks.append(f"left out: {kinds}")
     if cut:
-        most = f"{prompt_files.LARGEST_BYTES >> 20} MiB and fewer than {prompt_files.MOST_ENTRIES:,} prompts"
+        most = f"{prompt_files.MAX_BYTES >> 20} MiB and fewer than {prompt_files.MAX_ENTRIES:,} prompts"
         remarks.append(f"only the beginning of the log was read: a run takes {most}")
     if not texts:
         remarks.append("texts are made up, so a replay cannot tell how much drafting helps your traffic")

@@ -1,8 +1,8 @@
-"""The records of a run by cell, and what an arm delivered in one: throughput, goodput under an SLO, cost of its tokens.
+"""The records of a run by cell, and what an arm delivered in a cell: throughput, goodput under an SLO, cost of its tokens.
 
-The time that counts is the one in which the arm's load was held: the requests sent in the steady window of a block, over the length
-of that window. Of blocks that were not held, as in a replay, it is the time in which the arm had requests of the cell: the
-other arms' turns and what lies between blocks are not in it, the slow end of each block is.
+Throughput is the requests sent in the steady windows of the blocks, divided by the length of these windows. If the load was
+not held, as in a replay, the time is that in which the arm had requests of the cell in flight. It includes the slow end of each
+block, but not the turns of the other arms or the time between blocks.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from benchmark.metrics import TPOT
 from benchmark.plan import MIXED, Load, Plan, PlannedArm
 
 CLOCK_S = 0.002
-"""Starts are written down to the millisecond."""
+"""Start times are recorded in milliseconds."""
 Pairs = Sequence[tuple[RequestRecord, RequestRecord]]
 
 
 class Place(NamedTuple):
-    """Where arms meet: one class of prompts under one load."""
+    """A class of prompts and a load, at which arms are compared."""
 
     class_: str
     load: Load
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Place:
-        """Where a row of a summary belongs: a cell, a comparison, an explanation."""
+        """The place of a row of a summary: of a cell, a comparison or an explanation."""
         return cls(row.get("class", ""), Load(concurrency=row["concurrency"], rate_per_s=row["rate_per_s"]))
 
     def __str__(self) -> str:
@@ -52,12 +52,12 @@ def size_of(load: Load) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Footing:
-    """What a comparison rests on."""
+    """The conditions of a comparison."""
 
     held: bool = True
-    """Whether the load was held while it was measured, or was the recorded one."""
+    """Whether the load was held constant during measurement, or was a recorded one."""
     starts: int = 1
-    """How often the servers were started."""
+    """The number of starts of the servers."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,11 @@ class Cells:
     requests: dict[tuple[str, Place], list[RequestRecord]]
     blocks: dict[tuple[str, Place], list[BlockRecord]]
     made_up: frozenset[tuple[str, str]] = frozenset()
-    """Arms and classes whose acceptance an emulated endpoint made up."""
-    beside: dict[tuple[str, Place], list[RequestRecord]] = field(default_factory=dict)
-    """What built a load up and kept it up afterwards, by arm and what a block was made of: in no figure, but in the servers' counters."""
+    """Arms and classes for which an emulated endpoint made up the acceptance."""
+    unmeasured: dict[tuple[str, Place], list[RequestRecord]] = field(default_factory=dict)
+    """Requests of ramp and drain, by arm and class of the block. They are in the servers' counters, but in no result."""
     held: bool = True
-    """Whether loads were held while they were measured, or are those that were recorded, as in a replay."""
+    """Whether loads were held constant during measurement, or were recorded ones, as in a replay."""
 
     @property
     def places(self) -> Iterator[Place]:
@@ -87,7 +87,7 @@ class Cells:
         return [arm for arm in self.plan.arms if self.baseline_of(arm) is not arm]
 
     def per_usd(self, arm: PlannedArm, load: Load) -> float:
-        """Output tokens a second and dollar an hour that it delivered; without all prices, as if they were equal."""
+        """Output tokens per second, divided by the price in dollars per hour; if a price is missing, all prices count as equal."""
         queues = [Place(class_, load) for class_ in self.plan.loaded_with]
         records = [record for place in queues for record in self.loaded(arm, place)[0]]
         blocks = [block for place in queues for block in self.blocks_of(arm, place)]
@@ -100,7 +100,7 @@ class Cells:
         return max(baselines, key=lambda arm: self.per_usd(arm, load)) if len(baselines) > 1 else baselines[0]
 
     def compared(self, load: Load) -> list[tuple[PlannedArm, PlannedArm]]:
-        """Each treatment behind its own baseline, and behind the best one where that is another."""
+        """(baseline, treatment) pairs: each treatment with its own baseline and, if different, with the best one."""
         best = self.best_baseline(load)
         return [
             (self.plan.arm(name), arm)
@@ -122,35 +122,35 @@ class Cells:
         return self.blocks.get((arm.name, place), [])
 
     def loaded(self, arm: PlannedArm, place: Place) -> tuple[list[RequestRecord], list[BlockRecord]]:
-        """All that the arm was asked in the blocks of a cell, and the blocks: of a replay, all classes together."""
+        """All requests to the arm in the blocks of a cell, and the blocks. In a mixed cell they are of all classes."""
         if not self._together:
             return self.of(arm, place), self.blocks_of(arm, place)
         return self.asked(arm, place.load), self.blocks_of(arm, Place(MIXED, place.load))
 
     def plain_of(self, arm: PlannedArm) -> PlannedArm | None:
-        """An arm that decodes plainly, the baseline of `arm` where it does; None without such an arm."""
+        """An arm without speculation, preferably the baseline of `arm`; None if there is none."""
         arms = (self.baseline_of(arm), *self.plan.arms)
         return next((arm for arm in arms if arm.max_tokens_per_step == 1), None)
 
     def plain_s(self, arm: PlannedArm, place: Place) -> float | None:
-        """Seconds of a step of such an arm."""
+        """Seconds per step of an arm without speculation."""
         plain = self.plain_of(arm)
         timed = plain and pooled(self.answered(plain, place), 1)
         return timed.tpot_s if timed else None
 
     def judged(self, arms: tuple[PlannedArm, PlannedArm], place: Place) -> bool:
-        """Whether a difference between two arms there says anything."""
+        """Whether two arms can be compared there: neither has a made-up acceptance."""
         return not {(arm.name, place.class_) for arm in arms} & self.made_up
 
     def mixes(self, arm: PlannedArm) -> bool:
-        """Whether its classes can be taken together: a mix without one of them would not be what was asked."""
+        """Whether the mix of all classes is known: no class of the arm has a made-up acceptance."""
         return not any((arm.name, class_) in self.made_up for class_ in self.plan.classes)
 
     def pairs(self, arms: tuple[PlannedArm, PlannedArm], place: Place) -> Pairs:
         return pairs_of(*(self.of(arm, place) for arm in arms))
 
     def loaded_with(self, class_: str) -> str:
-        """What the blocks are made of in which a class was asked: the class itself, or all of them."""
+        """The class of the blocks in which a class was asked: itself, or MIXED."""
         return MIXED if self._together else class_
 
     @cached_property
@@ -165,8 +165,8 @@ class Cells:
         return Footing(held=self.held, starts=max(1, min(map(len, starts.values()), default=1)))
 
     def source(self, record: RequestRecord) -> Source:
-        """Where the chance in a request comes from. A block without its number is found by the time; a load that was not held, and
-        had one block, says nothing about blocks."""
+        """The source of random variation of a request. If the record has no block number, the block is found by its time. A load
+        that was not held and had one block has no block here."""
         queue = self.loaded_with(record.class_)
         name: str | None = f"{record.start}/{record.round}/{record.block}"
         if record.block is None:
@@ -179,22 +179,22 @@ class Cells:
 
     @cached_property
     def _begun(self) -> dict[tuple[str, Place], list[tuple[float, float, str]]]:
-        """The blocks without a number, by arm and place: from when, until when, and which of their round they are."""
-        found: dict[tuple[str, Place], list[tuple[float, float, str]]] = {}
+        """Blocks without a number, by arm and place: start, end, and their number within the round."""
+        spans: dict[tuple[str, Place], list[tuple[float, float, str]]] = {}
         for key, blocks in self.blocks.items():
             numbers: Counter[tuple[int, int]] = Counter()
             for block in sorted(blocks, key=lambda block: block.started_unix_s):
                 numbers[block.start, block.round] += 1
                 name = f"{block.start}/{block.round}/{numbers[block.start, block.round]}"
                 until_s = block.started_unix_s + block.duration_s + CLOCK_S
-                found.setdefault(key, []).append((block.started_unix_s, until_s, name))
-        return found
+                spans.setdefault(key, []).append((block.started_unix_s, until_s, name))
+        return spans
 
 
-def sort_out(raw: RawRun, *, repeated: bool = False) -> Cells:
-    """The cells of `raw`; `repeated`: of the first cell's repetition alone, which is in no figure.
+def cells_of(raw: RawRun, *, repeated: bool = False) -> Cells:
+    """The cells of `raw`. With `repeated`, only the repetition of the first cell, which is not in any result.
 
-    A request of a held load counts where its block ended (`RawRun.counts`). What a replaced node served is another start of the servers.
+    A request of a held load counts if its block ended (`RawRun.counts`). A replaced node counts as another start of the servers.
     """
     raw = raw.by_nodes
     made_up = frozenset((arm, name) for arm, names in raw.made_up.items() for name in names)
@@ -209,19 +209,19 @@ def sort_out(raw: RawRun, *, repeated: bool = False) -> Cells:
             continue
         measured = record.phase == "measured"
         place = Place(record.class_ if measured else cells.loaded_with(record.class_), record.load)
-        (cells.requests if measured else cells.beside).setdefault((record.arm, place), []).append(record)
+        (cells.requests if measured else cells.unmeasured).setdefault((record.arm, place), []).append(record)
     return cells
 
 
 def pairs_of(baseline: Records, treatment: Records) -> Pairs:
-    """Records of the two arms that belong together and were both answered, under the same start of the servers."""
+    """Pairs of answered requests of two arms with the same prompt and nonce, under the same start of the servers."""
     by_pair = {(record.pair_id, record.start): record for record in treatment if record.error is None}
     pairs = ((record, by_pair.get((record.pair_id, record.start))) for record in baseline)
     return [(record, other) for record, other in pairs if record.error is None and other is not None]
 
 
 def token_source(records: Iterable[RequestRecord]) -> str | None:
-    """The one source of token counts, or how many requests had which."""
+    """The source of token counts or, if there are several, the number of requests for each."""
     counts = Counter(record.token_source for record in records if record.token_source)
     if len(counts) < 2:
         return next(iter(counts), None)
@@ -229,7 +229,7 @@ def token_source(records: Iterable[RequestRecord]) -> str | None:
 
 
 def throughput(arm: PlannedArm, records: Records, blocks: Blocks) -> dict[str, Any] | None:
-    """Requests and tokens per second of loaded time; None where nothing was answered."""
+    """Requests and tokens per second of loaded time; None if nothing was answered."""
     counted, loaded_s = _loaded(records, blocks)
     answered = [record for record in counted if record.error is None]
     if not answered or loaded_s <= 0:
@@ -250,17 +250,17 @@ def goodput(
 ) -> dict[str, Any] | None:
     """Requests that kept every limit, as a share of all and per second; None without an SLO or a request.
 
-    An answer of one token has no time per output token and keeps that limit; where tokens cannot be counted
-    nothing is said.
+    An answer of one token has no time per output token and keeps that limit. If tokens cannot be counted, the
+    result is None.
     """
-    most = arm.max_tokens_per_step
+    maximum = arm.max_tokens_per_step
     if not slo or not records:
         return None
-    if TPOT.name in slo and any(r.error is None and output_tokens(r, most) is None for r in records):
+    if TPOT.name in slo and any(r.error is None and output_tokens(r, maximum) is None for r in records):
         return None
 
     def kept(record: RequestRecord) -> bool:
-        values = request_values(record, most)
+        values = request_values(record, maximum)
         return bool(values) and all(values.get(name, 0.0) <= limit for name, limit in slo.items())
 
     counted, loaded_s = _loaded(records, blocks)
@@ -272,7 +272,7 @@ def goodput(
 
 
 def cost(arm: PlannedArm, delivered: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """What a million output tokens cost at this load; None without a price or a count of tokens."""
+    """The cost per million output tokens at this load; None without a price or a count of tokens."""
     per_s = delivered["output_tokens_per_s"] if delivered else None
     if arm.usd_per_hour is None or not per_s:
         return None
@@ -284,9 +284,9 @@ def cost(arm: PlannedArm, delivered: Mapping[str, Any] | None) -> dict[str, Any]
 
 
 def _loaded(records: Records, blocks: Blocks) -> tuple[Records, float]:
-    """The requests that are counted and the seconds that they took.
+    """The requests that count, and their loaded time in seconds.
 
-    Blocks that were interrupted are not recorded as such: where there are any, their requests do not count.
+    An interrupted block has no record. If there are block records, requests outside of them do not count.
     """
     if not blocks:
         return records, covered([(r.started_unix_s, r.started_unix_s + (r.e2e_s or 0.0)) for r in records])
@@ -304,14 +304,14 @@ def _loaded(records: Records, blocks: Blocks) -> tuple[Records, float]:
 
 
 def _steady(block: BlockRecord) -> tuple[float, float]:
-    """From when to when what was sent in a block counts: all of it, where its load was not held."""
+    """Begin and end of the steady window of a block; the whole block if its load was not held."""
     until_s = block.duration_s if block.steady_until_s is None else block.steady_until_s
     return block.started_unix_s + (block.steady_from_s or 0.0), block.started_unix_s + until_s
 
 
 def _delivered_s(block: BlockRecord, records: Records) -> float:
-    """How long a block's requests took: the steady window, in which as many are sent as are answered. Where they arrive faster than
-    they are answered, from the first answer's end to the last's."""
+    """The loaded time of a block in seconds: its steady window. If requests arrive faster than they are answered, it is the time from the
+    end of the first answer to the end of the last."""
     begin, end = _steady(block)
     if block.rate_per_s is None:
         return end - begin

@@ -1,4 +1,4 @@
-"""How much faster an arm is than its baseline, with what certainty: in one class, and over the mix of all classes.
+"""The speed-up of an arm over its baseline with its interval: in one class, and over the mix of all classes.
 
 In a class the speed-up is a ratio of geometric means over pairs of requests that had the same prompt and nonce. The mix has an equal
 share of the output tokens from every class. Its speed-up is the ratio of the times that these tokens take:
@@ -7,16 +7,18 @@ share of the output tokens from every class. Its speed-up is the ratio of the ti
 
 Classes are strata with fixed weights (Cochran, Sampling Techniques, 3rd ed., section 5.4). log S is linearised, as a combined
 ratio estimate is (section 6.11): a pair of class c moves it by u_c * log b - v_c * log t, where u_c and v_c are the class's shares
-of the two sums. Intervals hold what prompts, blocks of time and starts of the servers do (`benchmark.analyse.stats`).
+of the two sums. Intervals include the variation of prompts, blocks of time and starts of the servers (`benchmark.analyse.stats`).
 
-One rule for every verdict: faster needs the whole interval above 1.05, slower below 0.95; inside these is no difference that matters,
-all else is not clear. Between two starts of the same servers ratios moved by 4 to 9 % (*measured* on one H200, tests/data/h200): so within
-0.91 to 1.10 a run of one start speaks of that start alone, and one whose load was not held says nothing.
+All verdicts follow one rule: "faster" if the whole interval is above 1.05, "slower" if it is below 0.95, "no difference that matters" if it
+is between them, and otherwise "no clear difference". Between two starts of the same servers ratios moved by 4 to 9 % (*measured* on one
+H200, tests/data/h200). So within 0.91 to 1.10 the verdict of a run with one start is only about that start, and a run whose load was not
+held has no verdict.
 
-The best of several treatments looks better than it is, because it was chosen for that. So the intervals of m treatments over the baseline
-hold together (Bonferroni, 1 - 0.05 / m each), and the best differs from another treatment where the interval of that pair excludes 1 at
-1 - 0.05 / (m (m - 1) / 2): the run chooses which of all pairs is looked at. A batch that is smaller than the load lets requests wait,
-which their time per token does not show. So of several batches the best is one whose tokens cost no more than those of the best baseline.
+The figure of the best of several treatments is biased upward, because it was chosen as the best. So the intervals of m treatments over
+the baseline hold together (Bonferroni, 1 - 0.05 / m each). The best differs from another treatment if the interval of that pair excludes
+1 at 1 - 0.05 / (m (m - 1) / 2), because the choice of the pair depends on the data. If a batch is smaller than the load, requests wait,
+which the time per token does not show. So with several batches, the best is chosen among arms whose tokens cost no more than those of
+the best baseline.
 """
 
 from __future__ import annotations
@@ -43,18 +45,18 @@ VERDICT_WORDS: Mapping[str, str] = {
     "too few": "too few prompts",
     "not judged": "not judged",
 }
-"""What people read where a summary has its code."""
+"""The words for each code of the summary."""
 MIN_PROMPTS = 6
-"""Below this a t interval over prompts says more about luck than about the arms."""
+"""With fewer prompts a t interval over prompts is not reliable."""
 EQUIVALENT = (0.95, 1.05)
-"""Differences within this range do not matter in practice: an interval inside it is no difference that matters, one wholly beyond it is a difference."""
+"""Ratios within this range do not matter in practice: an interval inside it means no difference that matters, one outside it a difference."""
 BAND = (math.log(EQUIVALENT[0]), math.log(EQUIVALENT[1]))
-"""The same of log ratios."""
+"""The same range for log ratios."""
 SIGNIFICANT = 0.05
 STARTS_DIFFER = (0.91, 1.10)
-"""Within these a ratio may be one of the start of the servers that was measured."""
+"""A ratio within this range may be an effect of the start of the servers that was measured."""
 NOT_HELD = "its load was not held while it was measured, so a ratio that is close to 1 has no verdict"
-SOLID = Footing()
+DEFAULT_FOOTING = Footing()
 
 
 def comparisons(cells: Cells) -> Iterator[dict[str, Any]]:
@@ -75,7 +77,7 @@ def comparisons(cells: Cells) -> Iterator[dict[str, Any]]:
 def log_ratios(
     cells: Cells, arms: tuple[PlannedArm, PlannedArm], place: Place
 ) -> dict[str, list[tuple[Source, float]]]:
-    """The log(gain) of each pair in which both values are known and not zero, by metric; above 0 the second of `arms` is
+    """The log(gain) of each pair in which both values are known and not zero, by metric. Above 0 the second of `arms` is
     better."""
     gains: dict[str, list[tuple[Source, float]]] = {metric.name: [] for metric in COMPARED}
     for base, treated in cells.pairs(arms, place):
@@ -89,19 +91,19 @@ def log_ratios(
     return gains
 
 
-def result(log_ratios: Sample, *, judged: bool, footing: Footing = SOLID) -> dict[str, Any]:
-    """What log ratios say, mapped back to a ratio.
+def result(log_ratios: Sample, *, judged: bool, footing: Footing = DEFAULT_FOOTING) -> dict[str, Any]:
+    """The ratio, interval and verdict from log ratios.
 
-    Not `judged`, there is neither ratio nor verdict: what an emulator made up about an arm says nothing.
+    If not `judged`, there is neither ratio nor verdict, because an emulator made up the acceptance of an arm.
     """
     if not judged:
         return {**as_ratio(None), "verdict": "not judged"}
     return as_ratio(of_sample(log_ratios) if log_ratios else None, footing)
 
 
-def as_ratio(estimate: Estimate | None, footing: Footing = SOLID) -> dict[str, Any]:
-    """A log ratio with its interval, mapped back to a ratio. `detectable_ratio`: the speed-up that would be called faster in 80 % of
-    repetitions."""
+def as_ratio(estimate: Estimate | None, footing: Footing = DEFAULT_FOOTING) -> dict[str, Any]:
+    """A log ratio with its interval, mapped back to a ratio. `detectable_ratio` is the speed-up that would get the verdict "faster" in
+    80 % of repetitions."""
     empty = {"p_value": None, "p_holm": None, "verdict_holm": None, "detectable_ratio": None}
     ends = {"ratio": None, "ci_low": None, "ci_high": None}
     code = verdict(estimate, footing)
@@ -123,17 +125,17 @@ def as_ratio(estimate: Estimate | None, footing: Footing = SOLID) -> dict[str, A
 
 
 def mapped_back(log_ratio: float | None, beyond: float = 0.0) -> float | None:
-    """The ratio itself, of a logarithm so far beyond another."""
+    """The ratio from its logarithm, which is `beyond` another; None for None."""
     return None if log_ratio is None else math.exp(log_ratio + beyond)
 
 
 def starts_differ(log_ratio: float) -> bool:
-    """Whether starts of the servers differ by as much."""
+    """Whether a ratio may be only a difference between two starts of the servers."""
     return STARTS_DIFFER[0] <= math.exp(log_ratio) <= STARTS_DIFFER[1]
 
 
-def verdict(estimate: Estimate | None, footing: Footing = SOLID) -> SpeedVerdict:
-    """What a log ratio with its interval shows: faster or slower where all of the interval is beyond `EQUIVALENT`."""
+def verdict(estimate: Estimate | None, footing: Footing = DEFAULT_FOOTING) -> SpeedVerdict:
+    """The verdict of a log ratio with its interval: faster or slower if the whole interval is outside of `EQUIVALENT`."""
     if estimate is None or estimate.low is None or estimate.high is None or estimate.clusters < MIN_PROMPTS:
         return "too few"
     if not footing.held and starts_differ(estimate.mean):
@@ -146,10 +148,10 @@ def verdict(estimate: Estimate | None, footing: Footing = SOLID) -> SpeedVerdict
 
 
 def adjust(comparisons: Sequence[dict[str, Any]]) -> None:
-    """Fill in `p_holm` and `verdict_holm` of comparisons that are read together.
+    """Set `p_holm` and `verdict_holm` of comparisons that are read together.
 
-    One of them is then called faster or slower by chance in at most 5 % of runs. Those with too few prompts
-    claim nothing and do not count.
+    With this correction, in at most 5 % of runs one of them is faster or slower by chance. Comparisons with too few
+    prompts have no verdict and do not count.
     """
     claims = [row for row in comparisons if row["verdict"] not in ("too few", "not judged")]
     for row, p in zip(claims, holm([row["p_value"] for row in claims]), strict=True):
@@ -160,13 +162,13 @@ def adjust(comparisons: Sequence[dict[str, Any]]) -> None:
 def error_warning(
     baseline: Records, treatment: Records, names: tuple[str, str] = ("baseline", "treatment")
 ) -> str | None:
-    """A caution where the arms do not fail alike: only pairs that both answered are compared."""
+    """A warning if the error rates of the arms differ: only pairs that both answered are compared."""
     (failed, asked), (failed_2, asked_2) = ((_failed(arm), len(arm)) for arm in (baseline, treatment))
     if failed * asked_2 == failed_2 * asked:
         return None
     return (
         f"error rates differ: {names[0]} {failed} of {asked}, {names[1]} {failed_2} of {asked_2}; failures are left "
-        "out, which flatters the arm that fails more"
+        "out, which makes the arm that fails more look better"
     )
 
 
@@ -175,33 +177,33 @@ def _failed(records: Records) -> int:
 
 
 def output_equality(baseline: str, pairs: Pairs) -> dict[str, Any]:
-    """How often both arms wrote the same, and where, in characters, the other pairs part: with greedy decoding speculation must not
-    change a word.
+    """How often both arms wrote the same text, and the positions, in characters, at which the other pairs differ first. With greedy
+    decoding speculation must not change the text.
 
-    Pairs without a recorded text are left out, and those of arms that share a server: their nonces differ.
+    Pairs without a recorded text are left out, and so are pairs of arms that share a server, because their nonces differ.
     """
     known = [(a, b) for a, b in pairs if a.text_sha256 and b.text_sha256 and a.nonce == b.nonce]
-    partings = sorted(
+    differences = sorted(
         first_difference(a.text or "", b.text or "") for a, b in known if a.text_sha256 != b.text_sha256
     )
-    equal = len(known) - len(partings)
+    equal = len(known) - len(differences)
     return {
         "baseline": baseline,
         "n_pairs": len(known),
         "equal": equal,
         "rate": equal / len(known) if known else None,
-        "first_divergence_chars": partings,
+        "first_divergence_chars": differences,
     }
 
 
 _OF_BEST = ("ratio", "ci_low", "ci_high", "together", "verdict", "one_start")
 Times = Mapping[str, Mapping[str, tuple[Source, float]]]
-"""The source of chance of each pair, by class, and the logarithm of its time per token."""
+"""The source of variation and the logarithm of the time per token, by class and pair."""
 
 
 def mixes(cells: Cells) -> dict[str, Any]:
-    """`mix`: each treatment against baselines, by load; `best`: of several, the best by load and class (null: of the mix);
-    `best_baseline`: of several, what these are compared over."""
+    """`mix`: each treatment against its baselines, by load. `best`: with several treatments, the best by load and class (null: the mix).
+    `best_baseline`: with several baselines, the one with which these are compared."""
     rows: dict[str, Any] = {"mix": [], "best": [], "best_baseline": []}
     arms = [arm.name for arm in cells.treatments]
     for load in cells.plan.loads:
@@ -210,8 +212,8 @@ def mixes(cells: Cells) -> dict[str, Any]:
         whole = {arm.name: times[arm.name] if cells.mixes(arm) else {} for arm in cells.plan.arms}
         base, compared, able = cells.best_baseline(load), cells.compared(load), arms
         if len({*cells.plan.baselines.values()}) > 1:
-            least = cells.per_usd(base, load) / EQUIVALENT[1]
-            able = [arm.name for arm in cells.treatments if cells.per_usd(arm, load) >= least] or arms
+            minimum = cells.per_usd(base, load) / EQUIVALENT[1]
+            able = [arm.name for arm in cells.treatments if cells.per_usd(arm, load) >= minimum] or arms
             rows["best_baseline"].append({**where, "arm": base.name, "no_dearer": able})
         for own, arm in compared:
             row = {**where, **over(whole, own.name, arm.name, together=len(compared), footing=footing)}
@@ -249,25 +251,25 @@ def logs_at(
 
 
 def of_class(times: Times, class_: str | None) -> Times:
-    """Those of one class, or (None) of all."""
+    """The times of one class, or (None) of all."""
     return {name: own for name, own in times.items() if class_ in (None, name)}
 
 
 def ranked(times: Mapping[str, Times], base: str, arms: Sequence[str]) -> list[str]:
-    """The fastest first, of those that most classes are known of."""
+    """The arms, the fastest first; only those for which the largest number of classes is known."""
     known = {arm: Strata.of(times[base], times[arm]) for arm in arms}
-    most = max((len(strata.inside) for strata in known.values()), default=0)
-    able = [arm for arm in arms if known[arm].inside and len(known[arm].inside) == most]
+    maximum = max((len(strata.inside) for strata in known.values()), default=0)
+    able = [arm for arm in arms if known[arm].inside and len(known[arm].inside) == maximum]
     return sorted(able, key=lambda arm: -known[arm].log_ratio)
 
 
 @dataclass(frozen=True)
 class Strata:
-    """The pairs of two arms by class, logs of their times per token, and what makes the mix's log S of them."""
+    """The pairs of two arms by class, with the logs of their times per token; calculates log S of the mix."""
 
     pairs: Mapping[str, Sequence[tuple[Source, float, float]]]
     means: Mapping[str, tuple[float, float]]
-    """Geometric mean times by class, of several starts the mean over starts."""
+    """Geometric mean times by class; with several starts, the mean over starts."""
     inside: Sequence[str]
     """Classes with a share: those with MIN_PROMPTS prompts."""
 
@@ -312,7 +314,7 @@ class Strata:
 
 
 def over(
-    times: Mapping[str, Times], base: str, arm: str, *, together: int, footing: Footing = SOLID
+    times: Mapping[str, Times], base: str, arm: str, *, together: int, footing: Footing = DEFAULT_FOOTING
 ) -> dict[str, Any]:
     """`arm` against `base`; classes with fewer than MIN_PROMPTS prompts have no share."""
     strata = Strata.of(times[base], times[arm])

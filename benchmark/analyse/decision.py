@@ -1,9 +1,9 @@
-"""What a run says to do, as data: the question, the advice of each load, and the numbers that it rests on. `templates/` says it in words.
+"""The recommendation of a run, as data: the question, the advice for each load, and its numbers. `templates/` has the words.
 
-All of it comes from the summary; pages and terminals render it and decide nothing. Time per output token decides; dollars,
-failures and answers may speak against it. The verdict of a class is the one after Holm's correction
-over all classes and treatments of a load. The mix's interval, and what tells the best treatment from the others,
-hold for all treatments together (`benchmark.analyse.comparison`).
+All of it is derived from the summary; pages and terminals only render it. The time per output token decides; dollars,
+failures and answers can be reasons against an arm. The verdict of a class is the one after Holm's correction over all
+classes and treatments of a load. The interval of the mix, and the comparison of the best treatment with the others, hold for
+all treatments together (`benchmark.analyse.comparison`).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from benchmark.plan import Load
 from core.words import count
 
 Advice = Literal["use", "route", "keep", "choose", "wait", "unclear", "none"]
-"""The treatment; the treatment for some classes; the baseline; time speaks for one and dollars for the other; the treatment,
-once its failures or worse answers are explained; too little is known; nothing is compared."""
+"""use: the treatment; route: the treatment for some classes; keep: the baseline; choose: one is faster and the other cheaper; wait: the
+treatment, but first explain its failures or worse answers; unclear: not enough is known; none: nothing is compared."""
 MORE_ERRORS = 0.01
-"""A share of failed requests beyond the baseline's that speaks against a treatment."""
+"""If the share of failed requests exceeds that of the baseline by more than this, it is a reason against a treatment."""
 USD = ("usd_before", "usd_after")
-_CLOSE = 0.005
-"""How close to an end of the band of no difference a log ratio counts as at it, where no number of prompts would tell."""
+_BAND_MARGIN = 0.005
+"""A log ratio this close to an end of the band of no difference counts as on it: no number of prompts would show a difference."""
 _NOT_JUDGED = VERDICT_WORDS["not judged"]
 
 
@@ -37,10 +37,10 @@ _NOT_JUDGED = VERDICT_WORDS["not judged"]
 class Gain:
     """A treatment against a baseline, in one class or (None) over the mix.
 
-    `family` is the arm's name without its window (0: plain decoding), which a line over windows joins; a batch has its own. Times are geometric
-    means over the pairs, so that before over after is the ratio. Dollars are per million output tokens, prompts and
-    waiting included. `prompts_to_tell` a class would show on which side of the nearer end of the band of no difference this is, four
-    times out of five; None where something is shown.
+    `family` is the name of the arm without its window; a figure connects the windows of a family with a line. `window` is 0 for plain
+    decoding. Times are geometric means over the pairs, so `ratio` is before divided by after. Dollars are per million output tokens,
+    prompts and waiting included. `prompts_to_tell` is the number of prompts per class with which a run would show a difference in
+    four of five repetitions; None if one is shown already.
     """
 
     class_: str | None
@@ -66,7 +66,7 @@ class Gain:
 
 @dataclass(frozen=True)
 class Winner:
-    """The best of several treatments, in one class or (None) over the mix; `alike` are those it is not clearly faster than."""
+    """The best of several treatments, in one class or (None) over the mix. It is not clearly faster than the arms in `alike`."""
 
     class_: str | None
     arm: str
@@ -79,13 +79,13 @@ class Winner:
 
 @dataclass(frozen=True, kw_only=True)
 class AtLoad:
-    """What to do under one load."""
+    """The advice for one load."""
 
     load: Load
     baseline: str
-    """What treatments are judged by: of several baselines, the one with the cheapest tokens."""
+    """The arm with which treatments are compared: of several baselines, the one with the cheapest tokens."""
     mix: Gain | None
-    """The best treatment over all classes; None where nothing can be compared."""
+    """The best treatment over all classes; None if nothing can be compared."""
     by_class: tuple[Gain, ...]
     """The best treatment of each class."""
     by_arm: tuple[Gain, ...]
@@ -93,7 +93,7 @@ class AtLoad:
     by_window: tuple[Gain, ...]
     """Every treatment in every class, by family, class and window."""
     by_own: tuple[Gain, ...]
-    """Every treatment whose own baseline is another one against that: over the mix, then in every class."""
+    """Treatments with another baseline of their own, compared with that one: over the mix, then in every class."""
     able: tuple[str, ...]
     """With several baselines, the treatments whose tokens cost no more than those of `baseline`; all treatments if none does."""
     winners: tuple[Winner, ...]
@@ -111,7 +111,7 @@ class AtLoad:
 
     @property
     def over_mix(self) -> list[Gain]:
-        """Every treatment over the mix, the best first, and beside it the same against the baseline of its own batch."""
+        """Every treatment over the mix, the best first; after each, the same against the baseline of its own batch."""
         own = [gain for gain in self.by_own if gain.class_ is None]
         return [shown for gain in self.by_arm for shown in (gain, *(g for g in own if g.arm == gain.arm))]
 
@@ -123,11 +123,11 @@ class Decision:
     origin: str
     """`measured` or `emulated`."""
     here: int
-    """Which of `loads` the sentence is about: where tokens are cheapest, of a search within its objective, or the largest
-    where prices are not known."""
+    """Index of the load in `loads` that the sentence is about: the one with the cheapest tokens (in a search, within the objective), or the
+    largest if prices are unknown."""
     loads: tuple[AtLoad, ...]
     headline: str = ""
-    """How the sentence of a search begins: with what it was for."""
+    """The beginning of the sentence of a search: its result."""
 
     @property
     def at(self) -> AtLoad:
@@ -144,7 +144,7 @@ def decide(summary: Mapping[str, Any]) -> Decision:
     )
     met = {(Place.of(row).load, row["arm"]) for row in _outcomes(summary, "met")}
 
-    def dearness(index: int) -> tuple[bool, bool, float, int]:
+    def cost_rank(index: int) -> tuple[bool, bool, float, int]:
         """Loads at which the baseline or the best treatment meets the objective come first, then those where its tokens are cheapest."""
         at, mix = loads[index], loads[index].mix
         sides = [(mix.baseline, mix.usd_before), (mix.arm, mix.usd_after)] if mix else []
@@ -152,14 +152,14 @@ def decide(summary: Mapping[str, Any]) -> Decision:
         known = [usd for usd in able or [usd for _, usd in sides] if usd is not None]
         return mix is None, bool(met) and not able, min(known, default=math.inf), -index
 
-    here = min(range(len(loads)), key=dearness)
+    here = min(range(len(loads)), key=cost_rank)
     if search and (able := [arm["cheapest"] for arm in search["arms"] if arm["cheapest"]]):
         worth = [row["usd_per_million_output_tokens"] or [-row["output_tokens_per_s"][0]] for row in able]
         here = [at.load.size for at in loads].index(able[worth.index(min(worth))]["load"])
     sentence = loads[here].sentence
     if search or len(loads) > 1:
         sentence = f"at {loads[here].load.in_words}, {sentence}"
-    if not search:  # what it says about other loads has sentences of its own
+    if not search:  # a search has other sentences about its loads
         for at in loads[:here] + loads[here + 1 :]:
             sentence += f"; at {at.load.in_words} {rendered('advice', at=at, reason='other load')}"
     done = f"INCOMPLETE ({run['requests_recorded']} of {run['requests_planned']} requests)"
@@ -173,12 +173,12 @@ def decide(summary: Mapping[str, Any]) -> Decision:
 
 
 def _outcomes(summary: Mapping[str, Any], outcome: str) -> list[Mapping[str, Any]]:
-    """Arms and loads whose objective is met, missed, or cannot be told."""
+    """Rows of arms and loads with this outcome of the objective: met, missed, or cannot tell."""
     return [row for row in summary.get("objectives", ()) if row["outcome"] == outcome]
 
 
 def question(summary: Mapping[str, Any]) -> str:
-    """What the run asks, from its arms and what is known of their drafts."""
+    """The question that the run answers, from its arms and their drafts."""
     run = summary["run"]
     treatments = [arm for arm in run["arms"] if baseline_of(run, arm["name"]) != arm["name"]]
     model = _short(run["model"])
@@ -191,17 +191,17 @@ def question(summary: Mapping[str, Any]) -> str:
     if not drafting:
         return f"Is {arm['name']} faster than {run['baseline']} for {model}?"
     known, k = summary.get("drafts", {}).get(arm["name"]), arm["speculative_tokens"]
-    what = f"with {_short(known['draft'])}" if known else f"{count(k, 'token')} a step"
+    what = f"with {_short(known['draft'])}" if known else f"{count(k, 'token')} per step"
     return f"Does drafting {what} pay for {model}?"
 
 
 def _short(model: str) -> str:
-    """Without its owner."""
+    """The name of the model without its owner."""
     return model.rstrip("/").rpartition("/")[2]
 
 
 def baseline_of(run: Mapping[str, Any], name: str) -> str:
-    """What an arm of a summary's run is compared with; itself, where it is a baseline."""
+    """The baseline of an arm in the run of a summary; a baseline has itself."""
     own = next(arm.get("baseline") for arm in run["arms"] if arm["name"] == name)
     return own or str(run["baseline"])
 
@@ -225,8 +225,8 @@ def _at(summary: Mapping[str, Any], load: Load) -> AtLoad:
     classes = list(dict.fromkeys(gain.class_ for gain in gains))
 
     def rank(gain: Gain) -> tuple[bool, bool, float]:
-        won, dearer = winners.get(gain.class_), bool(able) and gain.arm not in able
-        return dearer, won is None or gain.arm != won.arm, -(gain.ratio or 0)
+        won, costs_more = winners.get(gain.class_), bool(able) and gain.arm not in able
+        return costs_more, won is None or gain.arm != won.arm, -(gain.ratio or 0)
 
     by_arm = tuple(sorted((gain for gain in over_mix if gain.baseline == baseline), key=rank))
     at = AtLoad(
@@ -250,21 +250,23 @@ def _in_class(summary: Mapping[str, Any], row: Mapping[str, Any], mixes: Sequenc
     place, arm = Place.of(row), row["treatment"]
     cost = {cell["arm"]: cell["cost"] or {} for cell in summary["cells"] if Place.of(cell) == place}
     usd = [cost[name].get("usd_per_million_output_tokens") for name in (row["baseline"], arm)]
-    if row["verdict"] == "not judged":  # as made up as the time that they come from
+    if row["verdict"] == "not judged":  # calculated from times that are made up
         usd = [None, None]
-    own = row["baseline"] == baseline_of(summary["run"], arm)  # which alone is explained
-    why = (w for w in summary["explanations"] if own and (Place.of(w), w["treatment"]) == (place, arm))
+    own = row["baseline"] == baseline_of(summary["run"], arm)  # explanations exist only for the own baseline
+    explained = (
+        row for row in summary["explanations"] if own and (Place.of(row), row["treatment"]) == (place, arm)
+    )
     over_mix = next((m for m in mixes if (m["baseline"], m["treatment"]) == (row["baseline"], arm)), {})
     times = (times for times in over_mix.get("classes", ()) if times["class"] == place.class_)
-    return _gain(summary, {**next(why, {}), **next(times, {}), **row}, usd)
+    return _gain(summary, {**next(explained, {}), **next(times, {}), **row}, usd)
 
 
 def _of_mix(summary: Mapping[str, Any], row: Mapping[str, Any], gains: Sequence[Gain]) -> Gain:
-    """Dollars are the mean of the classes', as their shares of the tokens are equal."""
+    """The gain over the mix. Dollars are the mean over the classes, because all classes have equal shares of the tokens."""
     inside = {(row["baseline"], row["treatment"], own["class"]) for own in row["classes"] if own["share"]}
     members = [gain for gain in gains if (gain.baseline, gain.arm, gain.class_) in inside]
-    fewest = min((gain.prompts for gain in members), default=0)
-    return _gain(summary, {**row, "n_prompts": fewest}, [average(members, side) for side in USD])
+    prompts = min((gain.prompts for gain in members), default=0)
+    return _gain(summary, {**row, "n_prompts": prompts}, [average(members, side) for side in USD])
 
 
 def _gain(summary: Mapping[str, Any], known: Mapping[str, Any], usd: Sequence[float | None]) -> Gain:
@@ -273,8 +275,8 @@ def _gain(summary: Mapping[str, Any], known: Mapping[str, Any], usd: Sequence[fl
     to_tell = MIN_PROMPTS if code == "too few" else None
     if code == "not shown" and known["detectable_ratio"] and known["p_value"] is not None:
         log_ratio, (low, high) = math.log(known["ratio"]), BAND
-        wanted = max(min(abs(log_ratio - low), abs(log_ratio - high)), _CLOSE)
-        # An interval shrinks with the root of their number.
+        wanted = max(min(abs(log_ratio - low), abs(log_ratio - high)), _BAND_MARGIN)
+        # The interval shrinks with the square root of the number of prompts.
         more = (math.log(known["detectable_ratio"]) - high) / wanted
         to_tell = max(prompts + 1, math.ceil(prompts * more**2))
     return Gain(
@@ -300,16 +302,16 @@ def _gain(summary: Mapping[str, Any], known: Mapping[str, Any], usd: Sequence[fl
 
 
 def average(gains: Sequence[Gain], number: str) -> float | None:
-    """The mean of one number over gains; None where one is not known."""
+    """The mean of one number over gains; None if it is unknown for a gain."""
     values = [getattr(gain, number) for gain in gains]
     return math.fsum(values) / len(values) if values and None not in values else None
 
 
 def _advised(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str, dict[str, Any]]:
-    """What to do, the reason as a code, and what its sentence needs beside the load's own data."""
+    """The advice, the code of its reason, and further values for its sentence."""
     run, mix, search = summary["run"], at.mix, summary.get("search")
     if is_withheld(summary):
-        return "none", "withheld", {"why": summary["sense"]["text"]}
+        return "none", "withheld", {"cause": summary["sense"]["text"]}
     if run["aa"]:
         return "none", "same address", {}
     if mix and run.get("made_up_texts"):
@@ -326,8 +328,8 @@ def _advised(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str, dict[
     if unknown := [str(gain.class_) for gain in at.by_class if gain.verdict == _NOT_JUDGED]:
         known = [gain for gain in at.by_class if gain.class_ not in unknown and gain.ratio]
         return "unclear", "acceptance unknown of some", {"unknown": unknown, "known": known}
-    most = max((gain.prompts for gain in at.by_window), default=0)
-    return "unclear", "few prompts", {"most": most, "min_prompts": MIN_PROMPTS}
+    maximum = max((gain.prompts for gain in at.by_window), default=0)
+    return "unclear", "few prompts", {"prompts": maximum, "min_prompts": MIN_PROMPTS}
 
 
 def _of_mix_known(summary: Mapping[str, Any], at: AtLoad, mix: Gain) -> tuple[Advice, str, dict[str, Any]]:
@@ -338,11 +340,11 @@ def _of_mix_known(summary: Mapping[str, Any], at: AtLoad, mix: Gain) -> tuple[Ad
     inside = [gain for gain in own if gain.prompts >= MIN_PROMPTS]
     facts = {"own": own, "faster": faster, "also": also, "inside": inside, "not_held": NOT_HELD}
     gain_usd = mix.usd_before / mix.usd_after if mix.usd_before and mix.usd_after else 1.0
-    pays, dearer = mix.verdict == "faster", gain_usd < EQUIVALENT[0]
+    pays, costs_more = mix.verdict == "faster", gain_usd < EQUIVALENT[0]
     if (pays or faster) and (troubles := list(_troubles(summary, at, mix.arm))):
         return "wait", "troubles", facts | {"troubles": troubles}
-    if (pays and dearer) or (not pays and not faster and gain_usd > EQUIVALENT[1]):
-        return "choose", "time against dollars", facts | {"dearer": dearer}
+    if (pays and costs_more) or (not pays and not faster and gain_usd > EQUIVALENT[1]):
+        return "choose", "time against dollars", facts | {"costs_more": costs_more}
     if pays and not any(gain.verdict == "slower" for gain in rest.values()):
         return "use", "faster", facts
     if faster or also:
@@ -378,5 +380,5 @@ def _troubles(summary: Mapping[str, Any], at: AtLoad, arm: str) -> Iterator[dict
 
 
 def is_withheld(summary: Mapping[str, Any]) -> bool:
-    """Whether a summary's run gets no verdict, because its answers make no sense."""
+    """Whether the verdicts of a run are withheld because its answers make no sense."""
     return bool((summary.get("sense") or {}).get("withheld"))

@@ -1,13 +1,13 @@
 """Why one arm is faster or slower, from which load on it no longer pays, and what limits these numbers.
 
-A decode step of the treatment takes r times one of the baseline and yields t times as many tokens. Only where
-t is above r does it pay, whatever the share of accepted drafts: the speed-up to expect is t / r
+A decode step of the treatment takes r times as long as one of the baseline and yields t times as many tokens. It pays only if
+t is above r, whatever the share of accepted drafts: the expected speed-up is t / r
 (S = t * T_base / T_step, Leviathan et al. 2023, https://arxiv.org/abs/2211.17192, with both times as measured).
-Both are means over the same steps of the same answers, so that the mean pause over tokens a step is the time per token, and t / r is
-the ratio of the two arms' times per token, whatever the pauses look like (`pooled_speed_up`).
+Both r and t are means over the same steps of the same answers. So the mean pause divided by the tokens per step is the time per token,
+and t / r is the ratio of the times per token of the two arms (`pooled_speed_up`).
 
-In a closed loop an arm's tokens per second at a given concurrency determine its cost, so the ratio of the
-arms' costs is the ratio of their prices over the paired ratio of `output_tokens_per_s`, with that one's interval.
+In a closed loop, the tokens per second of an arm at a given concurrency determine its cost. So the ratio of the costs of two arms is
+the ratio of their prices divided by the paired ratio of `output_tokens_per_s`, and has the interval of that ratio.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from benchmark.measure.records import LATE_S, RequestRecord
 from benchmark.metrics import INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PER_S
 from benchmark.plan import MIXED, Load, Plan, PlannedArm
 
-_KEEPS_UP = 0.95
-"""Below this share of the requests that arrive an arm does not keep up."""
-_MATTERS = 0.05
-"""Two speed-ups that differ by less are taken for the same."""
-_LONG = 2.0
-"""Median pauses that a long one takes at least."""
+_MIN_ANSWERED_SHARE = 0.95
+"""An arm that answers a smaller share of the arriving requests does not keep up."""
+_MIN_DIFFERENCE = 0.05
+"""Two speed-ups that differ by less count as equal."""
+_LONG_PAUSE = 2.0
+"""A long pause is longer than this number of median pauses."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class _ArmSteps:
 
     tpot_s: float
     tokens: float
-    """Tokens of a step."""
+    """Tokens per step."""
     records: Sequence[RequestRecord]
     median_s: float | None
     """The median pause between two chunks, where each of them is a step."""
@@ -54,10 +54,10 @@ class _ArmSteps:
 
     @property
     def time_in_long_pauses(self) -> float:
-        """Share of the time that pauses above twice the median take beyond a median one."""
+        """The share of the time by which long pauses exceed a median pause."""
         middle = self.median_s or 0.0
         pauses = (pause for record in self.records for pause in gaps(record))
-        long_s = math.fsum(pause - middle for pause in pauses if pause > _LONG * middle)
+        long_s = math.fsum(pause - middle for pause in pauses if pause > _LONG_PAUSE * middle)
         return long_s / math.fsum(record.chunk_s[-1] - record.chunk_s[0] for record in self.records)
 
 
@@ -68,9 +68,9 @@ def explain(
     described: Mapping[str, Mapping[str, Any]],
     measured_speed_up: float | None,
 ) -> dict[str, Any]:
-    """Why `arm` is as fast as it is beside its baseline, or null values where its steps are not known.
+    """An explanation of the speed of `arm` relative to its baseline; values are null if its steps are unknown.
 
-    `described` holds the summary's cells by arm; `measured_speed_up` is the mean over pairs, in which prompts weigh alike.
+    `described` has the cells of the summary by arm; `measured_speed_up` is the mean over pairs, with the same weight for each prompt.
     """
     own = cells.baseline_of(arm)
     sides = zip(*cells.pairs((own, arm), place), strict=True)
@@ -89,8 +89,8 @@ def explain(
     if not (base and treated):
         notes = [described[arm.name]["acceptance"], *(cell["acceptance"] for cell in described.values())]
         unknown = [note["note"] for note in notes if note["tokens_per_step"] is None]
-        why = unknown[0] if unknown else "no answer has a second chunk"
-        return row | {"text": rendered("explanation", kind="unknown", why=why)}
+        reason = unknown[0] if unknown else "no answer has a second chunk"
+        return row | {"text": rendered("explanation", kind="unknown", reason=reason)}
     ratio = treated.pause_s / base.pause_s
     needed = base.tokens * ratio
     expected, shares, without = treated.tokens / needed, (0.0, 0.0), 0.0
@@ -98,7 +98,7 @@ def explain(
         shares = base.time_in_long_pauses, treated.time_in_long_pauses
         without = expected * (1 - shares[0]) / (1 - shares[1])
     known = {"ratio": ratio, "needed": needed, "expected": expected, "measured": measured_speed_up}
-    more = {"without": without, "long_shares": shares, "matters": _MATTERS, "equivalent": EQUIVALENT}
+    more = {"without": without, "long_shares": shares, "matters": _MIN_DIFFERENCE, "equivalent": EQUIVALENT}
     return row | {
         "step_time_ratio": ratio,
         "break_even_tokens_per_step": needed,
@@ -109,7 +109,8 @@ def explain(
 
 
 def _steps(arm: PlannedArm, records: Sequence[RequestRecord], cell: Mapping[str, Any]) -> _ArmSteps | None:
-    """Chunks count as steps where nothing contradicts it; else tokens a step are the server's, and the mean pause follows."""
+    """The steps of an arm in a cell. Chunks count as steps if nothing contradicts that. Otherwise the tokens per step are from the server,
+    and the mean pause is calculated from them."""
     ceiling, acceptance, pauses = arm.max_tokens_per_step, cell["acceptance"], cell[INTER_CHUNK_LATENCY.name]
     per_step = acceptance["tokens_per_step"]
     decoded = [record for record in records if decoding(record, output_tokens(record, ceiling))]
@@ -127,9 +128,9 @@ def _steps(arm: PlannedArm, records: Sequence[RequestRecord], cell: Mapping[str,
 
 
 def split_steps(summary: Mapping[str, Any]) -> Iterator[str]:
-    """What a drafted step costs beside drafting, a sentence for each load: where a plain arm of the run has the same scheduler as a
-    drafting one, the step's cost is split into the scheduler's part and drafting's. They have it where what else differs in their
-    engines (`also_changes`) has a text in common; what follows a colon is only the reason."""
+    """The cost of a drafted step, split into drafting and another change of the engine, one sentence for each load. This is possible if a
+    plain arm of the run has the same change, for example of the scheduler: a text in `also_changes` of both arms is equal. Text after
+    a colon is only the reason and is ignored."""
     arms = summary["run"]["arms"]
     changes = {
         arm["name"]: [text.partition(":")[0].strip() for text in arm.get("also_changes", ())] for arm in arms
@@ -143,7 +144,7 @@ def split_steps(summary: Mapping[str, Any]) -> Iterator[str]:
 def _split(
     rows: Sequence[Mapping[str, Any]], drafting: str, same: str, shared: Sequence[str]
 ) -> Iterator[str]:
-    """Steps over the same baseline's, geometric means over the classes in which both are known."""
+    """Steps of both arms relative to the same baseline, as geometric means over the classes in which both are known."""
     steps: dict[Load, dict[str, dict[str, float]]] = {}
     known = [row for row in rows if row["treatment"] in (drafting, same) and row["step_time_ratio"]]
     for row in known:
@@ -161,8 +162,8 @@ def _split(
 
 
 def crossovers(plan: Plan, comparisons: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """For each class and treatment, the lowest listed concurrency from which plain decoding stays cheaper; a search has an
-    answer of its own (`benchmark.analyse.frontier`)."""
+    """For each class and treatment, the lowest listed concurrency from which plain decoding remains cheaper. For a search see
+    `benchmark.analyse.frontier`."""
     for class_, arm in product(() if plan.search else plan.classes, plan.arms):
         base = plan.arm(plan.baselines[arm.name])
         sought = (class_, base.name, arm.name, OUTPUT_TOKENS_PER_S.name)
@@ -182,8 +183,8 @@ def crossovers(plan: Plan, comparisons: Sequence[Mapping[str, Any]]) -> Iterator
 
 
 def _crossover(rows: Sequence[Mapping[str, Any]], price: float, *, priced: bool) -> dict[str, Any]:
-    """`shown`: whether the interval excludes equal cost where plain decoding becomes cheaper, or anywhere if it never
-    does; `price` is the arm's over the baseline's."""
+    """The crossover of one class and treatment. `price` is the price of the arm divided by that of the baseline. `shown` is whether the
+    interval excludes equal cost at the load from which plain decoding is cheaper or, if there is none, at all loads."""
     levels = [row["concurrency"] for row in rows]
     index = 1 + max((place for place, row in enumerate(rows) if row["ratio"] >= price), default=-1)
     level, before = next(iter(levels[index:]), None), levels[index - 1]
@@ -197,12 +198,12 @@ def _crossover(rows: Sequence[Mapping[str, Any]], price: float, *, priced: bool)
 
 
 def is_aa(plan: Plan) -> bool:
-    """Whether arms share an address, so that their difference is the method's own noise."""
+    """Whether arms share an address (A/A), so that their difference is only noise."""
     return len({arm.url for arm in plan.arms}) < len(plan.arms)
 
 
 def warnings(raw: RawRun, cells: Iterable[Mapping[str, Any]], course: Mapping[str, Any]) -> list[str]:
-    """What a reader must know before relying on a run's numbers, a sentence each; `cells` and `course` are the summary's."""
+    """Warnings about the numbers of a run, one sentence each; `cells` and `course` are those of the summary."""
     plan, (planned, complete) = raw.plan, extent(raw)
     asked, prompts = plan.requests * plan.rounds, Counter(prompt.class_ for prompt in plan.prompts)
     delivered = {
@@ -224,10 +225,10 @@ def warnings(raw: RawRun, cells: Iterable[Mapping[str, Any]], course: Mapping[st
         few=[class_ for class_, number in prompts.items() if min(number, asked) < MIN_PROMPTS],
         min_prompts=MIN_PROMPTS,
         late_s=[block.client_lag_s for block in raw.blocks if block.client_lag_s > LATE_S],
-        rounds=len({sitting.run for sitting in raw.sittings}),
-        first_prices=raw.sittings[0].plan.prices,
+        rounds=len({session.run for session in raw.sessions}),
+        first_prices=raw.sessions[0].plan.prices,
         token_source=token_source(record for record in raw.requests if record.phase == "measured") or "",
-        slow=[(*key, per_s) for key, per_s in delivered.items() if per_s < _KEEPS_UP * key[1]],
+        slow=[(*key, per_s) for key, per_s in delivered.items() if per_s < _MIN_ANSWERED_SHARE * key[1]],
         cut=plan.cell_minutes and complete and len(raw.measured) < planned,
         starts_differ=STARTS_DIFFER,
         restarts=restarts,

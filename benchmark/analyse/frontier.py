@@ -1,16 +1,17 @@
-"""What a run says over load: up to which load each treatment pays, which arm meets the objective, and where tokens are cheapest.
+"""Results by load: up to which load each treatment pays, which arm meets the objective, and where tokens are cheapest.
 
-`crossovers` come from any run with several loads. A run whose plan has a `search` chooses its loads by the same curves: the mix's speed-up
-of each treatment, then whether each arm meets the objective. All of it is computed from the journal alone, so that an interrupted search
-goes on as if nothing had happened. A cell in which more than a tenth of an arm's requests failed counts as not answered.
+Any run with several loads has `crossovers`. A run whose plan has a `search` chooses its loads by the same curves: the speed-up of the mix
+of each treatment, then whether each arm meets the objective. All of it is calculated from the journal alone, so an interrupted search can
+be resumed. A cell in which more than a tenth of the requests of an arm failed counts as not answered.
 
-Whether an arm meets the objective at a load: are so many percent of its requests within a limit, with 95 % confidence? Requests of one prompt
-resemble each other, and asking it again says little of other prompts: prompts are clusters. The share counts for as many independent requests
-as its variance over prompts, blocks of time and starts of the servers says (Korn and Graubard 1998, Survey Methodology 24), for one a prompt
-where none differs, and for two at most: a few prompts that always miss may not have been asked. Classes count alike. The share of that number
-has Clopper and Pearson's bounds, each with 95 % confidence. The objective is met where the lower bound is at least its percentile and as many
-different prompts were asked as it needs, missed where the upper bound is below, and otherwise the run cannot tell. A failed request is not
-within any limit. An answer that does not have the time, as one of a single token has no time per output token, does not count.
+An arm meets the objective at a load if the required percentage of its requests is within the limit, with 95 % confidence. Requests of one
+prompt are similar, and asking a prompt again says little about other prompts, so prompts are clusters. The share has an effective number
+of independent requests, calculated from its variance over prompts, blocks of time and starts of the servers (Korn and Graubard 1998,
+Survey Methodology 24). This number is one per prompt if no request differs, and at most two per prompt, because prompts that always miss
+the limit may not be among those that were asked. Classes have equal weights. Share and effective number give the bounds of Clopper and
+Pearson, each with 95 % confidence. The objective is met if the lower bound is at least its percentile and enough different prompts were
+asked. It is missed if the upper bound is below the percentile. Otherwise the run cannot tell. A failed request is not within any limit.
+An answer without the metric does not count: an answer of a single token has no time per output token.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from itertools import product
 from typing import Any
 
 from benchmark.analyse import load_search, stats
-from benchmark.analyse.cells import Cells, Place, cost, size_of, sort_out, throughput
+from benchmark.analyse.cells import Cells, Place, cells_of, cost, size_of, throughput
 from benchmark.analyse.comparison import MIN_PROMPTS, Strata, logs_at, of_class, starts_differ, times_of
 from benchmark.analyse.load_search import Cell, ObjectiveAt, Range
-from benchmark.analyse.sentences import FEW_ANSWERS, in_words
+from benchmark.analyse.sentences import BURST_ANSWERS, in_words
 from benchmark.analyse.stability import drift
 from benchmark.analyse.stats import Source, mean
 from benchmark.analyse.values import output_tokens, request_values
@@ -38,16 +39,15 @@ from benchmark.metrics import TPOT
 from benchmark.objectives import Limit, counted, limits, prompts_needed
 from benchmark.plan import Load, Plan, PlannedArm
 
-_MOST_FAILED = 0.1
-_MOST_A_PROMPT = 2
-"""Requests that a prompt counts for, however often it is asked and however alike prompts are."""
+_MAX_FAILED = 0.1
+_MAX_PER_PROMPT = 2
+"""The maximum effective number of requests per prompt."""
 
 
 def crossovers(raw: RawRun) -> list[dict[str, Any]]:
-    """The load up to which each treatment has the lower time per token, for each class and (class null) for the mix. Where it
-    lies between two listed loads is unknown."""
-
-    cells, rows = _in_whole_starts(sort_out(raw)), []
+    """`crossovers` of a summary: the load up to which each treatment has the lower time per token, for each class and (class null) for
+    the mix. Between two listed loads the exact position is unknown."""
+    cells, rows = _in_whole_starts(cells_of(raw)), []
     if len(cells.plan.loads) < (1 if raw.plan.search else 3):
         return []
     for arm in cells.treatments:
@@ -73,8 +73,8 @@ def crossovers(raw: RawRun) -> list[dict[str, Any]]:
 
 
 def _in_whole_starts(cells: Cells) -> Cells:
-    """Only those starts of the servers under which all loads were measured: in the others, the effects of loads and starts
-    cannot be separated."""
+    """The cells of those starts of the servers under which all loads were measured: in other starts, the effects of load and start cannot
+    be separated."""
     starts: dict[Load, set[int]] = {}
     for (_, place), records in cells.requests.items():
         starts.setdefault(place.load, set()).update(record.start for record in records)
@@ -88,17 +88,17 @@ def _in_whole_starts(cells: Cells) -> Cells:
 
 
 def _failures(cells: Cells, arm: PlannedArm, size: float | None) -> Iterator[dict[str, Any]]:
-    """The number of an arm's failed requests at a load, and their errors; nothing where few of them failed."""
+    """The failed requests of an arm at a load, with their errors; nothing if at most a tenth failed."""
     for load in (load for load in cells.plan.loads if load.size == size):
         asked = cells.asked(arm, load)
         errors = Counter(record.error for record in asked if record.error is not None)
-        if errors.total() > _MOST_FAILED * len(asked):
+        if errors.total() > _MAX_FAILED * len(asked):
             names = [name for name, _ in errors.most_common()]
             yield {"arm": arm.name, "failed": errors.total(), "asked": len(asked), "errors": names}
 
 
 def _speed_up(cells: Cells, arm: PlannedArm, class_: str | None) -> list[Cell]:
-    """The curve of an arm's log speed-up over its baseline, in one class or over the mix of all that are known at some load."""
+    """The curve of the log speed-up of an arm over its baseline, in one class or over the mix of all classes known at some load."""
     base, visited, curve = cells.baseline_of(arm), _visited(cells), []
     strata = {
         load: Strata.of(*(of_class(times_of(cells, side, load), class_) for side in (base, arm)))
@@ -130,7 +130,7 @@ def _range(plan: Plan) -> Range:
 
 
 def outcomes(cells: Cells) -> list[dict[str, Any]]:
-    """Whether an arm meets the objective: every arm at every load; nothing without an objective."""
+    """`objectives` of a summary: whether each arm meets the objective at each load; empty without an objective."""
     arms = cells.plan.arms if cells.plan.objective else ()
     return [outcome(cells, arm, load) for load, arm in product(cells.plan.loads, arms)]
 
@@ -176,7 +176,7 @@ def _limit(cells: Cells, arm: PlannedArm, load: Load, limit: Limit) -> dict[str,
 
 
 def _share(classes: Sequence[Mapping[str, Sequence[tuple[Source, bool]]]]) -> tuple[float, float, float]:
-    """The share of requests within the limit, by class and prompt; of how many prompts; for how many independent requests it counts."""
+    """The share of requests within the limit, the effective number of prompts, and that of independent requests."""
     moves: defaultdict[Source, float] = defaultdict(float)
     shares = []
     for by_prompt in classes:
@@ -192,10 +192,10 @@ def _share(classes: Sequence[Mapping[str, Sequence[tuple[Source, bool]]]]) -> tu
     own_t, prompts_t = (stats.t_quantile(stats.CONFIDENCE, round(number, 1)) for number in both)
     requests = counted([sum(map(len, by_prompt.values())) for by_prompt in classes])
     known = share * (1 - share) / variance / (own_t / prompts_t) ** 2
-    return share, prompts, min(known, requests, _MOST_A_PROMPT * prompts)
+    return share, prompts, min(known, requests, _MAX_PER_PROMPT * prompts)
 
 
-def _standings(cells: Cells, arm: PlannedArm) -> list[ObjectiveAt]:
+def _objective_by_load(cells: Cells, arm: PlannedArm) -> list[ObjectiveAt]:
     """Whether an arm meets the objective, by load."""
     signs, visited = {"met": 1, "missed": -1, "cannot tell": 0}, _visited(cells)
     every = Counter(prompt.class_ for prompt in cells.plan.prompts)
@@ -210,13 +210,13 @@ def _standings(cells: Cells, arm: PlannedArm) -> list[ObjectiveAt]:
 
 
 def searched(raw: RawRun) -> dict[str, Any] | None:
-    """What a search spent, why it ended, what each arm can do within the objective, and drift; None of other runs. `late`, `once`: loads that
-    are not enough for advice by themselves: the client was late, or an arm had one block for a class, so that no order of the arms could
-    cancel a drift."""
+    """`search` of a summary: its cost, why it ended, the results of each arm within the objective, and drift; None for other runs. `late` and
+    `once` are loads without advice of their own: the client was late, or an arm had only one block for a class, so the order of the arms
+    could not cancel drift."""
     plan = raw.plan
     if plan.search is None:
         return None
-    cells, (minutes, usd) = _in_whole_starts(sort_out(raw)), _spent(raw)
+    cells, (minutes, usd) = _in_whole_starts(cells_of(raw)), _spent(raw)
     blocks = {(arm, place): own for (arm, place), own in cells.blocks.items() if own}
     late = {at.load.size for (_, at), own in blocks.items() if max(b.client_lag_s for b in own) > LATE_S}
     once = {place.load.size for (_, place), own in blocks.items() if len(own) == 1}
@@ -241,12 +241,11 @@ def searched(raw: RawRun) -> dict[str, Any] | None:
 
 
 def next_cell(raw: RawRun) -> tuple[Load, int, int, int] | None:
-    """The load and round of the cell that a search measures next, the cells before it, and under which start of the servers; None
-    at its end.
+    """The next cell of a search: its load and round, the number of cells before it, and its start of the servers; None at the end.
 
-    The first start searches, with its part of the budget; the later ones measure the same cells in the same order. Last
-    comes the first cell once more, in the order of the first, unless nothing was answered. A larger budget goes on after that, as
-    long as there is one start: an earlier start does not come back.
+    The search takes place under the first start, with its part of the budget; later starts measure the same cells in the same order.
+    At the end the first cell is repeated, unless nothing was answered. With one start, a larger budget continues the search
+    after that. With several it cannot, because an earlier start cannot be repeated.
     """
     begun, done = _begun(raw), raw.ended
     for before, (load, round_, start) in enumerate(begun):
@@ -273,12 +272,12 @@ def _begun(raw: RawRun) -> list[tuple[Load, int, int]]:
 
 
 def _visits(raw: RawRun) -> Counter[Load]:
-    """Cells of a start by load, without the first one's repetition."""
+    """The number of cells under one start by load, without the repetition of the first cell."""
     return Counter(load for load, round_, start in _begun(raw) if round_ != REPEATED and start == 1)
 
 
-def standing(raw: RawRun) -> str:
-    """Where a search stands: what it spent, and what it knows."""
+def search_status(raw: RawRun) -> str:
+    """The status of a search in words: its cost and its results so far."""
     search, (minutes, usd) = raw.plan.search, _spent(raw)
     assert search
     dollars = "" if usd is None else f", ${usd:.2f}"
@@ -290,8 +289,8 @@ def standing(raw: RawRun) -> str:
 
 
 def _spent(raw: RawRun, *starts: int) -> tuple[float, float | None]:
-    """Minutes of loading, under these starts or all, and what all arms cost in that time where all prices are known: one waits
-    while another is loaded."""
+    """Minutes of loading, under these starts or all, and the cost of all arms in that time (arms also cost while they wait); None if a
+    price is unknown."""
     blocks = (
         block for block in raw.blocks if block.round != REPEATED and (not starts or block.start in starts)
     )
@@ -301,7 +300,7 @@ def _spent(raw: RawRun, *starts: int) -> tuple[float, float | None]:
 
 
 def _over_budget(raw: RawRun) -> bool:
-    """Whether the first start has used its part."""
+    """Whether the first start has used its part of the budget."""
     search, (minutes, usd), parts = raw.plan.search, _spent(raw, 1), raw.plan.starts
     assert search
     limits = (
@@ -313,19 +312,19 @@ def _over_budget(raw: RawRun) -> bool:
 
 
 def _unsettled(raw: RawRun) -> Load | None:
-    """The load that the search would measure next, whatever its budget."""
-    cells, search = _in_whole_starts(sort_out(raw)), raw.plan.search
+    """The load that the search would measure next without a budget."""
+    cells, search = _in_whole_starts(cells_of(raw)), raw.plan.search
     assert search
     within = _range(cells.plan)
     load = load_search.next_load([_speed_up(cells, arm, None) for arm in cells.treatments], within)
     for arm in cells.plan.arms if cells.plan.objective else ():
-        load = load or load_search.next_of_objective(_standings(cells, arm), within)
+        load = load or load_search.next_of_objective(_objective_by_load(cells, arm), within)
     return None if load is None else search.load(load)
 
 
 def _best(cells: Cells, arm: PlannedArm) -> dict[str, Any]:
-    """Up to which load an arm meets the objective, what it delivers at each measured load, and where among those that meet it
-    its tokens are cheapest."""
+    """The results of an arm: up to which load it meets the objective, what it delivers at each measured load, and at which of the loads that
+    meet the objective its tokens are cheapest."""
     points = []
     for load in cells.plan.loads:
         if point := _point(cells, arm, load):
@@ -337,19 +336,22 @@ def _best(cells: Cells, arm: PlannedArm) -> dict[str, Any]:
     upto, sizes = None, [load.size for load in cells.plan.loads]
     if cells.plan.objective:
         failing = min((size for size in sizes if any(_failures(cells, arm, size))), default=None)
-        upto = asdict(load_search.edge_of_objective(_standings(cells, arm), _range(cells.plan), failing))
+        upto = asdict(
+            load_search.edge_of_objective(_objective_by_load(cells, arm), _range(cells.plan), failing)
+        )
     able = [point for point in points if point["within"]]
     cheapest = max(able, key=lambda point: point["output_tokens_per_s"][0], default=None)
     return {"arm": arm.name, "objective": upto, "points": points, "cheapest": cheapest}
 
 
 def _point(cells: Cells, arm: PlannedArm, load: Load) -> dict[str, Any] | None:
-    """What an arm delivers at a load, with intervals; None where too little was answered.
+    """The throughput and cost of an arm at a load, with intervals; None if too little was answered.
 
-    Tokens per second are tokens over seconds of answers, a ratio of two sums, times the answers under way. Where their interval
-    reaches 0, too few blocks or starts disagree too much to know it. Times are the mean over classes, each alike, of logarithms.
+    Tokens per second are the tokens divided by the seconds of the answers (a ratio of two sums), multiplied by the answers in flight. If
+    the interval reaches 0, it is unknown: there are too few blocks or starts, and they differ too much. Times are means of
+    logarithms over classes with equal weights.
     """
-    records, most = cells.asked(arm, load), arm.max_tokens_per_step
+    records, maximum = cells.asked(arm, load), arm.max_tokens_per_step
     queues = (Place(class_, load) for class_ in cells.plan.loaded_with)
     delivered = throughput(arm, records, [block for place in queues for block in cells.blocks_of(arm, place)])
     logs = [list(logs_at(cells, arm, Place(class_, load)).values()) for class_ in cells.plan.classes]
@@ -358,7 +360,7 @@ def _point(cells: Cells, arm: PlannedArm, load: Load) -> dict[str, Any] | None:
     if not parts or not delivered or not delivered["output_tokens_per_s"] or failing:
         return None
     sums = [
-        (cells.source(record), 0 if record.error else output_tokens(record, most) or 0, record.e2e_s)
+        (cells.source(record), 0 if record.error else output_tokens(record, maximum) or 0, record.e2e_s)
         for record in records
         if record.e2e_s
     ]
@@ -384,10 +386,10 @@ def _point(cells: Cells, arm: PlannedArm, load: Load) -> dict[str, Any] | None:
 
 
 def _bursts(cells: Cells) -> Iterator[float]:
-    """Rates at which a set of arrivals is over before a queue has built up."""
+    """Rates at which a set of arrivals ends before a queue has built up."""
     for load in cells.plan.loads:
         answered = (r for arm in cells.plan.arms for r in cells.asked(arm, load) if r.error is None)
         took_s = [record.e2e_s or 0.0 for record in answered]
         arriving_s = max(set_sizes(cells.plan.cell(load), load)) / (load.rate_per_s or math.inf)
-        if load.rate_per_s and took_s and arriving_s < FEW_ANSWERS * mean(took_s):
+        if load.rate_per_s and took_s and arriving_s < BURST_ANSWERS * mean(took_s):
             yield load.rate_per_s

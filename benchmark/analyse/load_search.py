@@ -1,15 +1,15 @@
-"""Up to which load something holds, and which load to measure next: pure functions of the cells measured so far.
+"""The load up to which a treatment pays or an objective is met, and the load to measure next, from the cells measured so far.
 
-A curve is what a decision looks at over load: the logarithm of the treatment's speed-up. Near a load it is a local quadratic in log load,
-with weights that fall off with the distance (local regression, Cleveland 1979, Journal of the American Statistical Association 74), so that
-its height is a weighted sum of the cells. What moves that sum are prompts and starts of the servers, which all loads share, and blocks,
-which are of one load alone (of requests at a rate they are sets of arrivals that wait in one queue). The interval of a crossing holds every
-load at which Student's t does not tell the height from 0 (Fieller 1954, Journal of the Royal Statistical Society B 16).
+A curve is the logarithm of the speed-up of a treatment as a function of load. Near a load it is fitted as a quadratic in log load, with
+weights that decrease with the distance (local regression, Cleveland 1979, Journal of the American Statistical Association 74), so its
+height is a weighted sum of the cells. Sources of variation of that sum are prompts and starts of the servers, which all loads share, and
+blocks, which belong to one load (for requests at a rate, they are sets of arrivals that wait in one queue). The interval of a crossing
+contains every load at which the height is statistically equal to 0 (Fieller 1954, Journal of the Royal Statistical Society B 16).
 
-The ends of the range are measured first, then the middle where they agree, or where a line between them crosses 0; from there on each cell
-goes where the curve is expected to cross. A load that cannot tell is measured again. Of an objective the middle is measured between the
-highest load at which it is met and the lowest at which it is missed. A load with enough prompts is not measured again in order to tell:
-looking at chance until it agrees would make "met" wrong more often than in 5 % of runs.
+The ends of the range are measured first. Then follows the middle, if the ends agree, or the point where a line between them crosses 0.
+Each later cell is measured where the curve is expected to cross 0. A load without a clear sign is measured again. For an objective, the
+middle is measured between the highest load at which it is met and the lowest at which it is missed. A load with enough prompts is not
+measured again: repeating until the result is "met" would make "met" wrong in more than 5 % of runs.
 """
 
 from __future__ import annotations
@@ -25,42 +25,43 @@ from typing import Any, Literal, NamedTuple
 from benchmark.analyse import stats
 from benchmark.analyse.comparison import BAND, starts_differ
 
-Found = Literal["crossing", "always", "never", "while answered", "not shown"]
+CurveKind = Literal["crossing", "always", "never", "while answered", "not shown"]
 PRECISION = 0.1
-"""A crossing is known where its interval is within this share of it, or within one request."""
+"""A crossing is precise if its interval is within this share of it, or within one request."""
 _CONFIDENCE = 0.986
-"""One-sided, of each sign and each end of an interval. A search that ends once its interval is narrow ends too early where
-chance made it so: 0.986 makes up for that, so that 95 % of intervals hold (`scripts/measure search` simulates it)."""
+"""One-sided, for each sign and each end of an interval. A search ends when its interval is narrow, which can happen too early by chance.
+0.986 compensates for that, so that 95 % of intervals contain the truth (`scripts/measure search` simulates it)."""
 _OF_STARTS = (1 + stats.CONFIDENCE) / 2
-"""The same of several starts: the first one alone decided when to end."""
-_WIDEST, _NARROWEST = 0.7, 0.2
-"""Bandwidth of the local regression, in log load: a cell one bandwidth away counts for 0.6. The third nearest cell decides."""
-_BENT = 0.7
-"""How much of the difference between a parabola and a line through the same cells counts as error."""
+"""The confidence with several starts. Only the first start decided when the search ends."""
+_MAX_BANDWIDTH, _MIN_BANDWIDTH = 0.7, 0.2
+"""Limits for the bandwidth of the local regression, in log load. The bandwidth is the distance of the third nearest cell; a cell at
+that distance has the weight 0.6."""
+_CURVATURE_SHARE = 0.7
+"""The share of the difference between a parabola and a line through the same cells that counts as error."""
 _NEAR_STEPS, _STEPS = 64, 16
-"""Loads at which a curve is looked at for where it is close to 0, and between the cells beside a crossing."""
+"""The number of steps at which a curve is evaluated: over its whole range, and between the two cells around a crossing."""
 _SPREAD = (1.0, 1.12, 1 / 1.12, 1.25, 1 / 1.25, 1.4, 1 / 1.4, 1.6, 1 / 1.6, 1.8, 1 / 1.8)
-"""Where cells around a crossing go, as multiples of it."""
-_MOST_VISITS, _PROBES = 4, 8
-"""Cells at one load, and cells after which a curve is given up where more answers would tell, and do not come."""
+"""The loads of cells around a crossing, as multiples of it."""
+_MAX_VISITS, _MAX_PROBES = 4, 8
+"""The maximum number of cells at one load, and of cells in total for a curve whose cells do not have enough answers."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A curve at one load. `moves`: by how much the pairs of each source move `value` away from the mean."""
+    """A point of a curve. `moves` is how much the pairs of each source move `value` away from the mean."""
 
     load: float
     value: float | None
-    """None where too little was answered, or is known."""
+    """None if there are too few answers."""
     moves: stats.Moves
     visits: int = 1
-    """How often the load was measured: so much the curve's height counts in the fit."""
+    """How often the load was measured; the weight of the cell in the fit."""
     failing: bool = True
-    """Where `value` is None: whether requests failed there, and the curve ends below. Otherwise more answers would tell."""
+    """If `value` is None: whether requests failed there, so that the curve ends below this load. Otherwise more answers are needed."""
     held: bool = True
-    """Whether the load was held while it was measured: otherwise a speed-up near 1 is not judged."""
+    """Whether the load was held constant during measurement. If not, a speed-up near 1 is not judged."""
     drawn: bool = False
-    """Whether its requests arrive at times that were drawn: then one block says nothing about chance."""
+    """Whether arrival times are random. Then one block does not show the variation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,45 +69,45 @@ class Range:
     low: float
     high: float
     whole: bool
-    """Requests at once are whole numbers, rates are not."""
+    """Whether loads are whole numbers: requests in flight are, rates are not."""
 
     def near(self, load: float) -> float:
-        """The load that can be measured next to it: rates to three digits."""
+        """The nearest load that can be measured: a whole number, or a rate with three digits."""
         inside = min(max(load, self.low), self.high)
         return float(round(inside)) if self.whole else float(f"{inside:.3g}")
 
     def tolerance(self, load: float) -> float:
-        """How far from the truth a crossing there may be."""
+        """The tolerated error of a crossing at this load."""
         return max(PRECISION * load, 1.0) if self.whole else PRECISION * load
 
 
 @dataclass(frozen=True, kw_only=True)
 class Edge:
-    """Up to which load a curve is above 0; where `rising`, from which load on. It is `while answered` where it is above 0 at
-    each load up to `load` = `low`, and requests failed at `failing` = `high`."""
+    """The load up to which (if `rising`: from which) a curve is above 0. `while answered` means that it is above 0 at each load up to
+    `load` = `low`, and that requests failed at `failing` = `high`."""
 
-    found: Found
+    found: CurveKind
     load: float | None = None
     low: float | None = None
     high: float | None = None
     precise: bool = False
-    """Whether the interval is as narrow as was asked for, and a cell close by."""
+    """Whether the interval is narrow enough, and a cell is near the crossing."""
     rising: bool = False
     more: bool = False
     """Whether the curve crosses 0 again at a higher load."""
     failing: float | None = None
     """The lowest load at which requests failed."""
     signs: tuple[tuple[float, int], ...] = ()
-    """The sign at each measured load below that: 1 where it is surely above the band of no difference, -1 where it is surely below, else 0."""
+    """(load, sign) for each measured load below `failing`: 1 if the curve is surely above the band of no difference, -1 if surely below, else 0."""
     same: tuple[float, ...] = ()
-    """Those loads with sign 0 where it is surely inside the band."""
+    """The loads with sign 0 at which the curve is surely inside the band."""
     near_low: float | None = None
     near_high: float | None = None
-    """From which load to which the curve runs inside the band, as far as it was measured; of a crossing, around it."""
+    """The range of measured loads in which the curve is inside the band; for a crossing, the range around it."""
 
 
 class _Sides(NamedTuple):
-    """Whether a curve is surely beyond its band (1 above, -1 below), inside it, and on which side of 0."""
+    """Whether a curve is surely outside of the band (1 above, -1 below), surely inside it, and on which side of 0 it surely is."""
 
     sign: int
     inside: bool
@@ -129,7 +130,7 @@ class Curve:
 
     @cached_property
     def judged(self) -> dict[float, _Sides]:
-        """Each load: on which side of the band and of 0 the curve surely is."""
+        """For each load, the sides of the band and of 0 on which the curve surely is."""
         rows = {}
         for index, cell in enumerate(self.cells):
             value, half = self._combined([float(index == other) for other in range(len(self.cells))])
@@ -165,7 +166,7 @@ class Curve:
 
     @cached_property
     def _of_blocks(self) -> dict[int, dict[str, stats.Variance]]:
-        """The variances between blocks and within them, by place of each cell whose blocks say something."""
+        """The variances between blocks and within them, by index of each cell whose blocks are known."""
         units = ("blocks", "prompts in blocks")
         known = [
             (index, cell.moves) for index, cell in enumerate(self.cells) if stats.blocks_known(cell.moves)
@@ -173,8 +174,8 @@ class Curve:
         return {index: {unit: stats.between(moves, unit) for unit in units} for index, moves in known}
 
     def _between_blocks(self, units: str, weights: Sequence[float]) -> stats.Variance:
-        """The weighted sum's variance: a visit of a load has the same at all loads, to which half counts each alike, half by its
-        weight."""
+        """The variance of the weighted sum. One visit has the same variance at all loads. It is estimated half with equal weights of the
+        loads, half with their weights in the sum."""
         shares = {index: abs(weights[index]) + 1 / len(weights) for index in self._of_blocks}
         total, variance, doubt = math.fsum(shares.values()), 0.0, 0.0
         for index, share in shares.items():
@@ -205,16 +206,16 @@ class Curve:
         return value, stats.t_quantile(confidence, round(degrees, 1)) * math.sqrt(variance)
 
     def at(self, load: float) -> tuple[float, float]:
-        """The height of the curve at a load, and half the width of its interval: with what the parabola's bend adds,
-        since where that matters the curve between the cells is a guess."""
+        """The height of the curve at a load, and half the width of its interval. The interval includes the effect of the curvature, because the
+        shape between the cells is only a guess."""
         distances = [math.log(measured / load) for measured in self.loads]
         value, half = self._combined(_local(distances, self._visits, 3))
         straight = sum(map(mul, _local(distances, self._visits, 2), self._values))
-        return value, math.hypot(half, _BENT * (value - straight))
+        return value, math.hypot(half, _CURVATURE_SHARE * (value - straight))
 
     def near(self, crossing: float | None) -> tuple[float | None, float | None]:
-        """From which load to which the curve runs inside its band: around a crossing, else the longest way. Two cells leave open how
-        it runs between them."""
+        """The range of loads in which the curve is inside the band: around a crossing, or else the longest one. With two cells it is
+        unknown."""
         if len(self.cells) < 3 or not all(cell.held for cell in self.cells):
             return None, None
         loads = sorted({*_grid(*self.ends, _NEAR_STEPS), *([crossing] if crossing else [])})
@@ -231,8 +232,8 @@ class Curve:
         return max(stretches, key=lambda stretch: stretch[1] / stretch[0], default=(None, None))
 
     def change(self) -> tuple[int, int, int, bool] | None:
-        """The two cells between which the curve first surely changes from one side of 0 to the other, on which side it was, and
-        whether it changes again; on one of both sides it is somewhere beyond its band."""
+        """The first sure change of sign: the indices of the two cells around it, the side before it, and whether there is another change. On at
+        least one side the curve is outside of the band at some load. None without a change."""
         sure = ((index, judged) for index, judged in enumerate(self.judged.values()) if judged.side)
         runs = [list(own) for _, own in groupby(sure, key=lambda one: one[1].side)]
         changes = [(a, b) for a, b in pairwise(runs) if any(judged.sign for _, judged in (*a, *b))]
@@ -247,7 +248,7 @@ def _grid(low: float, high: float, steps: int) -> list[float]:
 
 
 def _inside(height: float, other: float) -> tuple[float, float] | None:
-    """From which share of the way to which a line from `height` to `other` lies in the band; None where nowhere."""
+    """The part of a line from `height` to `other` that is in the band, as two shares of its length; None if no part is."""
     low, high = BAND
     if height == other:
         return (0.0, 1.0) if low <= height <= high else None
@@ -257,19 +258,19 @@ def _inside(height: float, other: float) -> tuple[float, float] | None:
 
 
 def _local(distances: Sequence[float], visits: Sequence[int], size: int) -> Any:
-    """The weight of each cell in the height at distance 0 of a parabola (`size` 3) or a line (2); the line of both where
-    there are two cells."""
+    """The weight of each cell in the height at distance 0 of a parabola (`size` 3) or a line (`size` 2). With two cells it is always a
+    line."""
     import numpy as np
 
     away, size = np.array(distances), min(size, len(distances))
-    bandwidth = np.clip(np.sort(np.abs(away))[min(3, len(away)) - 1], _NARROWEST, _WIDEST)
+    bandwidth = np.clip(np.sort(np.abs(away))[min(3, len(away)) - 1], _MIN_BANDWIDTH, _MAX_BANDWIDTH)
     kernel = np.array(visits) * (np.exp(-0.5 * (away / bandwidth) ** 2) + 1e-9)
     powers = away[:, None] ** np.arange(size)
     return kernel * (powers @ np.linalg.solve((powers.T * kernel) @ powers, np.eye(size)[0]))
 
 
 def edge(cells: Sequence[Cell], within: Range) -> Edge:
-    """What is known of a curve."""
+    """The crossing of a curve, or its sign at all loads."""
     curve = Curve(cells)
     failing = None if math.isinf(curve.failing) else curve.failing
     signs = tuple((load, judged.sign) for load, judged in curve.judged.items())
@@ -286,7 +287,7 @@ def edge(cells: Sequence[Cell], within: Range) -> Edge:
     left, right, side, more = change
     rising = curve.at(curve.loads[left])[0] < 0 and side < 0
     load, begin, end = _crossing(curve, left, right, rising)
-    if len(curve.cells) < 3:  # nothing tells how the curve runs between them
+    if len(curve.cells) < 3:  # the shape between two cells is unknown
         begin, end = curve.loads[left], curve.loads[right]
     tolerance, (low, high) = within.tolerance(load), curve.near(load)
     close = any(abs(measured - load) <= tolerance / 2 for measured in curve.loads)
@@ -304,8 +305,8 @@ def edge(cells: Sequence[Cell], within: Range) -> Edge:
     )
 
 
-def _everywhere(signs: Iterable[tuple[float, int]]) -> Found:
-    words: dict[frozenset[int], Found] = {frozenset({1}): "always", frozenset({-1}): "never"}
+def _everywhere(signs: Iterable[tuple[float, int]]) -> CurveKind:
+    words: dict[frozenset[int], CurveKind] = {frozenset({1}): "always", frozenset({-1}): "never"}
     return words.get(frozenset(sign for _, sign in signs), "not shown")
 
 
@@ -315,7 +316,7 @@ def _crossing(curve: Curve, left: int, right: int, rising: bool) -> tuple[float,
     grid = _grid(curve.loads[left], curve.loads[right], _STEPS)
     heights = [(sign * value, half) for value, half in map(curve.at, grid)]
     lowest, highest = [value - half for value, half in heights], [value + half for value, half in heights]
-    # The fit may pass over 0 at a cell itself: then the cell's own side of it counts.
+    # The fit may cross 0 at a cell itself. Then the side of the cell counts.
     first = next((i for i in range(1, _STEPS + 1) if heights[i][0] <= 0), _STEPS)
     load = _between(grid[first - 1], grid[first], heights[first - 1][0], heights[first][0])
     low, high = grid[0], grid[-1]
@@ -327,13 +328,13 @@ def _crossing(curve: Curve, left: int, right: int, rising: bool) -> tuple[float,
 
 
 def _between(one: float, other: float, above: float, below: float) -> float:
-    """Where a line in log load from `above` 0 at one load to `below` 0 at another crosses it; their middle where it does not."""
+    """The load at which a line in log load from `above` 0 to `below` 0 crosses 0; the middle if it does not."""
     share = above / (above - below) if above > 0 >= below else 0.5
     return one * math.exp(math.log(other / one) * share)
 
 
 def next_load(curves: Sequence[Sequence[Cell]], within: Range) -> float | None:
-    """The load to measure next for the first curve that is not known yet; None where all are."""
+    """The load to measure next for the first curve that is not precise yet; None if all are."""
     return next((load for cells in curves if (load := _wanted(cells, within)) is not None), None)
 
 
@@ -345,7 +346,7 @@ def _wanted(cells: Sequence[Cell], within: Range) -> float | None:
     if curve.failing <= within.low:
         return None
     if curve.cells and not math.isinf(curve.failing):
-        # One more end, between what was answered and what was not, as long as they are far apart.
+        # Add an end between the answered and the failing loads, if they are far apart.
         middle = within.near(math.sqrt(curve.ends[1] * curve.failing))
         if curve.failing > 2 * curve.ends[1] and middle not in measured:
             return middle
@@ -355,19 +356,19 @@ def _wanted(cells: Sequence[Cell], within: Range) -> float | None:
         if (middle := within.near(math.sqrt(within.low * within.high))) not in measured:
             return middle
         if again:
-            return _least(again, measured)
+            return _least_measured(again, measured)
         unknown = (load for load in sorted(measured) if load not in curve.loads and load < curve.failing)
-        return _least(unknown, measured) if sum(measured.values()) < _PROBES else None
+        return _least_measured(unknown, measured) if sum(measured.values()) < _MAX_PROBES else None
     known = edge(cells, within)
-    if known.precise:  # what an end cannot tell may be another crossing
-        return _least((load for load in again if load in curve.ends), measured)
-    return _least((within.near((known.load or 0.0) * by) for by in _SPREAD), measured)
+    if known.precise:  # an end without a clear sign may hide another crossing
+        return _least_measured((load for load in again if load in curve.ends), measured)
+    return _least_measured((within.near((known.load or 0.0) * by) for by in _SPREAD), measured)
 
 
 @dataclass(frozen=True)
 class ObjectiveAt:
-    """What is known of an arm's objective at a load: `sign` is 1 where it is met, -1 where it is missed, 0 where the load cannot tell;
-    `again`: whether another cell brings prompts without which nothing can be told."""
+    """The objective of an arm at a load: `sign` is 1 if it is met, -1 if it is missed, 0 if unknown. `again` is whether another cell would
+    add prompts that are needed for a result."""
 
     load: float
     sign: int
@@ -376,12 +377,12 @@ class ObjectiveAt:
 
 
 def next_of_objective(known: Sequence[ObjectiveAt], within: Range) -> float | None:
-    """The load to measure next for an objective; None where it is known as well as it can be."""
+    """The load to measure next for an objective; None if another cell does not help."""
     visits = {at.load: at.visits for at in known}
     for end in (within.low, within.high):
         if end not in visits:
             return end
-    if again := _least((at.load for at in known if at.again), visits):
+    if again := _least_measured((at.load for at in known if at.again), visits):
         return again
     gaps = [
         (b.load / a.load, math.sqrt(a.load * b.load), b.load, a.load)
@@ -394,7 +395,7 @@ def next_of_objective(known: Sequence[ObjectiveAt], within: Range) -> float | No
 
 
 def _around(known: Sequence[ObjectiveAt]) -> list[ObjectiveAt]:
-    """From the highest load at which an objective is met below the lowest at which it is missed, to that."""
+    """The loads from the highest at which an objective is met to the lowest at which it is missed."""
     missed = min((at.load for at in known if at.sign < 0), default=0.0)
     met = max((at.load for at in known if at.sign > 0 and at.load < missed), default=None)
     if met is None:
@@ -403,7 +404,7 @@ def _around(known: Sequence[ObjectiveAt]) -> list[ObjectiveAt]:
 
 
 def edge_of_objective(known: Sequence[ObjectiveAt], within: Range, failing: float | None) -> Edge:
-    """Up to which load an objective is met: between the two loads that say so."""
+    """The load up to which an objective is met, between a load that meets it and one that misses it."""
     signs = tuple((at.load, at.sign) for at in sorted(known, key=lambda at: at.load))
     if not (between := _around(known)):
         return Edge(found=_everywhere(signs), failing=failing, signs=signs)
@@ -421,7 +422,7 @@ def edge_of_objective(known: Sequence[ObjectiveAt], within: Range, failing: floa
     )
 
 
-def _least(loads: Iterable[float], visits: Mapping[float, int]) -> float | None:
-    """The load that was measured least often, the first of equals; None where all were measured often enough."""
-    able = [load for load in loads if visits.get(load, 0) < _MOST_VISITS]
+def _least_measured(loads: Iterable[float], visits: Mapping[float, int]) -> float | None:
+    """The load that was measured least often (of equals the first); None if all were measured often enough."""
+    able = [load for load in loads if visits.get(load, 0) < _MAX_VISITS]
     return min(able, key=lambda load: visits.get(load, 0), default=None)

@@ -1,5 +1,5 @@
-"""Whether a treatment changes greedy answers: its differing pairs by what is known of them, beside how often the baseline
-differs from itself.
+"""Whether a treatment changes greedy answers: its differing pairs by verdict, compared with how often the baseline differs from
+itself.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from benchmark.measure.divergence import (
 )
 from benchmark.measure.journal import RawRun
 
-Judged = Mapping[tuple[str, str], tuple[Case, Verdict]]
-"""The two answers that differ and what is known of them, by treatment and pair."""
+JudgedPairs = Mapping[tuple[str, str], tuple[Case, Verdict]]
+"""Two different answers and the verdict about them, by treatment and pair."""
 
 
-def judged(raw: RawRun) -> Judged:
-    """All differing pairs of a run, those of the baseline with itself included."""
+def judged(raw: RawRun) -> JudgedPairs:
+    """All differing pairs of a run, including those of the baseline with itself."""
     asked: dict[tuple[str, str], list[Asked]] = {}
-    for line in raw.closer:
+    for line in raw.closer_look:
         if isinstance(line, Asked):
             asked.setdefault((line.treatment, line.pair_id), []).append(line)
-    differing = {(c.treatment, c.ours.pair_id): c for c in cases(raw.by_nodes.requests, raw.closer, raw.plan)}
+    differing = {(c.treatment, c.ours.pair_id): c for c in cases(raw.by_nodes.requests, raw.closer_look, raw.plan)}
     return {key: (case, verdict(case, asked.get(key, ()))) for key, case in differing.items()}
 
 
@@ -42,14 +42,14 @@ def counted(verdicts: Iterable[Verdict]) -> dict[str, int]:
     return {"near_ties": names["near-tie"], "faults": names["fault"], "cannot_tell": names["cannot tell"]}
 
 
-def losslessness(raw: RawRun, known: Judged) -> dict[str, Any] | None:
-    """`losslessness` of a summary; None where answers are drawn at a temperature, or no pair can be compared."""
+def losslessness(raw: RawRun, known: JudgedPairs) -> dict[str, Any] | None:
+    """`losslessness` of a summary; None if decoding is not greedy, or no pair can be compared."""
     plan, requests = raw.plan, raw.by_nodes.requests
     by_arm: dict[str, list[Verdict]] = {}
     for (arm, _), (_, one) in known.items():
         by_arm.setdefault(arm, []).append(one)
     first = answers_of(plan.baseline, requests)
-    second = sum(isinstance(a, Again) and a.text is not None and a.pair_id in first for a in raw.closer)
+    second = sum(isinstance(a, Again) and a.text is not None and a.pair_id in first for a in raw.closer_look)
     treatments: list[dict[str, Any]] = []
     for arm, base in ((arm, base) for arm, base in plan.baselines.items() if arm != base):
         ours, pairs = answers_of(base, requests), answers_of(arm, requests).items()
@@ -81,7 +81,7 @@ def losslessness(raw: RawRun, known: Judged) -> dict[str, Any] | None:
 
 
 def _rate(verdicts: Sequence[Verdict], n: int) -> dict[str, Any]:
-    """How many of `n` pairs differ, with the interval of their share, and what is known of them."""
+    """How many of `n` pairs differ, with the interval of their share, and their verdicts."""
     low, high = wilson(len(verdicts), n)
     ties = [one.gap_nats for one in verdicts if one.name == "near-tie" and one.gap_nats is not None]
     return {

@@ -1,16 +1,16 @@
 """Optional files of a results folder: how the engines were compiled, how well they answer, and what was expected of the run.
 
     DIR/engines/<arm>.json     `neuron_config_differences.json` of the arm's artifact
-    DIR/lmeval/<arm>/...       what lm-eval wrote with `--log_samples`; `lmeval/questions.json`: which questions they were
+    DIR/lmeval/<arm>/...       files of lm-eval with `--log_samples`; `lmeval/questions.json`: the questions
     DIR/expected.json          {"schema": 1, "arms": [{"arm", "instance", "chips", "plain_tpot_s", "plain_tpot_low_s", "plain_tpot_high_s",
                                "drafted": {"step_over_plain", "step_over_plain_low", "step_over_plain_high"} | null}],
                                "quoted": [{"text", "source"}], "figures": [{"arm", "metric", "classes", "concurrency", "value", "tolerance",
                                "source"}]}
-    DIR/bill.json              {"usd", "node_hours", "text"}: what the run cost, in words with where its dollars are from
+    DIR/bill.json              {"usd", "node_hours", "text"}: the cost of the run, in words with the source of the prices
 
-All are optional. What is not there is absent from the summary too, and the report says so. A program that knows the models writes what is
-expected; this package only compares. A null value: nothing could be expected. A figure without classes is about all of them, and it is
-met where the whole interval of the run is within its tolerance.
+All files are optional. If a file is missing, its part of the summary is missing too, and the report says so. Another program, which knows
+the models, writes the expected values; this package only compares. A null value means that no value is expected. A figure without classes
+is about all classes. It is reproduced if the whole interval of the run is within the tolerance.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
-from benchmark.analyse.acceptance.yields import known_at
-from benchmark.analyse.cells import Cells, sort_out
+from benchmark.analyse.acceptance.yields import step_yield_at
+from benchmark.analyse.cells import Cells, cells_of
 from benchmark.analyse.comparison import MIN_PROMPTS, log_ratios, logs_at, mapped_back
 from benchmark.analyse.stats import Estimate, Source, Z, geometric_mean, of_sample
 from benchmark.errors import ResultsError
@@ -36,19 +36,19 @@ from core.files import json_of, text_of
 ENGINES, ANSWERS, QUESTIONS, EXPECTED = "engines", "lmeval", "questions.json", "expected.json"
 BILL = "bill.json"
 CIRCULAR = "not compared, because the emulator's times are fitted to the same published results: the comparison would be circular."
-"""What an emulated run says instead of a comparison."""
+"""The text of an emulated run, instead of a comparison."""
 VERDICTS = {"reproduced": "reproduced", "not reproduced": "not reproduced", "cannot tell": "inconclusive"}
 """The words of each code of the summary."""
 Answers = Mapping[str, bool]
-"""Whether the answer to each question is right."""
+"""Question -> whether the answer is correct."""
 
 
 def optional_results(folder: Path, baselines: Mapping[str, str]) -> dict[str, Any]:
-    """`engines`, `quality` and `bill` of a summary; `baselines` has the baseline of each arm. Raises ResultsError for a file that cannot be
-    what its name says."""
+    """`engines`, `quality` and `bill` of a summary; `baselines` has the baseline of each arm. Raises ResultsError for an invalid
+    file."""
     bill = None
     if (path := folder / BILL).is_file():
-        with _as_it_was_stored(path):
+        with _refuse_invalid(path):
             bill = _Bill.model_validate_json(text_of(path)).model_dump()
     return {
         "bill": bill,
@@ -64,43 +64,43 @@ class _Bill(BaseModel):
 
 
 @contextmanager
-def _as_it_was_stored(where: object) -> Iterator[None]:
+def _refuse_invalid(where: object) -> Iterator[None]:
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        why = error if isinstance(error, ValueError) else repr(error)
-        text = f"{where}: is not what was stored there; bring it again, or remove it ({why})"
+        reason = error if isinstance(error, ValueError) else repr(error)
+        text = f"{where}: is not a valid file of its kind; fetch it again, or remove it ({reason})"
         raise ResultsError(text) from None
 
 
 def _engines(folder: Path, arms: Iterable[str]) -> dict[str, Any]:
-    """For each arm: whether its configuration was compared, and what differs beyond the speculation that was asked for."""
+    """For each arm: whether its configuration was compared, and which differences are not declared as speculation."""
     rows: dict[str, Any] = {}
     for arm in arms:
         if (path := folder / f"{arm}.json").is_file():
-            with _as_it_was_stored(path):
+            with _refuse_invalid(path):
                 content = json_of(text_of(path))
                 entries = content.get("differences", [])
-                beyond = [entry for entry in entries if not entry["declared"]]
+                undeclared = [entry for entry in entries if not entry["declared"]]
                 rows[arm] = {
                     "compared": bool(content["compared"]),
                     "baseline_key": str(content["baseline"]).rstrip("/").rpartition("/")[2],
-                    "declared": len(entries) - len(beyond),
+                    "declared": len(entries) - len(undeclared),
                     "undeclared": [
-                        {key: entry[key] for key in ("path", "baseline", "this")} for entry in beyond
+                        {key: entry[key] for key in ("path", "baseline", "this")} for entry in undeclared
                     ],
                 }
     return rows
 
 
 def _quality(folder: Path, baselines: Mapping[str, str]) -> dict[str, Any] | None:
-    """Scores of every arm that was asked, and each treatment's against its baseline's; None where no arm was."""
+    """Scores of every arm with answers, and each treatment compared with its baseline; None without any answers."""
     asked = {arm: answers for arm in baselines if (answers := _answers(folder / arm))}
     if not asked:
         return None
     questions, scores, pairs = None, [], []
     if (path := folder / QUESTIONS).is_file():
-        with _as_it_was_stored(path):
+        with _refuse_invalid(path):
             questions = json_of(text_of(path))
     for arm, answers in asked.items():
         for name, marks in answers.items():
@@ -112,21 +112,21 @@ def _quality(folder: Path, baselines: Mapping[str, str]) -> dict[str, Any] | Non
 
 
 def _answers(folder: Path) -> Mapping[str, Answers]:
-    """For each filter, whether each question was answered rightly; of several files the latest, whose name has its time."""
+    """For each filter, whether each question was answered correctly. Of several files the latest counts, by the time in its name."""
     files = sorted(folder.rglob("samples_gsm8k_*.jsonl"), key=lambda path: path.name)
     rows: dict[str, dict[str, bool]] = {}
     for path in files[-1:]:
-        with _as_it_was_stored(path):
+        with _refuse_invalid(path):
             lines = text_of(path).splitlines()
         for number, line in enumerate(lines, start=1):
-            with _as_it_was_stored(f"{path}:{number}"):
+            with _refuse_invalid(f"{path}:{number}"):
                 entry = json_of(line)
                 rows.setdefault(str(entry["filter"]), {})[str(entry["doc_hash"])] = entry["exact_match"] == 1
     return rows
 
 
 def compare(baseline: Answers, treatment: Answers) -> dict[str, Any]:
-    """Difference of the shares of right answers over the questions that both were asked, with interval and p-value.
+    """Difference of the shares of correct answers over the common questions, with interval and p-value.
 
     The interval is Agresti and Min's adjusted Wald interval for matched proportions, which is never of width zero
     (Statistics in Medicine 24, 2005): half an observation is added to each of the four kinds of pairs. The p-value is
@@ -148,13 +148,13 @@ def compare(baseline: Answers, treatment: Answers) -> dict[str, Any]:
 
 
 def mcnemar(gained: int, lost: int) -> float:
-    """Two-sided exact probability of a split at least as uneven, when both sides are equally likely."""
+    """The exact two-sided probability of a split at least as uneven, if both sides are equally likely."""
     tail = sum(math.comb(gained + lost, count) for count in range(min(gained, lost) + 1))
     return float(min(1, 2 * tail / 2 ** (gained + lost)))
 
 
 class Quantity(NamedTuple):
-    """What is compared, as every text and picture calls it."""
+    """A quantity that is compared, with its name in all texts and pictures."""
 
     title: str
     unit: str
@@ -168,7 +168,7 @@ class Quantity(NamedTuple):
         return ", ".join(filter(None, (self.title, self.unit, f"{self.better} is better")))
 
     def shown(self, *values: float | None) -> list[str]:
-        """Values in the unit, without its name."""
+        """The values in the unit, without the name of the unit."""
         return ["-" if value is None else f"{value * self.scale:.3g}" for value in values]
 
 
@@ -206,7 +206,7 @@ class _ArmForecast(BaseModel):
     plain_tpot_high_s: _Value
     drafted: _StepForecast | None = None
     engine: str | None = None
-    at_once: int | None = None
+    concurrency: Annotated[int | None, Field(validation_alias="at_once")] = None
     plain_usd_per_million: _Value = None
 
 
@@ -232,21 +232,19 @@ class _ExpectedFile(BaseModel):
 
 
 def against_published(folder: Path, summary: Mapping[str, Any], raw: RawRun) -> dict[str, Any]:
-    """`expectations`, `quoted`, `drafts` and `hardware` of the summary of `raw`. Times that no figure asks for are geometric means
-    over the classes of the largest load.
+    """`expectations`, `quoted`, `drafts`, `hardware` and `predicted_cost` of the summary of `raw`. Values without classes of their own are
+    geometric means over the classes at the largest load.
 
-    Raises ResultsError for a file that is not such a file.
+    Raises ResultsError for an invalid file.
     """
     path, expected = folder / EXPECTED, _ExpectedFile(arms=[])
     if path.is_file():
         try:
             expected = _ExpectedFile.model_validate_json(text_of(path))
         except (ValueError, ValidationError) as error:
-            text = (
-                f"{path}: is not an expectation ({str(error).splitlines()[0]}); bring it again, or remove it"
-            )
+            text = f"{path}: is not a valid file of expectations ({str(error).splitlines()[0]}); fetch it again, or remove it"
             raise ResultsError(text) from None
-    arms, cells = expected.arms, sort_out(raw)
+    arms, cells = expected.arms, cells_of(raw)
     figures = [_met(figure, cells, summary["run"]["provenance"]) for figure in expected.figures]
     return {
         "expectations": [*figures, *(row for arm in arms for row in _of_arm(arm, summary))],
@@ -261,7 +259,7 @@ def against_published(folder: Path, summary: Mapping[str, Any], raw: RawRun) -> 
             arm.arm: {
                 "usd_per_million_output_tokens": arm.plain_usd_per_million,
                 "tpot_s": arm.plain_tpot_s,
-                "concurrency": arm.at_once,
+                "concurrency": arm.concurrency,
             }
             for arm in arms
             if arm.plain_usd_per_million and not arm.drafted
@@ -270,11 +268,11 @@ def against_published(folder: Path, summary: Mapping[str, Any], raw: RawRun) -> 
 
 
 def _met(figure: _PublishedFigure, cells: Cells, provenance: str) -> dict[str, Any]:
-    """Whether a published figure was met: its interval against the tolerance."""
-    estimate, why = _estimate(figure, cells)
+    """Whether a published figure was reproduced: the interval of the run against the tolerance."""
+    estimate, reason = _estimate(figure, cells)
     low, high = figure.value * (1 - figure.tolerance), figure.value * (1 + figure.tolerance)
     quantity, value, begin, end = QUANTITIES[figure.metric], None, None, None
-    verdict, measured = "cannot tell", why or "too few prompts for an interval"
+    verdict, measured = "cannot tell", reason or "too few prompts for an interval"
     if estimate:
         value, begin, end = map(mapped_back, (estimate.mean, estimate.low, estimate.high))
         if begin is not None and end is not None and estimate.clusters >= MIN_PROMPTS:
@@ -300,7 +298,7 @@ def _met(figure: _PublishedFigure, cells: Cells, provenance: str) -> dict[str, A
 
 
 def _estimate(figure: _PublishedFigure, cells: Cells) -> tuple[Estimate | None, str]:
-    """The mean of a figure's logarithm over requests, with its interval; or why it is not known."""
+    """The mean of the logarithm of a figure over requests, with its interval; or the reason why it is unknown."""
     arm = next((arm for arm in cells.plan.arms if arm.name == figure.arm), None)
     if arm is None:
         return None, "the arm was not measured"
@@ -311,9 +309,9 @@ def _estimate(figure: _PublishedFigure, cells: Cells) -> tuple[Estimate | None, 
             return None, f"the emulator makes up the acceptance of {place.class_}"
         if figure.metric == "speed_up":
             sample += log_ratios(cells, (cells.baseline_of(arm), arm), place)[TPOT.name]
-        elif figure.metric != TOKENS_PER_STEP.name or known_at(cells, arm, place).caution is None:
+        elif figure.metric != TOKENS_PER_STEP.name or step_yield_at(cells, arm, place).caution is None:
             sample += logs_at(cells, arm, place, figure.metric).values()
-    # All classes of a figure are taken as one class.
+    # All classes of a figure count as one class.
     together = [
         (source._replace(class_="", prompt=f"{source.class_} {source.prompt}"), value)
         for source, value in sample
@@ -322,7 +320,8 @@ def _estimate(figure: _PublishedFigure, cells: Cells) -> tuple[Estimate | None, 
 
 
 def _of_arm(arm: _ArmForecast, summary: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """An arm's decode step over a plain one where it drafts, else its time per token; nothing where a value is not known."""
+    """Whether an arm is within the range of its forecast: its decode step relative to a plain step if it drafts, else its time per token.
+    Nothing if a value is unknown."""
     if own := arm.drafted:
         what, rows = "step_over_plain", summary["explanations"]
         expected, low, high = own.step_over_plain, own.step_over_plain_low, own.step_over_plain_high
@@ -358,5 +357,5 @@ def served_by(folder: Path, raw: RawRun) -> str:
     try:
         engines = [arm.engine for arm in _ExpectedFile.model_validate_json(text_of(folder / EXPECTED)).arms]
     except (OSError, ValueError):
-        engines = list(raw.sittings[0].owned_by.values())
+        engines = list(raw.sessions[0].owned_by.values())
     return " and ".join(dict.fromkeys(filter(None, engines)))

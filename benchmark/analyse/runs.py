@@ -1,8 +1,8 @@
-"""Runs beside each other: a list of them, a row each, and the same plan measured twice, as before and after an upgrade.
+"""The list of runs, one row for each, and the comparison of two runs of one plan, for example before and after an upgrade.
 
-Pairing of two runs is by prompt: a prompt's mean in one run is compared with its mean in the other, and Student's t over prompts gives the
-interval. It knows how prompts and requests vary, not how blocks of time or two starts of one server do. A gate must not let pass what it
-could not judge: too few prompts, a load that was not held, a missing arm or an unfinished run fail it.
+Two runs are paired by prompt: the mean of a prompt in one run is compared with its mean in the other, and Student's t over prompts gives the
+interval. It includes the variation of prompts and requests, but not of blocks of time or of starts of a server. A gate refuses a run that it
+cannot judge: with too few prompts, a load that was not held, a missing arm, or unfinished.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from pydantic import AfterValidator, AliasPath, BaseModel, ConfigDict, Field, ValidationError
 
-from benchmark.analyse.cells import Cells, Footing, Place, sort_out
+from benchmark.analyse.cells import Cells, Footing, Place, cells_of
 from benchmark.analyse.comparison import adjust, error_warning, log_ratios, logs_at, result, starts_differ
 from benchmark.analyse.sentences import rendered
 from benchmark.analyse.stats import Source, mean
@@ -74,12 +74,12 @@ class _ListedHardware(_ListedPart):
 
 
 def _at(*path: str, **known: Any) -> Any:
-    """Where a value is in a summary."""
+    """A field with its path in a summary."""
     return Field(validation_alias=AliasPath(*path), **known)
 
 
 class _ListedSummary(_ListedPart):
-    """What a list of runs reads of a summary, in its columns' names where they have one."""
+    """The parts of a summary that a list of runs reads, with the names of the columns."""
 
     id: _Text = _at("run", "id")
     started: _Text = _at("run", "started")
@@ -103,16 +103,16 @@ class ListedRun(NamedTuple):
 
     folder: str
     link: str
-    """The folder as a part of an address."""
+    """The folder as part of a URL."""
     id: str = ""
     started: str = ""
     experiment: str = ""
-    """The run's name."""
+    """The name of the run."""
     model: str = ""
     engine: str = ""
     hardware: str = ""
     load: str = ""
-    """The one that the speed-up and the dollars are of."""
+    """The load of the speed-up and the dollars."""
     load_size: float | None = None
     speed_up: float | None = None
     ci_low: float | None = None
@@ -120,23 +120,23 @@ class ListedRun(NamedTuple):
     usd_before: float | None = None
     """Dollars per million output tokens of the baseline."""
     usd_after: float | None = None
-    """The same of the arm that the speed-up is of."""
+    """Dollars per million output tokens of the arm of the speed-up."""
     provenance: str = ""
     complete: bool = False
     answer: str = ""
     report: bool = False
     """Whether report.html is there."""
     problem: str = ""
-    """Why nothing else is known; empty for a run."""
+    """Why the folder could not be read; empty for a run."""
     kind: str = ""
-    """What a folder is that holds no finished run."""
+    """The kind of a folder without a finished run."""
     asked: str = ""
-    """Model and prompts: runs where they differ cannot be compared."""
+    """Model and prompts. Runs in which they differ cannot be compared."""
     arms: tuple[str, ...] = ()
     loads: tuple[str, ...] = ()
 
     def comparable(self, other: ListedRun) -> bool:
-        """Whether `benchmark compare` takes the two."""
+        """Whether `benchmark compare` can compare the two runs."""
         if not self.asked or self.asked != other.asked:
             return False
         return bool(set(self.arms) & set(other.arms) and set(self.loads) & set(other.loads))
@@ -187,19 +187,19 @@ def newest_pair(rows: list[ListedRun]) -> tuple[ListedRun, ListedRun] | None:
 
 
 def compare_runs(old: RawRun, new: RawRun) -> dict[str, Any]:
-    """Arm by arm and speed-up by speed-up, new against old.
+    """Compare each arm and each speed-up of the new run with the old one.
 
     - `old`, `new`: {run, provenance, started_unix_s, client}; `warnings`: [text]
     - `arms`: [{class, concurrency, rate_per_s, arm, metric, old, new (geometric means), ratio (above 1: the new
       run is faster), ci_low, ci_high, n_pairs (prompts), verdict, p_value, p_holm, ..., warning}]
     - `speed_ups`: [{class, concurrency, rate_per_s, baseline, treatment, metric, old, new (speed-ups),
       ratio (above 1: it has grown), ...}]
-    - `slower`: the rows that became slower beyond their interval, in words
+    - `slower`: the rows whose interval shows that they became slower, in words
 
-    Raises ResultsError where the plans differ in model or prompts or share no arm or no load.
+    Raises ResultsError if the plans differ in model or prompts or share no arm or no load.
     """
     _refuse(old.plan, new.plan)
-    runs = (sort_out(old), sort_out(new))
+    runs = (cells_of(old), cells_of(new))
     known = set(runs[0].places)
     places = [place for place in runs[1].places if place in known]
     if not places:
@@ -219,8 +219,8 @@ def compare_runs(old: RawRun, new: RawRun) -> dict[str, Any]:
         adjust(rows)
     return {
         "schema": 1,
-        "old": {name: getattr(old.sittings[0], name) for name in _IDENTITY},
-        "new": {name: getattr(new.sittings[0], name) for name in _IDENTITY},
+        "old": {name: getattr(old.sessions[0], name) for name in _IDENTITY},
+        "new": {name: getattr(new.sessions[0], name) for name in _IDENTITY},
         "warnings": _warnings(old, new),
         "arms": of_arms,
         "speed_ups": speed_ups,
@@ -242,7 +242,7 @@ def _refuse(old: Plan, new: Plan) -> None:
 
 
 def _arm(runs: tuple[Cells, Cells], place: Place, name: str, *, sensible: bool) -> dict[str, Any]:
-    """The arm's time per token, old over new; no verdict where a run's answers are not `sensible`."""
+    """The time per token of the arm, old divided by new; without a verdict if the answers of a run are not `sensible`."""
     sides = [(cells, cells.plan.arm(name)) for cells in runs]
     before, after = (_by_prompt(logs_at(cells, arm, place, _METRIC.name).values()) for cells, arm in sides)
     judged = sensible and not any((name, place.class_) in cells.made_up for cells in runs)
@@ -253,7 +253,7 @@ def _arm(runs: tuple[Cells, Cells], place: Place, name: str, *, sensible: bool) 
 
 
 def _speed_up(runs: tuple[Cells, Cells], place: Place, name: str, *, sensible: bool) -> dict[str, Any]:
-    """How a treatment's speed-up over the baseline has changed; the baseline is the same in both runs."""
+    """The change of the speed-up of a treatment over its baseline, which is the same in both runs."""
     gains, judged = [], sensible
     for cells in runs:
         arms = (cells.baseline_of(cells.plan.arm(name)), cells.plan.arm(name))
@@ -279,7 +279,7 @@ def _versus(
     footing: Footing,
     more_is_better: bool = False,
 ) -> dict[str, Any]:
-    """Prompts that both runs answered, new against old; no verdict on what an emulator made up (not `judged`)."""
+    """The comparison over prompts that both runs answered; without a verdict if an emulator made up the acceptance (not `judged`)."""
     shared = {prompt: (old, after[prompt]) for prompt, old in before.items() if prompt in after}
     sign = 1 if more_is_better else -1
     gains = [(Source("", prompt), sign * (new - old)) for prompt, (old, new) in shared.items()]
@@ -291,21 +291,21 @@ def _versus(
 
 
 def _footing(runs: tuple[Cells, Cells], place: Place) -> Footing:
-    """The weaker one of both runs."""
+    """The weaker conditions of both runs."""
     both = [cells.footing(place.load) for cells in runs]
     return Footing(held=all(footing.held for footing in both), starts=min(footing.starts for footing in both))
 
 
 def _warnings(old: RawRun, new: RawRun) -> list[str]:
-    clients = [list(dict.fromkeys(sitting.client for sitting in raw.sittings)) for raw in (old, new)]
+    clients = [list(dict.fromkeys(session.client for session in raw.sessions)) for raw in (old, new)]
     settings = [(name, getattr(old.plan, name), getattr(new.plan, name)) for name in _MAY_DIFFER]
     plans = {"clients": clients, "settings": settings, "baselines": [old.plan.baseline, new.plan.baseline]}
-    runs = {"old": old.sittings[0], "new": new.sittings[0], "senseless_runs": _senseless(old, new)}
+    runs = {"old": old.sessions[0], "new": new.sessions[0], "senseless_runs": _senseless(old, new)}
     return _lines("warnings", **runs, **plans)
 
 
 def _senseless(*runs: RawRun) -> list[tuple[str, str]]:
-    return [(raw.sittings[0].run, why) for raw in runs if (why := sanity_check.withholds(raw.sense))]
+    return [(raw.sessions[0].run, why) for raw in runs if (why := sanity_check.withholds(raw.sense))]
 
 
 def _lines(kind: str, **known: Any) -> list[str]:
@@ -313,16 +313,16 @@ def _lines(kind: str, **known: Any) -> list[str]:
 
 
 def judge(baseline: RawRun, run: RawRun, *, slower_by: float, more_errors: float) -> dict[str, Any]:
-    """What speaks against `run`, by the time per output token of each cell and the error rate of each arm.
+    """Check `run` against `baseline`: the time per output token of each cell and the error rate of each arm.
 
-    `slower_by`: a share of the time per token, tolerated although it is shown: only an interval that lies wholly beyond it speaks
-    against the run; `more_errors`: a share of requests. Returns {schema, baseline, run, cells: [{class, concurrency, rate_per_s,
+    `slower_by` is the tolerated increase of the time per token: only if the whole interval is beyond it, it is a regression.
+    `more_errors` is the tolerated increase of the share of failed requests. Returns {schema, baseline, run, cells: [{class, concurrency, rate_per_s,
     arm, old, new, ratio, ci_low, ci_high, verdict}], errors: [{arm, old, new}], regressions: [text], warnings: [text], as
     `compare_runs` has them}.
 
-    Raises ResultsError where the runs say nothing about each other.
+    Raises ResultsError if the runs cannot be compared.
     """
-    origins = [raw.sittings[0].provenance for raw in (baseline, run)]
+    origins = [raw.sessions[0].provenance for raw in (baseline, run)]
     if origins[0] != origins[1]:
         raise ResultsError(
             f"the baseline is {origins[0]}, the run {origins[1]}: they say nothing about each other; "

@@ -1,6 +1,6 @@
-"""What a run says in words: the templates' environment, the helpers that pages and tables share, and what is said over load.
+"""The sentences of a run: the environment of their templates, helpers that pages and tables share, and the sentences about load.
 
-Jinja2 is imported once a sentence is needed: a client that sends requests needs none.
+Jinja2 is imported when the first sentence is needed. A client that sends requests does not need it.
 """
 
 from __future__ import annotations
@@ -16,30 +16,35 @@ from benchmark.analyse.comparison import VERDICT_WORDS
 from benchmark.objectives import in_words as in_words_of
 from core.words import count, listed, plural
 
-FEW_ANSWERS = 3
-"""A set of arrivals that is over after less time than so many answers take is a burst, not a load."""
+BURST_ANSWERS = 3
+"""A set of arrivals that ends within the time of this number of answers is a burst, not a load."""
 _TEMPLATES = Path(__file__).parent / "templates"
 SummaryRow = Mapping[str, Any]
 
 
-def rendered(template: str, **known: Any) -> str:
-    return str(environment_of_sentences().get_template(f"{template}.jinja").render(**known))
+def rendered(template: str, **content: Any) -> str:
+    return str(environment_of_sentences().get_template(f"{template}.jinja").render(**content))
 
 
 @cache
 def environment_of_sentences() -> Any:
     from benchmark.jinja_environment import environment
 
-    made = environment(_TEMPLATES)
-    made.filters |= {"money": money, "count": count, "by_verdict": _by_verdict}
-    made.filters |= {"long": _long, "place": Place.of, "percent": "{:.1%}".format}
-    made.filters["listed"] = lambda names, most=None: listed(list(names), max_names=most)
+    templates = environment(_TEMPLATES)
+    templates.filters |= {"money": money, "count": count, "by_verdict": _by_verdict}
+    templates.filters |= {"long": _long, "place": Place.of, "percent": "{:.1%}".format}
+    templates.filters["listed"] = lambda names, most=None: listed(list(names), max_names=most)
     # The limit of an objective that an arm is furthest from.
-    made.filters["furthest"] = lambda row: min(
+    templates.filters["furthest"] = lambda row: min(
         row["limits"], key=lambda of: of["low"] - float(of["percentile"][1:]) / 100
     )
-    made.globals |= {"here": " in this start of the servers", "interval": interval, "at": _at, "size": _size}
-    return made
+    templates.globals |= {
+        "here": " in this start of the servers",
+        "interval": interval,
+        "at": _at,
+        "size": _size,
+    }
+    return templates
 
 
 def _by_verdict(gains: Sequence[Any]) -> list[tuple[str, list[Any]]]:
@@ -50,12 +55,12 @@ def _by_verdict(gains: Sequence[Any]) -> list[tuple[str, list[Any]]]:
 
 
 def interval(low: float | None, high: float | None) -> str:
-    """What follows a ratio; nothing where it is not known."""
+    """The interval after a ratio, as text; empty if unknown."""
     return "" if low is None or high is None else f" [{low:.2f}, {high:.2f}]"
 
 
 def money(usd: float) -> str:
-    """Dollars, with cents or, below a tenth of a dollar, with three significant digits."""
+    """Dollars with cents; below $0.10 with three significant digits."""
     return f"${usd:,.2f}" if usd >= 0.1 or usd == 0 else f"${usd:.3g}"
 
 
@@ -65,8 +70,8 @@ def in_words(crossover: SummaryRow) -> str:
 
 
 def headline(summary: SummaryRow) -> str:
-    """The answer of a search: up to which load each treatment pays, and which arm serves cheapest. Empty of other runs, and
-    where nothing may be recommended."""
+    """The result of a search: up to which load each treatment pays, and which arm has the lowest cost. Empty for other runs, and if
+    nothing may be recommended."""
     run = summary["run"]
     if summary.get("search") is None or run["aa"] or run.get("made_up_texts"):
         return ""
@@ -75,7 +80,7 @@ def headline(summary: SummaryRow) -> str:
 
 
 def sentences(summary: SummaryRow, *, by_class: bool = True) -> Iterator[str]:
-    """What the run says about load beside its headline, for people; nothing where it has one load."""
+    """The sentences about load, without the headline; none if the run has one load."""
     crossovers, search, head = summary.get("crossovers", ()), summary.get("search"), headline(summary)
     several = by_class and len({row["class"] for row in crossovers}) > 2
     for row in (row for row in crossovers if row["class"] is None):
@@ -95,7 +100,7 @@ def sentences(summary: SummaryRow, *, by_class: bool = True) -> Iterator[str]:
     if search["budget_spent"]:
         yield rendered("loads", kind="budget", search=search)
     if search["bursts_from"]:
-        yield rendered("loads", kind="bursts", rate=search["bursts_from"], answers=FEW_ANSWERS)
+        yield rendered("loads", kind="bursts", rate=search["bursts_from"], answers=BURST_ANSWERS)
 
 
 def _objective(summary: SummaryRow) -> Iterator[str]:
@@ -111,7 +116,7 @@ def _objective(summary: SummaryRow) -> Iterator[str]:
 
 
 def _cheapest(summary: SummaryRow) -> Iterator[str]:
-    """At which load each arm of a search serves cheapest, within the objective where there is one."""
+    """The load at which each arm of a search has the lowest cost, within the objective if there is one."""
     search, rows = summary["search"], summary.get("objectives", ())
     known = {"objective": in_words_of(search["objective"]), "by": search["by"]}
     able = [arm for arm in search["arms"] if arm["cheapest"]]
@@ -120,7 +125,7 @@ def _cheapest(summary: SummaryRow) -> Iterator[str]:
         yield "No arm answered enough requests at any load: time per token and price are not known."
         return
     if known["objective"] and not able:
-        # Of two that are equally sure, the one whose percentile is nearer to its limit is nearer.
+        # Of two arms that are equally sure, the one whose percentile is nearer to its limit is closer.
         closest = max(
             rows,
             key=lambda row: min(
@@ -158,7 +163,7 @@ def _cheapest(summary: SummaryRow) -> Iterator[str]:
 
 
 def _long(seconds: float) -> str:
-    """A time in words, in the largest unit that it has one of."""
+    """A duration in words: hours, minutes or seconds."""
     for unit_s, unit in ((3600, "hours"), (60, "minutes")):
         if seconds >= unit_s:
             return f"{seconds / unit_s:.1f} {unit}"

@@ -1,8 +1,9 @@
-"""What happened while a run was on: arms that became slower or faster, servers that started again, time without a record.
+"""The stability of a run: arms that became slower or faster, servers that restarted, time without a record.
 
-Pairs share what drifts, so a speed-up hardly feels it; absolute times, costs and objectives do. An arm's trend compares the last third of
-the time of loading under a start of the servers with its first third, over prompts that were asked in both at the same load. So neither
-a class, nor a load, nor a start, nor a gap looks like drift. A search shows drift by its first cell alone.
+Drift affects both requests of a pair, so it hardly changes a speed-up; it does change absolute times, costs and objectives. The trend of
+an arm compares the last third of the loading time under a start of the servers with the first third, over prompts that were asked in both
+at the same load. So a change of class, load or start, or a gap, does not count as drift. In a search only the first cell, which is
+repeated at the end, shows drift.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from itertools import pairwise, product
 from operator import itemgetter
 from typing import Any
 
-from benchmark.analyse.cells import CLOCK_S, Cells, sort_out
+from benchmark.analyse.cells import CLOCK_S, Cells, cells_of
 from benchmark.analyse.comparison import adjust, as_ratio, times_of
 from benchmark.analyse.stats import Estimate, Sample, Source, clustered_mean, mean, summed
 from benchmark.analyse.values import request_values
@@ -26,12 +27,12 @@ from benchmark.metrics import TPOT
 from benchmark.plan import PlannedArm
 
 _GAP_S = 60.0
-"""Without any request under way: between two blocks a client needs less than a second."""
+"""A longer time without a request in flight is a gap: between two blocks the client needs less than a second."""
 
 
 def stability(raw: RawRun) -> dict[str, Any]:
-    """`trends` by arm, `restarts`, `nodes` (replaced ones) and `gaps` in their order, and `drift`: the first cell against its
-    repetition, where both are of the same nodes."""
+    """`course` of a summary: `trends` by arm; `restarts`, `nodes` (replaced ones) and `gaps` in time order; `drift`: the first cell compared
+    with its repetition, if both ran on the same nodes."""
     raw = raw.by_nodes
     nodes = [
         {"at": iso(change.at_unix_s), "arm": change.arm, "before": change.before, "after": change.after}
@@ -42,19 +43,19 @@ def stability(raw: RawRun) -> dict[str, Any]:
 
 
 def drift(raw: RawRun) -> list[dict[str, Any]]:
-    """Each arm in the first cell, of several starts in that of the last one, against itself when that was repeated at the end: above
-    1 it had become faster."""
-    before, after = sort_out(raw), sort_out(raw, repeated=True)
+    """Each arm in the first cell compared with the repetition at the end, under the same start of the servers; above 1 the arm
+    became faster."""
+    before, after = cells_of(raw), cells_of(raw, repeated=True)
     again = [(place.load, record.start) for (_, place), own in after.requests.items() for record in own]
     rows = []
     for arm in raw.plan.arms if again else ():
         load, start = again[0]
         old, new = (
             [
-                known
-                for own in times_of(cells, arm, load).values()
-                for known in own.values()
-                if known[0].start == start
+                sample
+                for by_pair in times_of(cells, arm, load).values()
+                for sample in by_pair.values()
+                if sample[0].start == start
             ]
             for cells in (before, after)
         )
@@ -64,8 +65,8 @@ def drift(raw: RawRun) -> list[dict[str, Any]]:
 
 
 def _moved(before: Sample, after: Sample) -> Estimate | None:
-    """The log of how much faster `after` is, over prompts that both have; its interval is over prompts or, where that is wider, over
-    blocks less the effect of their prompts. None without a common prompt."""
+    """The log of the speed-up of `after` over `before`, over their common prompts. The interval is over prompts or, if wider, over blocks
+    after the effect of the prompts is removed. None without a common prompt."""
     logs: defaultdict[str, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
     for side, sample in enumerate((before, after)):
         for source, log_s in sample:
@@ -87,7 +88,7 @@ def _moved(before: Sample, after: Sample) -> Estimate | None:
 
 
 def _trends(raw: RawRun) -> list[dict[str, Any]]:
-    cells, clock, hours = sort_out(raw), dict[float, tuple[int, float]](), defaultdict[int, float](float)
+    cells, clock, hours = cells_of(raw), dict[float, tuple[int, float]](), defaultdict[int, float](float)
     for block in sorted(raw.blocks, key=lambda block: block.started_unix_s):
         clock[block.started_unix_s] = block.start, hours[block.start]
         hours[block.start] += raw.plan.loading_s([block.duration_s]) / 3600
@@ -96,7 +97,7 @@ def _trends(raw: RawRun) -> list[dict[str, Any]]:
     for arm in raw.plan.arms:
         sides = _thirds(cells, arm, third)
         first, middle, last = ({(source.queue, source.block) for source, _ in side} for side in sides)
-        # One block says nothing about what blocks do.
+        # One block does not show how blocks vary.
         if min(len(first), len(last)) > 1 and (moved := _moved(sides[0], sides[2])):
             size = {"metric": TPOT.name, "hours": max(hours.values()), "blocks": len(first | middle | last)}
             rows.append({"arm": arm.name, **size, **as_ratio(moved)})
@@ -108,7 +109,7 @@ def _trends(raw: RawRun) -> list[dict[str, Any]]:
 
 
 def _thirds(cells: Cells, arm: PlannedArm, third: Mapping[float, int]) -> tuple[Sample, Sample, Sample]:
-    """An arm's log times per token, by third of the loading under their start. Prompts are those of a load and a start."""
+    """Log times per token of an arm, by third of the loading time under their start. Prompt names include load and start."""
     sides: tuple[list[tuple[Source, float]], ...] = ([], [], [])
     for (name, place), records in cells.requests.items():
         if name != arm.name or (name, place.class_) in cells.made_up:
@@ -127,8 +128,8 @@ def _thirds(cells: Cells, arm: PlannedArm, third: Mapping[float, int]) -> tuple[
 
 
 def _restarts(raw: RawRun) -> Iterator[dict[str, Any]]:
-    """Counters of a server only grow; where one fell, it counts from 0 again: not between two starts that the run asked for. Nothing
-    is known of servers without counters."""
+    """Restarts of servers: a counter that fell began again from 0. Starts that the run asked for are not restarts. For servers without
+    counters restarts are not detected."""
     starts = sorted({block.start for block in raw.blocks})
     for arm, start in product(raw.plan.arms, starts):
         own = [block for block in raw.blocks if (block.arm, block.start) == (arm.name, start)]
@@ -141,8 +142,8 @@ def _restarts(raw: RawRun) -> Iterator[dict[str, Any]]:
 
 
 def _gaps(raw: RawRun) -> Iterator[dict[str, Any]]:
-    """Time between the first and the last request in which none was under way; rounds of arms are runs with hours between."""
-    if len({sitting.run for sitting in raw.sittings}) > 1:
+    """Times between the first and the last request without a request in flight. A run of several rounds of arms has none here."""
+    if len({session.run for session in raw.sessions}) > 1:
         return
     spans = [
         (record.started_unix_s, record.started_unix_s + (record.e2e_s or 0.0)) for record in raw.requests
@@ -151,11 +152,11 @@ def _gaps(raw: RawRun) -> Iterator[dict[str, Any]]:
     reached = math.inf
     for start, end in sorted(spans):
         if start - reached > _GAP_S:
-            resumed = any(reached < sitting.started_unix_s <= start for sitting in raw.sittings)
+            resumed = any(reached < session.started_unix_s <= start for session in raw.sessions)
             yield {"from": iso(reached), "to": iso(start), "seconds": start - reached, "resumed": resumed}
         reached = end if math.isinf(reached) else max(reached, end)
 
 
 def iso(unix_s: float) -> str:
-    """The moment in UTC, to the second."""
+    """The time in UTC, in seconds."""
     return datetime.fromtimestamp(unix_s, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,16 +1,16 @@
-"""The statistics that comparisons rest on: means with intervals, shares, corrections for many tests.
+"""The statistics of comparisons: means with intervals, shares, corrections for many tests.
 
-An interval holds that other prompts, other blocks of time and other starts of the servers would give another mean. Prompts differ in how
-much they gain, requests of a block share what the machine does meanwhile, and two starts of the same servers differ as well. So pairs of
-requests are clustered in two ways that cross, and the variance of a mean is that over prompts, plus that over blocks, less that over
-what lies within both, which both contain (Cameron, Gelbach and Miller 2011, Journal of Business and Economic Statistics 29):
+Other prompts, other blocks of time and other starts of the servers would give another mean, and the interval accounts for that. Prompts
+differ in their gain, requests of a block share the state of the machine, and two starts of the same servers differ as well. So pairs of
+requests have two crossing kinds of clusters: the variance of a mean is the variance over prompts, plus that over blocks, minus that over
+their intersections, which both contain (Cameron, Gelbach and Miller 2011, Journal of Business and Economic Statistics 29):
 
     V = V_prompts + max(0, V_blocks - V_within)
 
-Its degrees of freedom are Satterthwaite's (1946, Biometrics Bulletin 2), never fewer than those of the part that has fewest, and those of
-the prompts where blocks add nothing. With one start, the interval is about that start. With several, the mean is the one over starts, and
-starts take the place of blocks, which they contain. Two or three of them may be alike by chance, so the interval is the widest of three:
-over prompts, over starts, and over both.
+Its degrees of freedom are Satterthwaite's (1946, Biometrics Bulletin 2), but not fewer than the smaller number of the two parts. If blocks
+add nothing, they are those of the prompts. With one start, the interval is only about that start. With several starts, the mean is over
+starts, and starts replace blocks, which they contain. Two or three starts may be similar by chance, so the interval is the widest of
+three: over prompts, over starts, and over both.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 
 class Source(NamedTuple):
-    """Where the chance in one pair of requests comes from."""
+    """The source of random variation of a pair of requests."""
 
     class_: str
     prompt: str
     queue: str = ""
-    """What its block was made of: its class, or all classes together."""
+    """The class of its block: its own class, or all classes together."""
     block: str | None = None
-    """The two arms' blocks of the same number; None where that is not known."""
+    """The number of the block, the same for both arms; None if unknown."""
     start: int = 1
 
 
 Sample = Sequence[tuple[Source, float]]
 Moves = Mapping[Source, float]
-"""How much the pairs of one source move a mean."""
+"""How much the pairs of each source move a mean."""
 Variance = tuple[float, float]
-"""With its degrees of freedom."""
+"""A variance and its degrees of freedom."""
 UNITS: Mapping[str, Callable[[Source], tuple[Hashable, Hashable]]] = {
     "prompts": lambda source: (source.class_, source.prompt),
     "blocks": lambda source: (source.queue, source.block),
@@ -57,7 +57,7 @@ UNITS: Mapping[str, Callable[[Source], tuple[Hashable, Hashable]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A mean with Student's t interval; without one where its standard error is not known."""
+    """A mean with Student's t interval; without an interval if the standard error is unknown."""
 
     mean: float
     error: float | None
@@ -67,7 +67,7 @@ class Estimate:
     n: int
     clusters: int
     together: int = 1
-    """Intervals that hold at once, by Bonferroni's inequality: the best of so many is not biased upward by the choice."""
+    """The number of intervals that hold together, by Bonferroni's inequality, so that the choice of the best is not biased upward."""
 
     @property
     def low(self) -> float | None:
@@ -78,19 +78,19 @@ class Estimate:
         return None if self.error is None else self.mean + self._half(self.error)
 
     def p_value(self, low: float = 0.0, high: float = 0.0) -> float | None:
-        """Two-sided, of a mean from `low` to `high`: below 5 % just where the interval is wholly beyond its nearer end."""
+        """The two-sided p-value of a mean between `low` and `high`: below 5 % exactly if the whole interval is outside of that range."""
         if self.error is None:
             return None
         away = max(self.mean - high, low - self.mean, 0.0)
         if self.error == 0:
             return 0.0 if away else 1.0
-        from scipy.special import stdtr  # type: ignore[import-untyped] # no types; a client that sends does without
+        from scipy.special import stdtr  # type: ignore[import-untyped] # no types; imported late, because a sending client does not need it
 
         return min(1.0, self.together * 2 * float(stdtr(self.degrees, -away / self.error)))
 
     @property
     def detectable(self) -> float | None:
-        """How far from a value a mean must be for a test at 5 % to find that in 80 % of repetitions, given this spread.
+        """The distance of a mean from a value that a test at 5 % would find in 80 % of repetitions, with this standard error.
 
         (t_0.975 + t_0.8) standard errors, the usual approximation to the noncentral t.
         """
@@ -127,16 +127,16 @@ def wilson(count: int, n: int) -> tuple[float, float]:
 
 
 def fisher_more(count: int, n: int, other: int, n_other: int) -> float:
-    """Fisher's exact test, one-sided: how likely at least `count` of `n` are, were its share that of `other` of `n_other`."""
+    """Fisher's exact test, one-sided: the probability of at least `count` of `n`, if the share is the same as in `other` of `n_other`."""
     total = count + other
     ways = sum(math.comb(n, k) * math.comb(n_other, total - k) for k in range(count, min(n, total) + 1))
     return ways / math.comb(n + n_other, total)
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Each p-value adjusted for being one of several (Holm 1979, Scandinavian Journal of Statistics 6).
+    """The p-values adjusted for multiple tests (Holm 1979, Scandinavian Journal of Statistics 6).
 
-    None stays None and does not count as one of them.
+    None remains None and does not count as a test.
     """
     known = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
     adjusted: list[float | None] = [None] * len(p_values)
@@ -155,7 +155,7 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
 
 
 def distribution(values: Sequence[float]) -> dict[str, float] | None:
-    """n, mean and percentiles; None where there is no value."""
+    """n, mean and percentiles; None without a value."""
     if not values:
         return None
     ordered = sorted(values)
@@ -169,7 +169,7 @@ def mean(values: Sequence[float]) -> float:
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """`values` must be above 0, and not empty."""
+    """The geometric mean; `values` must be above 0, and not empty."""
     return math.exp(mean([math.log(value) for value in values]))
 
 
@@ -183,7 +183,7 @@ def clustered_mean(clusters: Mapping[str, Sequence[float]]) -> Estimate:
 
 
 def weighted_mean(units: Sequence[tuple[float, float]], *, n: int) -> Estimate:
-    """The mean of independent (value, weight), with Student's t interval; `n` is what the units were made of.
+    """The mean of independent (value, weight), with Student's t interval; `n` is the number of observations in the units.
 
     With equal weights this is the textbook interval; with unequal ones each value counts as its weight does
     (the linearised ratio estimator, Cochran, Sampling Techniques, 3rd ed., section 9A). `units` must not be empty.
@@ -197,7 +197,7 @@ def weighted_mean(units: Sequence[tuple[float, float]], *, n: int) -> Estimate:
 
 
 def summed(mean: float, parts: Sequence[Estimate]) -> Estimate:
-    """`mean` with the error of a sum of independent `parts`. If the error of a part is not known, neither is that of the sum."""
+    """`mean` with the error of a sum of independent `parts`. If the error of a part is unknown, that of the sum is unknown too."""
     n, clusters = sum(part.n for part in parts), sum(part.clusters for part in parts)
     if any(part.error is None for part in parts):
         return Estimate(mean=mean, error=None, n=n, clusters=clusters)
@@ -206,7 +206,7 @@ def summed(mean: float, parts: Sequence[Estimate]) -> Estimate:
 
 
 def mean_of(sample: Sample) -> tuple[float, dict[Source, float]]:
-    """The mean over all values, of several starts the mean of their means; and what moves it. `sample` must not be empty."""
+    """The mean over all values (with several starts, the mean of their means), and its moves. `sample` must not be empty."""
     counts = Counter(source.start for source, _ in sample)
     weights = [1 / len(counts) / counts[source.start] for source, _ in sample]
     middle = math.fsum(w * value for w, (_, value) in zip(weights, sample, strict=True))
@@ -223,7 +223,7 @@ def of_sample(sample: Sample) -> Estimate:
 
 
 def estimate(mean: float, moves: Moves, *, n: int) -> Estimate:
-    """A mean of `n` values with the error that follows from its moves; no error where a class has one prompt."""
+    """A mean of `n` values with the error from its moves; without an error if a class has one prompt."""
     prompts = {(source.class_, source.prompt) for source in moves}
     if min(Counter(class_ for class_, _ in prompts).values(), default=0) < 2:
         return Estimate(mean=mean, error=None, n=n, clusters=len(prompts))
@@ -241,8 +241,8 @@ def spread(moves: Moves) -> Variance:
     return prompts
 
 
-def beside_prompts(moves: Moves) -> Variance | None:
-    """What blocks, or of several starts the starts, add to the variance over prompts; None where they add nothing."""
+def variance_beyond_prompts(moves: Moves) -> Variance | None:
+    """The variance that blocks (with several starts, starts) add to that over prompts; None if they add nothing."""
     units = "starts" if several_starts(moves) else "blocks"
     if units == "blocks" and not blocks_known(moves):
         return None
@@ -252,20 +252,20 @@ def beside_prompts(moves: Moves) -> Variance | None:
 
 
 def several_starts(moves: Iterable[Source]) -> bool:
-    """Whether some class had several; each class may have another one, where a node was replaced between them."""
+    """Whether a class had several starts. Different classes may have different starts, if a node was replaced between them."""
     starts = {(source.class_, source.start) for source in moves}
     return len(starts) > len({class_ for class_, _ in starts})
 
 
 def blocks_known(moves: Iterable[Source]) -> bool:
-    """Whether a source's block is known of all, and some had two."""
+    """Whether the block of each source is known, and a class has at least two blocks."""
     blocks = {UNITS["blocks"](source) for source in moves}
     several = Counter(queue for queue, _ in blocks).most_common(1)
     return bool(several) and several[0][1] > 1 and all(block is not None for _, block in blocks)
 
 
 def between(moves: Moves, units: str) -> Variance:
-    """The variance between units of this kind, summed over strata; one unit of a stratum says nothing."""
+    """The variance between units of this kind, summed over strata. A stratum with one unit does not count."""
     sums: defaultdict[Hashable, defaultdict[Hashable, float]] = defaultdict(lambda: defaultdict(float))
     for source, move in moves.items():
         stratum, unit = UNITS[units](source)
@@ -285,7 +285,7 @@ def added(parts: Sequence[Variance]) -> Variance:
 
 
 def joined(prompts: Variance, blocks: Variance, within: Variance) -> Variance:
-    """The variance of two ways of clustering that cross: what blocks have beside what is within them is added to that of the prompts."""
+    """The variance with two crossing kinds of clusters: prompts, plus the part of the blocks that is not within them."""
     return prompts if blocks[0] <= within[0] else _both(prompts, blocks, within)
 
 
@@ -300,5 +300,5 @@ def widest(
 def _both(prompts: Variance, others: Variance, within: Variance) -> Variance:
     variance = max(prompts[0] + others[0] - within[0], 0.0)
     doubt = math.fsum(part**2 / degrees for part, degrees in (prompts, others, within))
-    least = min(prompts[1], others[1])
-    return variance, max(variance**2 / doubt, least) if doubt else least
+    minimum = min(prompts[1], others[1])
+    return variance, max(variance**2 / doubt, minimum) if doubt else minimum

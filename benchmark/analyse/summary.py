@@ -100,12 +100,12 @@ from typing import Any
 from benchmark import metrics
 from benchmark.analyse import frontier, stability
 from benchmark.analyse import values as request
-from benchmark.analyse.acceptance.yields import acceptance, known_at
-from benchmark.analyse.cells import Cells, Place, cost, goodput, sort_out, throughput, token_source
+from benchmark.analyse.acceptance.yields import acceptance, step_yield_at
+from benchmark.analyse.cells import Cells, Place, cells_of, cost, goodput, throughput, token_source
 from benchmark.analyse.comparison import adjust, comparisons, mixes, output_equality
 from benchmark.analyse.decision import is_withheld
 from benchmark.analyse.explanation import crossovers, explain, is_aa, warnings
-from benchmark.analyse.losslessness import Judged, counted, judged, losslessness
+from benchmark.analyse.losslessness import JudgedPairs, counted, judged, losslessness
 from benchmark.analyse.stats import distribution
 from benchmark.analyse.values import Records
 from benchmark.measure import sanity_check
@@ -122,7 +122,7 @@ _OF_PLAN = ("warmup", "seed", "max_tokens", "temperature", "ignore_eos", "simult
 
 def summarise(raw: RawRun) -> dict[str, Any]:
     """The summary of a run, finished or not; where the baseline did not answer sensibly, without its verdicts."""
-    cells, known, happened = sort_out(raw), judged(raw), stability.stability(raw)
+    cells, known, happened = cells_of(raw), judged(raw), stability.stability(raw)
     compared = list(comparisons(cells))
     for _, together in groupby(compared, key=lambda row: Place.of(row).load):
         adjust([row for row in together if row["metric"] == _HEADLINE])
@@ -171,7 +171,7 @@ def write(summary: dict[str, Any], folder: Path) -> Path:
 
 
 def _run(raw: RawRun) -> dict[str, Any]:
-    plan, first, measured = raw.plan, raw.sittings[0], raw.measured
+    plan, first, measured = raw.plan, raw.sessions[0], raw.measured
     planned, complete = extent(raw)
     ends = [record.started_unix_s + (record.e2e_s or 0.0) for record in raw.requests]
     counted = [record for record in measured if record.round != REPEATED]
@@ -194,7 +194,7 @@ def _run(raw: RawRun) -> dict[str, Any]:
         "complete": complete,
         "requests_planned": planned,
         "requests_recorded": len(measured),
-        "sittings": len(raw.sittings),
+        "sittings": len(raw.sessions),
         "rounds": rounds,
         "requests_per_cell": plan.requests,
         "searched": plan.search is not None,
@@ -227,11 +227,11 @@ def _explanations(
             yield explain(cells, arm, place, here, ratios[place, base.name, arm.name])
 
 
-def _cell(cells: Cells, arm: PlannedArm, place: Place, known: Judged) -> dict[str, Any]:
+def _cell(cells: Cells, arm: PlannedArm, place: Place, known: JudgedPairs) -> dict[str, Any]:
     plan, records, (together, blocks) = cells.plan, cells.of(arm, place), cells.loaded(arm, place)
     answered = cells.answered(arm, place)
     errors = Counter(record.error for record in records if record.error)
-    steps = acceptance(arm, records, known_at(cells, arm, place))
+    steps = acceptance(arm, records, step_yield_at(cells, arm, place))
     delivered = throughput(arm, together, blocks)
     lengths = [float(r.completion_tokens) for r in answered if r.completion_tokens]
     compared = cells.baseline_of(arm) is not arm
@@ -257,7 +257,7 @@ def _cell(cells: Cells, arm: PlannedArm, place: Place, known: Judged) -> dict[st
     }
 
 
-def _equality(cells: Cells, arm: PlannedArm, place: Place, known: Judged) -> dict[str, Any]:
+def _equality(cells: Cells, arm: PlannedArm, place: Place, known: JudgedPairs) -> dict[str, Any]:
     """How often a treatment wrote the baseline's text, and of greedy answers what the differing ones are."""
     base, plan = cells.baseline_of(arm), cells.plan
     pairs = cells.pairs((base, arm), place)

@@ -1,9 +1,9 @@
-"""The numbers of one request, by the registry's definitions, and what became of its drafts.
+"""The metrics of one request, as the registry defines them, and the acceptance of its drafts.
 
-None is "not known", never zero. A step drafts one token after another and keeps those before the first refusal, so
-that position i counts only where all before it were accepted. `Drafts` counts, for each position, the steps that came
-as far as to try it and those that accepted it: sums of such counts over requests or prompts are counts again, and a
-step that was cut short (the last one of an answer) is tried only where it was seen, as in a Kaplan-Meier estimate
+None means "unknown", never zero. A step drafts one token after another and keeps those before the first refusal, so
+that position i counts only if all before it were accepted. `Drafts` counts, for each position, the steps that tried it
+and those that accepted it, so counts of requests or prompts can be added. A step that was cut short (the last one of an
+answer) counts as tried only as far as it was observed, as in a Kaplan-Meier estimate
 (Journal of the American Statistical Association 53, 1958).
 """
 
@@ -19,19 +19,19 @@ from typing import NamedTuple
 from benchmark import metrics
 from benchmark.measure import records as recorded
 from benchmark.measure.records import BlockRecord, RequestRecord
-from benchmark.measure.stream import MOST_TOKENS
+from benchmark.measure.stream import MAX_TOKENS
 
 Records = Sequence[RequestRecord]
 Blocks = Sequence[BlockRecord]
 
 _COUNTS_TOKENS = 0.97
-"""From this share of the tokens on, the counter of generated tokens counts tokens, and says nothing about steps."""
+"""If the counter of generated tokens advances by at least this share of the tokens, it counts tokens and not steps."""
 
 
 def request_values(record: RequestRecord, max_tokens_per_step: int) -> dict[str, float]:
-    """What is known of one answered request, by name of a published metric; nothing for a failed one.
+    """The known metrics of an answered request, by name of a published metric; empty for a failed request.
 
-    `max_tokens_per_step` of the arm decides whether chunks may stand for tokens where the server reports none.
+    `max_tokens_per_step` of the arm decides whether chunks may count as tokens if the server reports none.
     """
     if record.error is not None or record.ttft_s is None or record.e2e_s is None:
         return {}
@@ -39,7 +39,7 @@ def request_values(record: RequestRecord, max_tokens_per_step: int) -> dict[str,
     decoded, counts = decoding(record, tokens), server_counts(record)
     per_step = counts.tokens_per_step if counts and counts.steps else tokens_per_chunk(record, tokens)
     if per_step is not None and not 1 <= per_step <= max_tokens_per_step:
-        per_step = None  # chunks were merged or split on their way, so that they hold what no step yields
+        per_step = None  # chunks were merged or split on the way, so they do not show steps
     stream_chunks = record.stream_chunks or len(record.chunk_s)
     values = {
         metrics.TTFT.name: record.ttft_s,
@@ -53,7 +53,7 @@ def request_values(record: RequestRecord, max_tokens_per_step: int) -> dict[str,
 
 
 def published_values(record: RequestRecord, max_tokens_per_step: int) -> dict[str, list[float]]:
-    """What one measured request contributes, by name of a published metric; a failed one counts as an error only."""
+    """The values of one measured request, by name of a published metric; a failed request counts only as an error."""
     values = {name: [value] for name, value in request_values(record, max_tokens_per_step).items()}
     errors, between = [0.0 if record.error is None else 1.0], gaps(record)
     return {metrics.ERRORS.name: errors, metrics.INTER_CHUNK_LATENCY.name: between, **values}
@@ -65,20 +65,20 @@ def gaps(record: RequestRecord) -> list[float]:
 
 
 def output_tokens(record: RequestRecord, max_tokens_per_step: int) -> int | None:
-    """Tokens of the answer. Chunks stand for tokens only where a step cannot yield more than one."""
+    """Tokens of the answer. Chunks count as tokens only if a step cannot yield more than one."""
     if record.completion_tokens is not None:
         return record.completion_tokens
     return len(record.chunk_s) if max_tokens_per_step == 1 and record.error is None else None
 
 
 def decode_steps(record: RequestRecord) -> Sequence[int]:
-    """Tokens of each chunk after the first, where the server reports them; a chunk without a token is not a step."""
+    """Tokens of each chunk after the first, if the server reports them. A chunk without a token is not a step."""
     later = (record.chunk_tokens or ())[1:]
     return later if all(later) else [tokens for tokens in later if tokens]
 
 
 def tokens_per_chunk(record: RequestRecord, tokens: int | None) -> float | None:
-    """Mean over the chunks after the first, of `tokens` where only the total of the answer is known."""
+    """Mean tokens of the chunks after the first. If only the total of the answer is known, it is `tokens`."""
     if record.chunk_tokens:
         steps = decode_steps(record)
         return sum(steps) / len(steps) if steps else None
@@ -87,11 +87,11 @@ def tokens_per_chunk(record: RequestRecord, tokens: int | None) -> float | None:
 
 
 class Decoding(NamedTuple):
-    """The time after the first chunk, over one answer or several."""
+    """The decoding of one answer or several: time and tokens after the first chunk."""
 
     span_s: float
     tokens: int
-    """Those of the first chunk excluded."""
+    """Tokens after the first chunk."""
     answers: int = 1
 
     @property
@@ -100,10 +100,10 @@ class Decoding(NamedTuple):
 
 
 def decoding(record: RequestRecord, tokens: int | None) -> Decoding | None:
-    """From the first chunk of an answer of `tokens` to the last.
+    """The decoding of an answer of `tokens`, from its first chunk to its last.
 
-    None for an answer of one chunk, and for one that arrived in one piece. The first chunk is taken to hold
-    one token, which is what prefill yields, where the server does not say.
+    None for an answer of one chunk, and for one that arrived in one piece. If the server does not say how many tokens
+    the first chunk has, it counts as one token, which is the result of prefill.
     """
     if tokens is None or record.error is not None or not record.chunk_s:
         return None
@@ -113,7 +113,7 @@ def decoding(record: RequestRecord, tokens: int | None) -> Decoding | None:
 
 
 def pooled(records: Records, max_tokens_per_step: int) -> Decoding | None:
-    """The decoding of all answers; None where it is known of none."""
+    """The decoding of all answers together; None if it is unknown for all."""
     parts = [decoding(record, output_tokens(record, max_tokens_per_step)) for record in records]
     known = [part for part in parts if part]
     if not known:
@@ -123,22 +123,22 @@ def pooled(records: Records, max_tokens_per_step: int) -> Decoding | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Drafts:
-    """What became of the drafts of `steps` decode steps."""
+    """The acceptance of the drafts of `steps` decode steps."""
 
     steps: int
     accepted: float
-    """Accepted drafts of all of them."""
+    """Accepted drafts of all these steps."""
     tried: tuple[float, ...] | None = None
-    """Steps that came to position 1, 2, ... and were seen to pass or to fail it; None where only sums are known."""
+    """Steps that tried position 1, 2, ... with a known result; None if only sums are known."""
     passed: tuple[float, ...] | None = None
 
     @property
     def tokens_per_step(self) -> float:
-        """The target's own token included. Raises ZeroDivisionError without a step."""
+        """Tokens per step, including the token of the target itself. Raises ZeroDivisionError without a step."""
         return 1 + self.accepted / self.steps
 
     def survival(self) -> tuple[float, ...] | None:
-        """Share of steps in which position 1, 2, ... is accepted, up to the last that was ever tried."""
+        """The share of steps in which position 1, 2, ... is accepted, up to the last position that was tried."""
         if self.tried is None or self.passed is None:
             return None
         known = [(ok, seen) for ok, seen in zip(self.passed, self.tried, strict=True) if seen]
@@ -160,9 +160,9 @@ def total(parts: Sequence[Drafts]) -> Drafts:
 
 
 def of_steps(answers: Iterable[Sequence[int]], ceiling: int) -> Drafts:
-    """From the tokens of each answer's decode steps, `ceiling` at most; an answer's last may be cut short.
+    """The drafts of answers from the tokens of their decode steps, at most `ceiling` each. The last step of an answer may be cut short.
 
-    Steps above the ceiling were merged on their way and say nothing about positions.
+    Steps above the ceiling were merged on the way and do not count for positions.
     """
     whole: Counter[int] = Counter()
     cut: Counter[int] = Counter()
@@ -184,10 +184,10 @@ def of_steps(answers: Iterable[Sequence[int]], ceiling: int) -> Drafts:
 
 
 def server_counts(record: RequestRecord) -> Drafts | None:
-    """What the server says about one request (vLLM's `--per-request-spec-decode-metrics`), where it does."""
+    """The server's statistics of one request (vLLM's `--per-request-spec-decode-metrics`); None if it sends none."""
     stats = record.spec_stats or {}
     steps, accepted = stats.get("num_spec_steps"), stats.get("num_accepted_draft_tokens")
-    if steps is None or accepted is None or max(steps, accepted) > MOST_TOKENS:
+    if steps is None or accepted is None or max(steps, accepted) > MAX_TOKENS:
         return None
     histogram = stats.get("acceptance_histogram") or ()
     survivors = [sum(histogram[position:]) for position in range(len(histogram))]
@@ -195,7 +195,7 @@ def server_counts(record: RequestRecord) -> Drafts | None:
 
 
 def counter_deltas(blocks: Blocks) -> Drafts | None:
-    """What the server counted during `blocks`; None where one lacks it, or a counter fell (a restart)."""
+    """The change of the server's counters during `blocks`; None if a block has none, or a counter fell (a restart)."""
     counted = _changes(blocks)
     steps = counted.get(recorded.COUNTED_DRAFTS, 0)
     if steps <= 0 or recorded.COUNTED_ACCEPTED not in counted:
@@ -207,21 +207,21 @@ def counter_deltas(blocks: Blocks) -> Drafts | None:
 
 
 def _counted(steps: int, accepted: float, survivors: Sequence[float]) -> Drafts:
-    """`survivors`: the steps that came to position 1, 2, ...; empty where that is not known."""
+    """Drafts from counts. `survivors` are the steps that reached position 1, 2, ...; empty if unknown."""
     if not survivors:
         return Drafts(steps=steps, accepted=accepted)
     return Drafts(steps=steps, accepted=accepted, tried=tuple(survivors[:-1]), passed=tuple(survivors[1:]))
 
 
 def generation_steps(records: Records, blocks: Blocks) -> Drafts | None:
-    """Steps by the counter of generated tokens, on engines where it counts steps; None where it cannot tell.
+    """Steps from the counter of generated tokens, on engines where it counts steps; None if unknown.
 
     The engine of vLLM 0.9.1 (V0) adds one for each finished prefill and one for each sequence in each decode step,
     however many tokens the step yields (`LLMEngine._get_stats`: every scheduled sequence is one batched token; read
     in https://github.com/aws-neuron/upstreaming-to-vllm at dd417b3). Later engines add the tokens.
     """
     if not records or any(record.error or not record.completion_tokens for record in records):
-        return None  # what a request without an end added is not known
+        return None  # the counts of an unfinished request are unknown
     tokens = sum(record.completion_tokens or 0 for record in records)
     advanced = _changes(blocks).get(recorded.COUNTED_GENERATED, 0.0)
     steps = round(advanced) - len(records)
@@ -231,7 +231,7 @@ def generation_steps(records: Records, blocks: Blocks) -> Drafts | None:
 
 
 def _changes(blocks: Blocks) -> dict[str, float]:
-    """The sum over `blocks`, by counter; nothing where one lacks it, or a counter fell (a restart)."""
+    """The change of each counter, summed over `blocks`; empty if a block has no counters, or a counter fell (a restart)."""
     sums: dict[str, float] = defaultdict(float)
     for block in blocks:
         before, after = block.counters_before, block.counters_after

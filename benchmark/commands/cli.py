@@ -150,10 +150,10 @@ def share(text: str) -> float:
     return float(_held(text, float, number(1)))
 
 
-def whole(text: str, least: int = 0) -> int:
+def whole(text: str, minimum: int = 0) -> int:
     from benchmark.limits import whole
 
-    return int(_held(text, int, whole(least, 10**9)))
+    return int(_held(text, int, whole(minimum, 10**9)))
 
 
 def seconds(text: str) -> float:
@@ -256,10 +256,10 @@ def recorded(folder: Path, given: Mapping[str, Any] | None = None) -> RawRun:
     from benchmark.measure import journal
 
     raw, values = journal.read(folder), of_arms(given) if given else {}
-    if raw.left_out:
-        print(f"{folder}: {raw.left_out}", file=sys.stderr)
+    if raw.unusable_lines:
+        print(f"{folder}: {raw.unusable_lines}", file=sys.stderr)
     if not any(values.values()):
         return raw
     assumed = {name: k + 1 for name, k in values["speculative_tokens"].items()}
     values["max_tokens_per_step"] = assumed | values["max_tokens_per_step"]
-    return raw.with_plan(overridden(raw.sittings[-1].plan, values))
+    return raw.with_plan(overridden(raw.sessions[-1].plan, values))

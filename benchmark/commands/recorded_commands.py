@@ -36,14 +36,14 @@ def reported(folder: Path, raw: RawRun, *, as_json: bool, everything: bool = Fal
     from benchmark.show import exports, page
 
     summary = summarised(folder, raw)
-    plan = json_text(raw.sittings[-1].plan.to_dict(), indent=1) + "\n"
+    plan = json_text(raw.sessions[-1].plan.to_dict(), indent=1) + "\n"
     written = [write_whole(folder / page.PLAN_FILE, plan).name]
     written += [path.name for path in exports.write_csv(raw, summary, folder)]
     written.append(f"{exports.LLMPERF}/ ({count(len(exports.write_llmperf(raw, folder)), 'file')})")
     html = write_whole(folder / page.FILE_NAME, page.render(raw, summary))
     code = show(summary, as_json=as_json, everything=everything)
     sys.stdout.flush()
-    print(f"Page: {html}\nBeside it: {', '.join(written)}", file=sys.stderr)
+    print(f"Page: {html}\nAlso written: {', '.join(written)}", file=sys.stderr)
     return code
 
 
@@ -84,13 +84,13 @@ def host_and_port(text: str) -> tuple[str, int]:
 @cli.verb("publish", listen=host_and_port)
 @cli.folder()
 def publish(**given: Any) -> int:
-    """Send a run's requests to CloudWatch, each once; or show them to Prometheus while it is on."""
+    """Send a run's requests to CloudWatch, each once; or show them to Prometheus while it is in progress."""
     from benchmark.analyse.sentences import money
     from benchmark.show.publishing import PRICES, Publisher, aws_client, upload
 
     run, namespace, target = given["folder"], given["namespace"], given["upload"]
     if given["listen"] and not given["follow"]:
-        raise PlanError("--listen: shows a run that is on; add --follow")
+        raise PlanError("--listen: shows a run in progress; add --follow")
     if not (namespace or given["listen"]):
         raise PlanError(
             "--namespace: missing; name where CloudWatch keeps the metrics, as in Team/Speculation"
@@ -98,11 +98,11 @@ def publish(**given: Any) -> int:
     where = {"endpoint_url": given["endpoint_url"], "region": given["region"]}
     raw = None if given["follow"] else cli.recorded(run)
     if raw:
-        _refuse_emulated(given, raw.sittings[0])
+        _refuse_emulated(given, raw.sessions[0])
     publisher = Publisher(run, namespace, aws_client("cloudwatch", **where), _report) if namespace else None
     if raw is None or publisher is None:
         return _follow(given, publisher)
-    opening, done = raw.sittings[0], publisher.publish(raw)
+    opening, done = raw.sessions[0], publisher.publish(raw)
     print(
         f"{publisher.destination}: {count(done.calls, 'call')}, {done.data} data for {done.requests} {opening.provenance} "
         f"requests; {done.already_there} were there already"

@@ -25,7 +25,7 @@ PAGE = "index.html"
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _HOW = "`./trnspec demo` makes a run in three minutes, `./trnspec benchmark run` measures endpoints"
 _COMPARE = "./trnspec benchmark compare"
-_MOST_NAME = 24
+_MAX_NAME_CHARS = 24
 """Characters of a name in the terminal's table."""
 
 
@@ -152,7 +152,7 @@ def _lines(folder: Path, found: Sequence[ListedRun], *, everything: bool) -> Ite
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Columns as wide as they need; those that do not fit beside the others go on in a line below them."""
     rows = [
-        [_cut(cell, _MOST_NAME) if 0 < column < 3 else cell for column, cell in enumerate(row)]
+        [_cut(cell, _MAX_NAME_CHARS) if 0 < column < 3 else cell for column, cell in enumerate(row)]
         for row in rows
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -170,8 +170,8 @@ def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
             yield _cut(f"{' ' * below if number else ''}{text}".rstrip(), screen.width())
 
 
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+def _cut(text: str, maximum: int) -> str:
+    return text if len(text) <= maximum else f"{text[: maximum - 1]}…"
 
 
 def _typed(folder: Path, row: ListedRun) -> str:

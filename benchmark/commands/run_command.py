@@ -100,9 +100,9 @@ def command(**given: Any) -> int:
             _say_what_it_needs(plan, progress)
         cli.known("--node", nodes, plan.prices)
         if plan.search:
-            from benchmark.analyse.frontier import next_cell, standing
+            from benchmark.analyse.frontier import next_cell, search_status
 
-            searching = {"choose": next_cell, "standing": standing}
+            searching = {"choose": next_cell, "search_status": search_status}
         await run(
             plan,
             **about,
@@ -138,10 +138,10 @@ def _only_one(given: Mapping[str, Any], *names: str) -> None:
 
 def _say_what_it_needs(plan: Plan, progress: Progress) -> None:
     """Say how many different prompts the objective needs, as a warning where the smallest load has fewer."""
-    from benchmark.measure.schedule import fewest_prompts
+    from benchmark.measure.schedule import prompts_at_lowest_load
     from benchmark.objectives import need, prompts_needed
 
-    known = fewest_prompts(plan)
+    known = prompts_at_lowest_load(plan)
     enough = known >= prompts_needed(plan.objective)
     (progress.tell if enough else progress.warn)(f"objective: {need(plan.objective, known)}")
 
@@ -150,18 +150,18 @@ def _look_at_steps(loader: Loader) -> None:
     """Say whether the sources of each drafting arm's tokens per step agree, as far as the warm-up shows it."""
     if not any(arm.speculative_tokens for arm in loader.plan.arms):
         return
-    from benchmark.analyse.acceptance.yields import first_look, known_at
+    from benchmark.analyse.acceptance.yields import first_look, step_yield_at
     from benchmark.analyse.cells import Cells, Place
     from benchmark.plan import Load
 
     warm = Cells(loader.plan, {}, {})
     place = Place("warm-up", Load(concurrency=1))
-    for name, standing in loader.standings.items():
-        warm.requests[name, place] = standing.warmup
-        warm.blocks[name, place] = standing.warmup_block
+    for name, state in loader.arm_states.items():
+        warm.requests[name, place] = state.warmup
+        warm.blocks[name, place] = state.warmup_block
     for one in loader.plan.arms:
         if one.speculative_tokens and warm.answered(one, place):
-            known = known_at(warm, one, place)
+            known = step_yield_at(warm, one, place)
             (loader.progress.warn if known.caution else loader.progress.tell)(first_look(one, known))
 
 

@@ -28,7 +28,7 @@ import aiohttp
 from benchmark.errors import PlanError
 from benchmark.limits import by_user
 from benchmark.measure.schedule import Pair
-from benchmark.measure.stream import MOST_TOKENS, Output, SseParser, StreamFault, StreamTally
+from benchmark.measure.stream import MAX_TOKENS, Output, SseParser, StreamFault, StreamTally
 from benchmark.plan import Plan
 from core.files import json_of
 
@@ -41,26 +41,26 @@ _HEADERS = {"Content-Type": "application/json", "Accept": "text/event-stream"}
 CLASS_HEADER = "X-Prompt-Class"
 _STREAMS = ("text/event-stream", "text/plain", "application/octet-stream")
 """Types that an event stream comes with; the last is what aiohttp says where the server says nothing."""
-_MOST_BYTES, _BYTES_PER_TOKEN, _MOST_BYTES_EVER = 4 << 20, 4 << 10, 256 << 20
+_MAX_BYTES, _BYTES_PER_TOKEN, _MAX_BYTES_TOTAL = 4 << 20, 4 << 10, 256 << 20
 """Bytes of an answer on the wire: what any may have, what each of its tokens adds, and the most."""
 _BEGINNING = 2000
 """So many bytes of a page, or of what comes with a status other than 200, are enough for the message."""
-_SAID_S = 1.0
+_ERROR_BODY_S = 1.0
 """How long what comes with a status other than 200 may take."""
 _PAUSE_S = 1.0
 """How long a server is left alone that takes no connection."""
-_LONGEST_PAUSE_S = 60.0
+_MAX_PAUSE_S = 60.0
 _NO_ANSWERS: Mapping[str, str] = {}
-_MOST_FINISH_REASON = 60
+_MAX_FINISH_REASON_CHARS = 60
 _FAULTS = (StreamFault, TimeoutError, aiohttp.ClientError, OSError, ValueError)
 API_KEYS = ("BENCHMARK_API_KEY", "OPENAI_API_KEY")
 """Variables with the key of the arms, where they need one; the first that is set counts."""
 KEY_REMEDY = f"set {' or '.join(API_KEYS)} to the key of the arms"
-INSTEAD = "(API key)"
-_SHORTEST = 6
+KEY_REPLACEMENT = "(API key)"
+_MIN_KEY_CHARS = 6
 """A shorter key is a placeholder, such as EMPTY for a server that asks for none, and may be a word of an answer."""
 _IN_URLS = str.maketrans("+/", "-_")
-_LONGEST_ESCAPE = 8
+_MAX_ESCAPE_CHARS = 8
 """Characters that one of the key may be written with: a Unicode escape whose backslash was escaped twice."""
 
 
@@ -75,7 +75,7 @@ class Failure:
 
 
 @contextlib.asynccontextmanager
-async def session(timeout_s: float) -> AsyncIterator[aiohttp.ClientSession]:
+async def http_session(timeout_s: float) -> AsyncIterator[aiohttp.ClientSession]:
     """An HTTP session without a limit on connections; `timeout_s` bounds each whole request."""
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_CONNECTION_S)
     timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(timeout_s, 10.0))
@@ -92,7 +92,7 @@ async def ask(
     body: bytes,
     *,
     class_: str = "",
-    max_tokens: int = MOST_TOKENS,
+    max_tokens: int = MAX_TOKENS,
     late_s: float = 0.0,
 ) -> Output | Failure:
     """Send `body`, a prompt of `class_` which asks for `max_tokens` at most, to `url` and read the stream to its end; times count from
@@ -105,7 +105,7 @@ async def ask(
             if (type_ := response.content_type) not in _STREAMS:
                 name = "html_page" if type_ in ("text/html", "application/xhtml+xml") else "malformed"
                 raise StreamFault(name, f"answered {type_} where an event stream was asked for")
-            await _read(response, tally, sent, _most_bytes(max_tokens))
+            await _read(response, tally, sent, _max_bytes(max_tokens))
         output = tally.output()
     except _FAULTS as error:
         return _failure(error, sent, tally.chunks)
@@ -115,7 +115,7 @@ async def ask(
     return replace(
         output,
         text=hidden(output.text),
-        finish_reason=reason[:_MOST_FINISH_REASON] or None,
+        finish_reason=reason[:_MAX_FINISH_REASON_CHARS] or None,
         spec_stats=statistics,
     )
 
@@ -126,16 +126,16 @@ async def ask_whole(http: aiohttp.ClientSession, url: str, body: bytes, *, max_t
     try:
         async with http.post(url, data=body, headers=_HEADERS, allow_redirects=False) as response:
             await _accept(response)
-            return json_of(await read_at_most(response, _most_bytes(max_tokens)))
+            return json_of(await read_at_most(response, _max_bytes(max_tokens)))
     except _FAULTS as error:
         return _failure(error, sent, 0)
 
 
-def _most_bytes(max_tokens: int) -> int:
-    return min(_MOST_BYTES + max_tokens * _BYTES_PER_TOKEN, _MOST_BYTES_EVER)
+def _max_bytes(max_tokens: int) -> int:
+    return min(_MAX_BYTES + max_tokens * _BYTES_PER_TOKEN, _MAX_BYTES_TOTAL)
 
 
-async def _read(response: aiohttp.ClientResponse, tally: StreamTally, sent: float, most: int) -> None:
+async def _read(response: aiohttp.ClientResponse, tally: StreamTally, sent: float, maximum: int) -> None:
     parser = SseParser()
     received, beginning = 0, b""
     while not tally.done:
@@ -151,21 +151,21 @@ async def _read(response: aiohttp.ClientResponse, tally: StreamTally, sent: floa
         if received < _BEGINNING:
             beginning += packet[: _BEGINNING - received]
         received += len(packet)
-        if received > most:
-            raise StreamFault("too_large", f"the answer has more than {most >> 20} MiB and has not ended")
+        if received > maximum:
+            raise StreamFault("too_large", f"the answer has more than {maximum >> 20} MiB and has not ended")
     if not response.content.at_eof():
         with contextlib.suppress(TimeoutError, aiohttp.ClientError):
             await asyncio.wait_for(response.content.readany(), _DRAIN_S)
 
 
-async def read_at_most(response: aiohttp.ClientResponse, most: int) -> bytes:
+async def read_at_most(response: aiohttp.ClientResponse, maximum: int) -> bytes:
     """The whole body. Raises StreamFault where it is longer, or compressed, which was not asked for."""
     _refuse_compressed(response)
     body = bytearray()
     while packet := await response.content.readany():
         body += packet
-        if len(body) > most:
-            raise StreamFault("too_large", f"the answer has more than {most >> 20} MiB")
+        if len(body) > maximum:
+            raise StreamFault("too_large", f"the answer has more than {maximum >> 20} MiB")
     return bytes(body)
 
 
@@ -182,7 +182,7 @@ async def _accept(response: aiohttp.ClientResponse) -> None:
         return _refuse_compressed(response)
     beginning, whole = bytearray(), False
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_SAID_S):
+        async with asyncio.timeout(_ERROR_BODY_S):
             while len(beginning) < _BEGINNING and (packet := await response.content.readany()):
                 beginning += packet
             whole = response.content.at_eof()
@@ -192,7 +192,7 @@ async def _accept(response: aiohttp.ClientResponse) -> None:
     if response.status in (401, 403):
         message = f"{KEY_REMEDY}; {message}"
     asked = retry_after.strip()  # seconds; a header that gives a date instead asks for no pause here
-    pause_s = min(float(asked), _LONGEST_PAUSE_S) if asked.isascii() and asked.isdecimal() else 0.0
+    pause_s = min(float(asked), _MAX_PAUSE_S) if asked.isascii() and asked.isdecimal() else 0.0
     raise StreamFault(f"http_{response.status}", message, pause_s)
 
 
@@ -276,10 +276,10 @@ def hidden(text: str, *, cut: bool = False) -> str:
     Of a text that was `cut` somewhere, the end is dropped where a part of the key may be.
     """
     _, key = _key()
-    if len(key) < _SHORTEST:
+    if len(key) < _MIN_KEY_CHARS:
         return text
-    shown = _pattern(key).sub(INSTEAD, text)
-    return shown[: -_LONGEST_ESCAPE * len(key)] if cut else shown
+    shown = _pattern(key).sub(KEY_REPLACEMENT, text)
+    return shown[: -_MAX_ESCAPE_CHARS * len(key)] if cut else shown
 
 
 def _key() -> tuple[str, str]:

@@ -26,7 +26,7 @@ Four steps of bfloat16 at logits from 16 to 32, where its 8 significant bits lea
 differences of log-probabilities. Measured on the lab's target, whose steps are 0.03: answers in bfloat16 and in float32
 part within four steps too (docs/losslessness.md).
 """
-MOST_LISTED = 20
+MAX_LISTED = 20
 """Tokens asked for at each place: the most that OpenAI's chat and vLLM, give by default."""
 UNREAL = NONE_GIVEN, DUMMY, NOT_GREEDY = (
     "no log-probabilities",
@@ -236,8 +236,8 @@ def judge(case: Case, ours: Asked, theirs: Asked | None = None) -> Verdict:
 
 def _behind(step: WrittenToken, token: str | None) -> float:
     """How far a token lies below the most likely one; at least so far where it is not listed."""
-    least = min(step.top.values())
-    return max(step.top.values()) - step.top.get(token or "", least)
+    minimum = min(step.top.values())
+    return max(step.top.values()) - step.top.get(token or "", minimum)
 
 
 def unreal(steps: Sequence[WrittenToken]) -> str:
@@ -246,12 +246,12 @@ def unreal(steps: Sequence[WrittenToken]) -> str:
     vLLM's fork for Neuron puts a token's number there, others zero or -9999 at every place.
     """
     for step in steps:
-        values, most = step.top.values(), max(step.top.values(), default=0.0)
-        if most > _ROUNDING or sum(map(math.exp, values)) > 1 + _ROUNDING:
+        values, maximum = step.top.values(), max(step.top.values(), default=0.0)
+        if maximum > _ROUNDING or sum(map(math.exp, values)) > 1 + _ROUNDING:
             return DUMMY
         if step.logprob is None or len(values) < 2:
             return NONE_GIVEN
-        if step.logprob < most - _ROUNDING:
+        if step.logprob < maximum - _ROUNDING:
             return NOT_GREEDY
     seen = {tuple(sorted(step.top.values())) for step in steps}
     if len(seen) == 1 and (len(steps) > 1 or len(set(*seen)) == 1):

@@ -25,7 +25,7 @@ from benchmark.measure.records import (
     COUNTED_GENERATED,
     COUNTED_PER_POSITION,
     LAST_MOMENT,
-    MOST_COUNTED,
+    MAX_COUNTED,
 )
 from benchmark.measure.stream import StreamFault
 from benchmark.plan import Plan, PlannedArm
@@ -42,9 +42,9 @@ _SETTINGS = ("block_size", "cache_dtype", "enable_prefix_caching")
 """Settings of vLLM's key-value cache that change a step or an answer. Its `/metrics` and `/version` say nothing of the scheduler
 (vLLM 0.29.0: v1/metrics/loggers.py, `log_metrics_info`; entrypoints/serve/instrumentator/basic.py)."""
 _MODELS_TIMEOUT, _PAGE_TIMEOUT = aiohttp.ClientTimeout(total=15), aiohttp.ClientTimeout(total=5)
-_MOST_LISTED, _MOST_COUNTERS, _MOST_ABOUT = 8 << 20, 16 << 20, 2 << 20
+_MAX_MODELS_BYTES, _MAX_METRICS_BYTES, _MAX_SETTINGS_BYTES = 8 << 20, 16 << 20, 2 << 20
 """Bytes of a list of models, of a server's metrics, and of a page that is read for what it says about the server."""
-_MOST_NAMED, _MOST_TEXTS, _MOST_VALUE = 10, 100, 100
+_MAX_MODELS_NAMED, _MAX_TEXTS, _MAX_VALUE_CHARS = 10, 100, 100
 """Models that a message names, texts of an emulator, characters of an owner or of a setting."""
 
 
@@ -80,7 +80,7 @@ async def _endpoint(http: aiohttp.ClientSession, arm: PlannedArm, model: str) ->
                 to = response.headers.get("Location")
                 answered = f"HTTP {response.status}{f' (to {one_line(to, 200)})' if to else ''}"
                 raise EndpointError(f"{where}: answered {answered}; {remedy}")
-            content = await read_at_most(response, _MOST_LISTED)
+            content = await read_at_most(response, _MAX_MODELS_BYTES)
     except StreamFault as fault:
         raise EndpointError(f"{where}: {one_line(f'{fault.name}: {fault}')}; {remedy}") from fault
     except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
@@ -92,19 +92,19 @@ async def _endpoint(http: aiohttp.ClientSession, arm: PlannedArm, model: str) ->
         what = "an HTML page" if content.lstrip().startswith(b"<") else "not a list of models"
         raise EndpointError(f"{where}: answered {what}; {remedy}") from error
     if model not in served:
-        named = [one_line(name, 100) for name in list(served)[:_MOST_NAMED]]
-        has = ", ".join(named) + (" ..." if len(served) > _MOST_NAMED else "") or "nothing"
+        named = [one_line(name, 100) for name in list(served)[:_MAX_MODELS_NAMED]]
+        has = ", ".join(named) + (" ..." if len(served) > _MAX_MODELS_NAMED else "") or "nothing"
         raise EndpointError(f"{where}: serves {has}, not {model!r}; correct the plan's model or the arm")
     return served[model]
 
 
 def _about(entry: Mapping[str, Any]) -> Endpoint:
-    plain = Endpoint(owner=one_line(str(entry.get("owned_by", "")), _MOST_VALUE))
+    plain = Endpoint(owner=one_line(str(entry.get("owned_by", "")), _MAX_VALUE_CHARS))
     metadata = entry.get("metadata")
     if not plain.emulated or not isinstance(metadata, dict):
         return plain
     cautions, made_up = (
-        tuple(one_line(str(text)) for text in texts[:_MOST_TEXTS]) if isinstance(texts, list) else ()
+        tuple(one_line(str(text)) for text in texts[:_MAX_TEXTS]) if isinstance(texts, list) else ()
         for texts in map(metadata.get, ("cautions", "classes_without_acceptance"))
     )
     return replace(plain, cautions=cautions, made_up=made_up)
@@ -127,12 +127,14 @@ async def with_differences(http: aiohttp.ClientSession, plan: Plan) -> Plan:
 async def _settings(http: aiohttp.ClientSession, arm: PlannedArm) -> dict[str, str]:
     settings: dict[str, str] = {}
     with suppress(StreamFault, aiohttp.ClientError, OSError, ValueError, KeyError, TypeError):
-        version = json_of(await _page(http, _beside(arm.url, "/version"), _MOST_ABOUT))["version"]
-        settings["version"] = one_line(str(version), _MOST_VALUE)
+        version = json_of(await _page(http, _outside_v1(arm.url, "/version"), _MAX_SETTINGS_BYTES))["version"]
+        settings["version"] = one_line(str(version), _MAX_VALUE_CHARS)
     with suppress(StreamFault, aiohttp.ClientError, OSError, ValueError):
-        if match := _INFO.search(await _page(http, metrics_url(arm.url), _MOST_ABOUT)):
+        if match := _INFO.search(await _page(http, metrics_url(arm.url), _MAX_SETTINGS_BYTES)):
             labels = dict(_LABEL.findall(match[1]))
-            settings |= {name: one_line(labels[name], _MOST_VALUE) for name in _SETTINGS if name in labels}
+            settings |= {
+                name: one_line(labels[name], _MAX_VALUE_CHARS) for name in _SETTINGS if name in labels
+            }
     return settings
 
 
@@ -142,7 +144,7 @@ async def counters_page(
     """What the arm's server has at `/metrics`, empty where that is nothing of use; None where it cannot be reached."""
     url = metrics_url(arm.url)
     try:
-        return await _page(http, url, _MOST_COUNTERS)
+        return await _page(http, url, _MAX_METRICS_BYTES)
     except (aiohttp.ClientConnectionError, ConnectionError, TimeoutError):
         return None
     except StreamFault as fault:
@@ -152,17 +154,19 @@ async def counters_page(
     return ""
 
 
-async def _page(http: aiohttp.ClientSession, url: str, most: int) -> str:
+async def _page(http: aiohttp.ClientSession, url: str, maximum: int) -> str:
     async with http.get(url, timeout=_PAGE_TIMEOUT, allow_redirects=False) as response:
-        return (await read_at_most(response, most)).decode(errors="replace") if response.status == 200 else ""
+        return (
+            (await read_at_most(response, maximum)).decode(errors="replace") if response.status == 200 else ""
+        )
 
 
 def metrics_url(base_url: str) -> str:
     """Where vLLM shows its metrics."""
-    return _beside(base_url, "/metrics")
+    return _outside_v1(base_url, "/metrics")
 
 
-def _beside(base_url: str, path: str) -> str:
+def _outside_v1(base_url: str, path: str) -> str:
     """A page of vLLM beside /v1, not below it."""
     return base_url.removesuffix("/v1") + path
 
@@ -194,5 +198,5 @@ def counters_in(text: str) -> dict[str, float] | None:
         elif name not in (COUNTED_GENERATED, *OF_DRAFTS):
             continue
         if (value := _number(match["value"])) is not None:
-            counters[name] = min(counters.get(name, 0.0) + value, MOST_COUNTED)
+            counters[name] = min(counters.get(name, 0.0) + value, MAX_COUNTED)
     return counters or None

@@ -1,7 +1,7 @@
-"""`requests.jsonl` on disk: appended line by line, each line whole, nothing written twice.
+"""The journal of a run, `requests.jsonl`: records are appended as whole lines, and none twice.
 
-A line goes to the operating system in one piece, so a killed process loses at most the line it was
-writing; what such a line left behind is cut off before anything follows it.
+Each line is written with one call, so a killed process loses at most the line that it was writing. A partial line is removed
+before the next line is written.
 """
 
 from __future__ import annotations
@@ -42,44 +42,44 @@ from core.json_text import json_text
 
 FILE_NAME = "requests.jsonl"
 _WALL_S = 0.5
-"""The most that the wall clock, which dates requests, may move during a block; a run is taken up again later than that."""
-_LOST = ("connect_refused", "connect_failed", "no_done", "reset", "timeout")
-"""Errors of requests to a server whose node is gone."""
+"""The tolerated change of the wall clock, which gives the start times, during a block. A run is resumed later than this."""
+_NODE_GONE_ERRORS = ("connect_refused", "connect_failed", "no_done", "reset", "timeout")
+"""Errors of requests to a server whose node was removed."""
 
 
 @dataclass(frozen=True)
 class RawRun:
-    """What a journal holds, in the order in which it was written."""
+    """The records of a journal, in the order in which they were written."""
 
-    sittings: tuple[RunRecord, ...]
+    sessions: tuple[RunRecord, ...]
     requests: tuple[RequestRecord, ...]
     blocks: tuple[BlockRecord, ...] = ()
-    left_out: str = ""
-    """Which lines could not be used, in a sentence."""
-    closer: tuple[divergence.Line, ...] = ()
-    """What was asked after the load where answers differ."""
+    unusable_lines: str = ""
+    """A sentence about lines that cannot be used; empty if there are none."""
+    closer_look: tuple[divergence.Line, ...] = ()
+    """The requests after the load about answers that differ."""
     sense: tuple[sanity_check.Answer, ...] = ()
-    """What the baseline was asked before the load."""
+    """The sanity check of the baseline before the load."""
 
     @cached_property
     def plan(self) -> Plan:
-        """The last sitting's: between sittings addresses, prices and the budget of a search may change, and nothing else. Of a search it has the
-        loads that were measured."""
-        plan = self.sittings[-1].plan
+        """The plan of the last session. Between sessions only addresses, prices and the budget of a search may change. The plan of a search
+        has the loads that were measured."""
+        plan = self.sessions[-1].plan
         return plan.measured_at(self.searched) if plan.search else plan
 
     def with_plan(self, plan: Plan) -> RawRun:
-        """As if the last sitting had been of this plan."""
-        return replace(self, sittings=(*self.sittings[:-1], replace(self.sittings[-1], plan=plan)))
+        """The run with this plan in its last session."""
+        return replace(self, sessions=(*self.sessions[:-1], replace(self.sessions[-1], plan=plan)))
 
     @property
     def held(self) -> bool:
-        """Whether loads were held while they were measured."""
-        return self.sittings[0].held
+        """Whether loads were held constant during measurement."""
+        return self.sessions[0].held
 
     @cached_property
     def _spans(self) -> dict[BlockKey, tuple[float, float]]:
-        """When each block of a held load was carried out, the last time where that was tried again."""
+        """The times of each block of a held load; of a repeated block, the last one."""
         return {
             key: (block.started_unix_s - _WALL_S, block.started_unix_s + block.duration_s + _WALL_S)
             for key, block in self.ended.items()
@@ -88,33 +88,33 @@ class RawRun:
 
     @cached_property
     def node_changes(self) -> tuple[NodeChange, ...]:
-        """Replaced nodes, in their order. A sitting that was not told its nodes is taken to have those of the one before."""
+        """Replaced nodes, in their order. A session without nodes counts as having those of the session before."""
         known, changes = dict[str, str](), list[NodeChange]()
-        for sitting in self.sittings:
-            for arm, node in (sitting.nodes or {}).items():
-                # Of a later round of arms: a new arm on a node that the earlier arms had is no change.
+        for session in self.sessions:
+            for arm, node in (session.nodes or {}).items():
+                # In a later round of arms, a new arm on a node of earlier arms is not a change.
                 before = known.get(arm) or (
                     node if node in known.values() else next(iter(known.values()), node)
                 )
                 if before != node:
-                    at_unix_s = sitting.started_unix_s
-                    changes.append(NodeChange(sitting.sitting, at_unix_s, arm, before, node))
-            known |= sitting.nodes or {}
+                    at_unix_s = session.started_unix_s
+                    changes.append(NodeChange(session.session, at_unix_s, arm, before, node))
+            known |= session.nodes or {}
         return tuple(changes)
 
     @cached_property
     def _replaced_unix_s(self) -> list[float]:
-        """When other nodes began to serve."""
+        """The times from which other nodes served."""
         return sorted({change.at_unix_s - _WALL_S for change in self.node_changes})
 
     def nodes_of(self, record: RequestRecord | BlockRecord | RunRecord) -> int:
-        """How often nodes were replaced before a record: those with the same number were served by the same nodes."""
+        """The number of node replacements before a record. Records with the same number were served by the same nodes."""
         return bisect_right(self._replaced_unix_s, record.started_unix_s)
 
     @cached_property
     def ended(self) -> dict[BlockKey, BlockRecord]:
-        """The blocks that ended, the last time where one was tried again. One whose last requests failed because the node went
-        away was cut: its end says nothing."""
+        """The blocks that ended; of a repeated block, the last one. A block whose last requests failed because the node was removed does not
+        count as ended."""
         return {
             block.key: block for block in self.blocks if (self.nodes_of(block), block.key) not in self._cut
         }
@@ -127,7 +127,7 @@ class RawRun:
             nodes = self.nodes_of(record)
             if nodes == len(self._replaced_unix_s) or (nodes, record.arm) in answered:
                 continue
-            if record.error not in _LOST:
+            if record.error not in _NODE_GONE_ERRORS:
                 answered.add((nodes, record.arm))
                 continue
             for queue in (record.class_, MIXED):
@@ -135,15 +135,15 @@ class RawRun:
         return cut
 
     def on(self, nodes: Mapping[str, str] | None) -> RawRun:
-        """As it is for a sitting that begins now with these nodes."""
-        last = self.sittings[-1]
-        coming = replace(last, sitting=last.sitting + 1, started_unix_s=LAST_MOMENT, nodes=nodes)
-        return replace(self, sittings=(*self.sittings, coming))
+        """The run with a further session that begins now with these nodes."""
+        last = self.sessions[-1]
+        coming = replace(last, session=last.session + 1, started_unix_s=LAST_MOMENT, nodes=nodes)
+        return replace(self, sessions=(*self.sessions, coming))
 
     @cached_property
     def by_nodes(self) -> RawRun:
-        """With a start of its own for all that the same nodes served under one start: a replaced node is another start of the servers,
-        so no figure pools over it."""
+        """The run with separate starts for different nodes. A replaced node counts as another start of the servers, so no result pools over
+        the replacement."""
         if not self.node_changes:
             return self
         numbers: dict[tuple[int, int], int] = {}
@@ -156,8 +156,8 @@ class RawRun:
         return replace(self, requests=requests, blocks=blocks)
 
     def counts(self, record: RequestRecord) -> bool:
-        """Whether the block ended that a request belongs to. A set that was cut short was sent again as a whole, with the same number,
-        so the time of a block tells which of them it is."""
+        """Whether the block of a request ended. An interrupted set was repeated with the same number, so the time of the request is compared
+        with that of the block."""
         if record.block is None:
             return True
         keys = (
@@ -168,17 +168,17 @@ class RawRun:
 
     @cached_property
     def asked(self) -> tuple[RequestRecord, ...]:
-        """Measured requests, also those of a set that was cut short."""
+        """Measured requests, including those of an interrupted set."""
         return tuple(record for record in self.requests if record.phase == "measured")
 
     @cached_property
     def measured(self) -> tuple[RequestRecord, ...]:
-        """The requests that count, failed ones too."""
+        """The requests that count, including failed ones."""
         return tuple(filter(self.counts, self.asked))
 
     @cached_property
     def visits(self) -> dict[tuple[Load, int], int]:
-        """Measured requests by load and round, in the order in which these came."""
+        """The number of measured requests by load and round, in time order."""
         return Counter((record.load, record.round) for record in self.asked)
 
     @property
@@ -188,35 +188,35 @@ class RawRun:
 
     @property
     def searched(self) -> list[Load]:
-        """The loads of measured requests, in the order in which they came."""
+        """The loads of measured requests, in time order."""
         return list(dict.fromkeys(load for load, _ in self.visits))
 
     @cached_property
     def first_answers(self) -> dict[str, str]:
-        """The first answer to each pair of a conversation, which later turns were given."""
+        """The first answer to each pair of a conversation, which was sent with later turns."""
         talks = {prompt.id for prompt in self.plan.prompts if prompt.conversation}
         turns = (record for record in self.asked if record.prompt_id in talks and record.text is not None)
         return {record.pair_id: record.text or "" for record in reversed([*turns])}
 
     @property
     def made_up(self) -> dict[str, tuple[str, ...]]:
-        """The classes of each arm whose acceptance an emulated endpoint made up in any sitting."""
+        """The classes for which an emulated endpoint made up the acceptance in any session, by arm."""
         by_arm: dict[str, tuple[str, ...]] = {}
-        for sitting in self.sittings:
-            for arm, classes in (sitting.made_up or {}).items():
+        for session in self.sessions:
+            for arm, classes in (session.made_up or {}).items():
                 by_arm[arm] = tuple(dict.fromkeys((*by_arm.get(arm, ()), *classes)))
         return by_arm
 
     @property
     def cautions(self) -> tuple[str, ...]:
-        """What emulated endpoints said against their own timings, each once."""
-        return tuple(dict.fromkeys(text for sitting in self.sittings for text in sitting.cautions or ()))
+        """Cautions of emulated endpoints about their own timings, each once."""
+        return tuple(dict.fromkeys(text for session in self.sessions for text in session.cautions or ()))
 
 
 def read(folder: Path) -> RawRun:
-    """The journal in `folder`, or of all rounds in it together; a last line that was cut short is read over.
+    """Read the journal in `folder`, or the journals of all rounds in it as one run. A partial last line is ignored.
 
-    Raises ResultsError where none exists or one holds no run.
+    Raises ResultsError if there is no journal, or one without a run.
     """
     path, records = folder / FILE_NAME, list[Record]()
     if not path.exists():
@@ -236,23 +236,23 @@ def read(folder: Path) -> RawRun:
                 unusable, first = unusable + 1, first or f"line {number} ({error})"
     except OSError as error:
         raise ResultsError(f"{path}: {error.strerror}; {remedy}") from error
-    sittings = tuple(record for record in records if isinstance(record, RunRecord))
+    sessions = tuple(record for record in records if isinstance(record, RunRecord))
     requests = tuple(record for record in records if isinstance(record, RequestRecord))
     blocks = tuple(record for record in records if isinstance(record, BlockRecord))
-    if not sittings:
+    if not sessions:
         raise ResultsError(f"{path}: holds no run{f' ({first})' if first else ''}; {remedy}")
     several = f"{unusable} lines cannot be used and are left out: first {first}"
-    some = several if unusable > 1 else f"1 line cannot be used and is left out: {first}"
-    left_out = f"{FILE_NAME}: {some}" if unusable else ""
-    closer, answers = (
-        divergence.read(folder, sittings[0].run),
-        sanity_check.read(folder, sittings[0].plan_sha256),
+    lines = several if unusable > 1 else f"1 line cannot be used and is left out: {first}"
+    unusable_lines = f"{FILE_NAME}: {lines}" if unusable else ""
+    closer_look, answers = (
+        divergence.read(folder, sessions[0].run),
+        sanity_check.read(folder, sessions[0].plan_sha256),
     )
-    return RawRun(sittings, requests, blocks, left_out, closer, answers)
+    return RawRun(sessions, requests, blocks, unusable_lines, closer_look, answers)
 
 
 def _checker(path: Path) -> Checker | None:
-    """What the first usable run of the journal allows; that is its first line, unless something damaged it."""
+    """The checker for the first valid run record of the journal, usually its first line; None without one."""
     for line in lines_of(path):
         with suppress(ValueError):
             if isinstance(record := _record(line), RunRecord):
@@ -261,22 +261,20 @@ def _checker(path: Path) -> Checker | None:
 
 
 def _record(line: bytes | None) -> Record:
-    """Raises ValueError."""
+    """The record of a line. Raises ValueError."""
     if line is None:
         raise ValueError(f"longer than {MAX_LINE_BYTES >> 20} MiB")
     return from_json(json_of(line))
 
 
 def _together(folder: Path, rounds: Sequence[RawRun]) -> RawRun:
-    """Rounds of one run, each with some of its arms, as one; of an arm that was in several, the first one counts."""
+    """The rounds of a run, each with some of its arms, as one run. If an arm was in several rounds, the first one counts."""
     plan, arms, seen = rounds[0].plan, list[PlannedArm](), set[str]()
-    requests, blocks, closer = list[RequestRecord](), list[BlockRecord](), list(rounds[0].closer)
+    requests, blocks, closer_look = list[RequestRecord](), list[BlockRecord](), list(rounds[0].closer_look)
     for round_ in rounds:
         whole = round_.plan.model_copy(update={"arms": plan.arms, "baseline": plan.baseline})
         if whole != plan or plan.search or plan.duration_s:
-            reason = (
-                "differ in more than their arms" if whole != plan else "have each loads or times of their own"
-            )
+            reason = "differ in more than their arms" if whole != plan else "each have other loads or times"
             raise ResultsError(
                 f"{folder}: its rounds {reason}; give one of its folders round-1, round-2, ..."
             )
@@ -285,18 +283,22 @@ def _together(folder: Path, rounds: Sequence[RawRun]) -> RawRun:
         requests += (record for record in round_.requests if record.arm in new)
         blocks += (block for block in round_.blocks if block.arm in new)
         if round_ is not rounds[0]:
-            asked = (line for line in round_.closer if isinstance(line, divergence.Asked))
-            closer += (line for line in asked if line.treatment in new)
+            asked = (line for line in round_.closer_look if isinstance(line, divergence.Asked))
+            closer_look += (line for line in asked if line.treatment in new)
         seen |= new
     plan = plan.model_copy(update={"arms": tuple(arms)})
-    sittings = (
-        replace(s, plan=plan, plan_sha256=plan.sha256()) for round_ in rounds for s in round_.sittings
+    sessions = (
+        replace(s, plan=plan, plan_sha256=plan.sha256()) for round_ in rounds for s in round_.sessions
     )
-    left_out = "; ".join(dict.fromkeys(round_.left_out for round_ in rounds if round_.left_out))
+    unusable_lines = "; ".join(
+        dict.fromkeys(round_.unusable_lines for round_ in rounds if round_.unusable_lines)
+    )
     sensible = max(
         (round_.sense for round_ in rounds), key=lambda answers: bool(sanity_check.withholds(answers))
     )
-    return RawRun(tuple(sittings), tuple(requests), tuple(blocks), left_out, tuple(closer), sensible)
+    return RawRun(
+        tuple(sessions), tuple(requests), tuple(blocks), unusable_lines, tuple(closer_look), sensible
+    )
 
 
 def exists(folder: Path) -> bool:
@@ -324,14 +326,14 @@ class Journal:
             os.close(self._fd)
             raise ResultsError(f"{self.path}: another run writes it; choose another --out") from error
         self._whole = False
-        """Whether what another process left of a line is cut off."""
+        """Whether a partial line of another process was removed."""
 
     def __enter__(self) -> Journal:
         return self
 
     def __exit__(self, *_: object) -> None:
         with suppress(OSError):
-            if not os.fstat(self._fd).st_size:  # of a full disk
+            if not os.fstat(self._fd).st_size:  # after a full disk
                 self.path.unlink()
                 if self._new_folder:
                     self.path.parent.rmdir()
@@ -354,7 +356,7 @@ class Journal:
             ) from error
 
     def _cut_partial_line(self) -> None:
-        """Cut off what follows the last line break."""
+        """Remove a partial line at the end of the file."""
         if size := os.fstat(self._fd).st_size:
             with mmap.mmap(self._fd, size, access=mmap.ACCESS_READ) as whole:
                 end = whole.rfind(b"\n") + 1
@@ -363,9 +365,9 @@ class Journal:
 
 
 def write_whole(path: Path, text: str) -> Path:
-    """Store another file of a results folder, making the folder; an earlier file stays until the new one is whole.
+    """Write another file of a results folder, and the folder if needed. An earlier file is replaced only when the new one is complete.
 
-    Half a surrogate pair, which a server's JSON can hold, becomes a question mark. Raises StorageError.
+    Half a surrogate pair, which the JSON of a server can have, becomes a question mark. Raises StorageError.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -377,8 +379,8 @@ def write_whole(path: Path, text: str) -> Path:
 
 
 def extent(raw: RawRun) -> tuple[int, bool]:
-    """How many measured requests `raw` was to hold at least, and whether it holds all of it: in all rounds, of a plan with a
-    duration in those that were begun."""
+    """The minimum number of measured requests that were planned, and whether the run is complete. For a plan with a duration only rounds
+    that began count."""
     plan = raw.plan
     measured = [record.round for record in raw.asked]
     if raw.held:
@@ -387,7 +389,7 @@ def extent(raw: RawRun) -> tuple[int, bool]:
         whole = all(block.key in done for block in wanted)
         ended = not plan.search or REPEATED in measured or raw.unanswered
         return planned, whole and ended
-    if plan.search:  # of a client that held no load: it has ended once its first cell is repeated
+    if plan.search:  # of a client without held loads: it has ended once its first cell is repeated
         return len(measured), REPEATED in measured or raw.unanswered
     rounds = plan.rounds if plan.duration_s is None else max(measured, default=1)
     cells = len(plan.arms) * len(plan.loads) * plan.requests
@@ -398,7 +400,7 @@ def extent(raw: RawRun) -> tuple[int, bool]:
 
 
 def _wanted(raw: RawRun) -> Iterator[Block]:
-    """The blocks of a run with held loads: of a search, those of the cells that were begun."""
+    """The planned blocks of a run with held loads; for a search, those of cells that began."""
     plan = raw.plan
     if plan.search:
         begun = dict.fromkeys(

@@ -1,4 +1,4 @@
-"""Loading an arm with a block of requests: each is written down as it ends, and said to people. Around a block the server's own
+"""Load an arm with a block of requests. Each request is recorded and reported when it ends. Before and after a block the server's
 counters of tokens and drafts are read.
 """
 
@@ -26,11 +26,11 @@ from benchmark.measure.stream import Output
 from benchmark.plan import MIXED, Load, Plan
 
 _WATCH_S = 0.2
-"""Seldom enough to cost nothing beside the requests themselves."""
+"""The interval at which the lateness of the client is measured; long enough to cost almost nothing."""
 _DECIMALS = 6
-"""Times are written down to the microsecond."""
+"""Times are recorded in microseconds."""
 Kind = tuple[str, str, Load, int]
-"""What decides how long a block takes: its arm, class and load, and how many of its requests count."""
+"""Blocks with the same values take about the same time: arm, class, load, and the number of requests that count."""
 
 
 def kind_of(block: Block) -> Kind:
@@ -38,40 +38,39 @@ def kind_of(block: Block) -> Kind:
 
 
 @dataclass
-class Standing:
-    """One arm in this sitting."""
+class ArmState:
+    """The state of one arm in this session."""
 
     ended: int = 0
-    """Measured requests, failed ones included."""
+    """Measured requests, including failed ones."""
     failed: int = 0
     loaded_s: float = 0.0
-    """How long it was loaded with measured requests."""
+    """Seconds of load with measured requests."""
     answers_s: dict[str, float] = field(default_factory=dict)
-    """The median time of an answer by class and load of a block, and in the last warm-up by class."""
+    """The median time of an answer, by class and load of a block; of the last warm-up, by class."""
     light_s: dict[str, float] = field(default_factory=dict)
     """The median time of an answer in the first warm-up, by class."""
     rest_until: float = 0.0
-    """When it may be asked again after it refused, on the monotonic clock."""
+    """The time, on the monotonic clock, from which requests may be sent again after a refusal."""
     counts: bool = True
-    """Whether its server has counters, as far as is known."""
+    """Whether its server has counters; true until known."""
     warmup: list[RequestRecord] = field(default_factory=list)
     warmup_block: list[BlockRecord] = field(default_factory=list)
 
     def answer_s(self, class_: str, load: Load) -> float | None:
-        """What an answer is expected to take: what it took under the same load, or else in the warm-up."""
+        """The expected time of an answer: the median under the same load, or else in the warm-up; None if unknown."""
         names = (f"{class_}/{load}", class_, MIXED)
         return next((self.answers_s[name] for name in names if name in self.answers_s), None)
 
     async def rest(self) -> None:
-        """A server that refuses is left alone for a while: one that restarts is not to meet, and fail, all the requests of a
-        run within a second."""
+        """Wait after a refusal. Otherwise all requests of a run would fail within seconds while a server restarts."""
         if (seconds := self.rest_until - time.monotonic()) > 0:
             await asyncio.sleep(seconds)
 
 
 @dataclass(frozen=True)
 class Loader:
-    """Carries out blocks against the arms of one run."""
+    """Runs the blocks of one run."""
 
     plan: Plan
     run: str
@@ -79,18 +78,18 @@ class Loader:
     book: Journal
     progress: Progress
     first_answers: dict[str, str] = field(default_factory=dict)
-    """The answer to each pair of a conversation that the turn after it is given: the first that came from any arm, so that
-    all arms are asked the same."""
-    standings: dict[str, Standing] = field(init=False)
+    """The answer to each pair of a conversation that is sent with the next turn: the first one from any arm, so all arms get the same
+    requests."""
+    arm_states: dict[str, ArmState] = field(init=False)
     """The state of each arm."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "standings", {arm.name: Standing() for arm in self.plan.arms})
+        object.__setattr__(self, "arm_states", {arm.name: ArmState() for arm in self.plan.arms})
 
     async def carry_out(self, block: Block) -> None:
-        """Load the block's arm until its pairs are used up. Raises StorageError."""
+        """Send the requests of a block until it ends. Raises StorageError."""
         self.progress.begin(block)
-        standing, held = self.standings[block.arm], None
+        state, held = self.arm_states[block.arm], None
         before, _ = await self._counters(block.arm)
         began_unix_s, began = time.time(), time.perf_counter()
         with _lateness() as late_s:
@@ -110,38 +109,38 @@ class Loader:
             counters_before=before,
             counters_after=after,
             server_started_unix_s=server_started,
-            sitting=block.sitting,
+            session=block.session,
             steady_from_s=_rounded(held.steady_from_s) if held else None,
             steady_until_s=_rounded(held.steady_until_s) if held else None,
         )
         if block.phase == "measured":
             self.book.append(record)
-            standing.loaded_s += record.duration_s
+            state.loaded_s += record.duration_s
             if held and held.median_s is not None:
-                standing.answers_s[f"{block.class_}/{block.load}"] = held.median_s
+                state.answers_s[f"{block.class_}/{block.load}"] = held.median_s
         else:
-            standing.warmup_block.append(record)
-            medians = _medians(standing.warmup[-len(block.pairs) :])
-            standing.answers_s |= medians
-            standing.light_s = medians | standing.light_s
+            state.warmup_block.append(record)
+            medians = _medians(state.warmup[-len(block.pairs) :])
+            state.answers_s |= medians
+            state.light_s = medians | state.light_s
         self.progress.end(block, lag_s=late_s[0])
 
     def expected_s(self, blocks: Mapping[Kind, int]) -> float:
-        """About how long so many blocks of each kind take; 0 where nothing is known of the answers of some of them."""
+        """The approximate loading time of blocks, by kind and number; 0 if the time of an answer is unknown for a kind."""
         total_s = 0.0
         for (arm, class_, load, counted), number in blocks.items():
-            answer_s = self.standings[arm].answer_s(class_, load)
+            answer_s = self.arm_states[arm].answer_s(class_, load)
             if number > 0 and not (counted and answer_s):
                 return 0.0
-            # Given, or by Little's law.
+            # The concurrency, or the number in flight by Little's law.
             in_flight = load.concurrency or max((load.rate_per_s or 0.0) * (answer_s or 0.0), 1e-9)
-            most_s, answer_s = self._most_s(answer_s), answer_s or 0.0
-            each_s = block_s(answer_s=answer_s, counted=counted, in_flight=in_flight, most_s=most_s)
+            max_s, answer_s = self._max_s(answer_s), answer_s or 0.0
+            each_s = block_s(answer_s=answer_s, counted=counted, in_flight=in_flight, max_s=max_s)
             total_s += max(number, 0) * each_s
         return self.plan.loading_s([total_s])
 
-    def _most_s(self, answer_s: float | None) -> float | None:
-        """How long a block's steady window may last: its part of `cell_minutes`, less what is not in the window."""
+    def _max_s(self, answer_s: float | None) -> float | None:
+        """The maximum length of the steady window of a block: its part of `cell_minutes`, without ramp and drain."""
         if self.plan.cell_minutes is None:
             return None
         in_turns = 1 if self.plan.simultaneous else len(self.plan.arms)
@@ -149,19 +148,19 @@ class Loader:
         return max(own_s - 3 * (answer_s or 0.0), answer_s or 0.0)
 
     def _held_load(self, block: Block, supply: Supply) -> HeldLoad:
-        standing = self.standings[block.arm]
-        answer_s = standing.answer_s(block.class_, block.load)
+        state = self.arm_states[block.arm]
+        answer_s = state.answer_s(block.class_, block.load)
         return HeldLoad(
-            at_once=block.load.concurrency,
+            concurrency=block.load.concurrency,
             counted=supply.counted,
             answer_s=answer_s,
-            light_s=standing.light_s.get(block.class_, standing.light_s.get(MIXED)),
-            most_s=self._most_s(answer_s),
+            light_s=state.light_s.get(block.class_, state.light_s.get(MIXED)),
+            max_s=self._max_s(answer_s),
         )
 
     async def _hold(self, block: Block, supply: Supply, held: HeldLoad) -> None:
-        """Keep the block's load up until the last request that counts has ended."""
-        pairs = {"measured": supply.measured(), "beside": supply.beside()}
+        """Hold the load of the block until the last request that counts has ended."""
+        pairs = {"measured": supply.measured(), "unmeasured": supply.unmeasured()}
         now = asyncio.get_running_loop().time
         began = now()
 
@@ -171,19 +170,19 @@ class Loader:
             return held.ended(phase, took_s=now() - began - sent_s, ok=ok)
 
         def next_pair(phase: Phase) -> Pair:
-            return next(pairs["measured" if phase == "measured" else "beside"])
+            return next(pairs["measured" if phase == "measured" else "unmeasured"])
 
         async def slot(delay_s: float) -> None:
             await asyncio.sleep(delay_s)
             while True:
-                await self.standings[block.arm].rest()
+                await self.arm_states[block.arm].rest()
                 if (phase := held.send(now() - began)) is None:
                     return
                 if pause_s := await send(phase, next_pair(phase)):
                     await asyncio.sleep(pause_s)
 
         async with together() as tasks:
-            if held.at_once is not None:
+            if held.concurrency is not None:
                 for delay_s in held.starts_s:
                     tasks.create_task(slot(delay_s))
                 return
@@ -195,8 +194,8 @@ class Loader:
                 await asyncio.sleep(began + due_s - now())
 
     async def _replay(self, block: Block) -> None:
-        """Send the block's requests: so many at a time, or each when it is due, however many are still in flight. The
-        turns of a conversation wait for each other."""
+        """Send the requests of a replay block: with a fixed concurrency, or each when it is due. The turns of a conversation wait for each
+        other."""
         now, talks = asyncio.get_running_loop().time, threads(block.pairs)
         began, due_s, waiting = now(), 0.0, iter(talks)
 
@@ -206,11 +205,11 @@ class Loader:
                 for turn in turns:
                     if turn is not turns[0]:
                         await asyncio.sleep(turn.prompt.think_s)
-                    await self.standings[block.arm].rest()
+                    await self.arm_states[block.arm].rest()
                     await self._ask(block, turn, block.phase)
 
         async def arrival(turns: list[Pair], first_s: float) -> None:
-            """Each turn when it is due and the answer before it has been read."""
+            """Send each turn when it is due and the answer before it is complete."""
             due_s = first_s
             for turn in turns:
                 if turn is not turns[0]:
@@ -232,18 +231,18 @@ class Loader:
     async def _ask(
         self, block: Block, pair: Pair, phase: Phase, due_s: float | None = None, began: float = 0.0
     ) -> bool:
-        """Send one request and record it; whether it was answered. What was due `due_s` after `began` counts its times from
-        then: how late the client was is part of what a user would have waited."""
-        plan, standing, started_unix_s = self.plan, self.standings[block.arm], round(time.time(), 3)
+        """Send one request and record it; returns whether it was answered. If it was due at `due_s` after `began`, its times count from
+        then, because a user would have waited while the client was late."""
+        plan, state, started_unix_s = self.plan, self.arm_states[block.arm], round(time.time(), 3)
         result: Output | Failure
         try:
             body = request_body(plan, pair, self.first_answers)
         except LookupError:
             result = Failure("no_turn_before", "there is no answer to the turn before it")
         else:
-            url, most = plan.arm(block.arm).url + request_path(pair), plan.most_tokens(pair.prompt)
+            url, maximum = plan.arm(block.arm).url + request_path(pair), plan.answer_limit(pair.prompt)
             late_s = 0.0 if due_s is None else max(0.0, asyncio.get_running_loop().time() - began - due_s)
-            result = await ask(self.http, url, body, class_=pair.class_, max_tokens=most, late_s=late_s)
+            result = await ask(self.http, url, body, class_=pair.class_, max_tokens=maximum, late_s=late_s)
         if isinstance(result, Output) and pair.prompt.conversation and block.phase == "measured":
             self.first_answers.setdefault(pair.id, result.text)
         record = RequestRecord(
@@ -262,40 +261,39 @@ class Loader:
         self.book.append(record)
         failed = isinstance(result, Failure)
         if phase == "measured":
-            standing.ended += 1
-            standing.failed += failed
+            state.ended += 1
+            state.failed += failed
         elif phase == "warmup":
-            standing.warmup.append(record)
+            state.warmup.append(record)
         if phase == block.phase:
             self.progress.count(block, failed=failed)
         if isinstance(result, Failure) and result.pause_s:
-            standing.rest_until = time.monotonic() + result.pause_s
+            state.rest_until = time.monotonic() + result.pause_s
         return not failed
 
     def _place(self, block: Block) -> dict[str, Any]:
-        """What the records of a block and of its requests have in common."""
+        """The common fields of the records of a block and of its requests."""
         load = {"concurrency": block.load.concurrency, "rate_per_s": block.load.rate_per_s}
         number = {"round": block.round, "block": block.number, "start": block.start}
         return {"run": self.run, "arm": block.arm, **load, **number}
 
     async def _counters(self, arm: str) -> tuple[dict[str, float] | None, float | None]:
-        """What the arm's server counts, None where it cannot be reached, and for good where it has no counters; and when it was
-        started, where it says so."""
-        standing = self.standings[arm]
-        if not standing.counts or (text := await self.metrics(arm)) is None:
+        """The counters of the arm's server and its start time, each None if unknown. A server without counters is not asked again."""
+        state = self.arm_states[arm]
+        if not state.counts or (text := await self.metrics(arm)) is None:
             return None, None
         counters, started = endpoints.counters_in(text), endpoints.started_in(text)
-        standing.counts = counters is not None or started is not None
+        state.counts = counters is not None or started is not None
         return counters, started
 
     async def metrics(self, arm: str) -> str | None:
-        """What the arm's server has at `/metrics`, empty where that is nothing of use; None where it cannot be reached."""
+        """The text at `/metrics` of the arm's server, empty if it is not usable; None if the server cannot be reached."""
         return await endpoints.counters_page(self.http, self.plan.arm(arm), self.progress.warn)
 
 
 @asynccontextmanager
 async def together() -> AsyncIterator[asyncio.TaskGroup]:
-    """Tasks of which the first failure ends all, raised as it is."""
+    """A group of tasks. The first failure cancels the others and is raised unchanged."""
     try:
         async with asyncio.TaskGroup() as tasks:
             yield tasks
@@ -305,7 +303,7 @@ async def together() -> AsyncIterator[asyncio.TaskGroup]:
 
 @contextmanager
 def _lateness() -> Iterator[Sequence[float]]:
-    """How late the client's own event loop was at its worst so far, in seconds: what it adds to each time that it takes."""
+    """The maximum lateness of the client's event loop so far, in seconds: measured times may be too long by this."""
     loop, worst_s = asyncio.get_running_loop(), [0.0]
 
     async def watch() -> None:
@@ -322,7 +320,7 @@ def _lateness() -> Iterator[Sequence[float]]:
 
 
 def _outcome(result: Output | Failure) -> dict[str, Any]:
-    """What came of a request, by field of its record: numbers or a named error, never both."""
+    """The fields of the record of a request: numbers or a named error, never both."""
     if isinstance(result, Failure):
         return {"error": result.name, "message": result.message}
     chunk_s = tuple(round(at_s, _DECIMALS) for at_s in result.chunk_s)

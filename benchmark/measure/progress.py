@@ -1,4 +1,4 @@
-"""The progress of a run, for people: a line per block in a log, one moving line on a terminal."""
+"""The progress of a run, for people: one line per block in a log, one line that is updated on a terminal."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from core.safe_output import printable, shortened
 from core.screen import width
 
 _BACK = "\r\x1b[K"
-"""Takes a terminal back to the start of an empty line."""
+"""Returns the cursor to the start of the line and clears it."""
 
 
 @dataclass
-class _UnderWay:
+class _BlockInProgress:
     """A block that is being loaded."""
 
     title: str
@@ -34,17 +34,19 @@ class Progress:
     """Writes the lines."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream: TextIO = getattr(stream, "stream", stream)  # what moves the cursor is meant
+        self._stream: TextIO = getattr(
+            stream, "stream", stream
+        )  # the stream below, which can move the cursor
         self._moving = stream.isatty()
         self._blocks: int | None = 0
         self._rounds = False
         self._begun = 0
-        self._under_way: dict[tuple[str, str], _UnderWay] = {}
+        self._in_progress: dict[tuple[str, str], _BlockInProgress] = {}
         self.left_s: float | None = None
-        """How long what is left will take, where that is known."""
+        """The remaining time in seconds, if known."""
 
     def expect(self, blocks: int | None, *, rounds: bool | None = None) -> None:
-        """Say how many blocks there will be beside those known, None for as many as fit, and whether rounds are worth naming."""
+        """Add `blocks` to the expected number of blocks (None: unlimited), and set whether lines name the round."""
         self._blocks = None if blocks is None or self._blocks is None else self._blocks + blocks
         self._rounds = self._rounds if rounds is None else rounds
 
@@ -58,21 +60,21 @@ class Progress:
         measured = f"{round_}{class_} {block.load} {block.arm}"
         left = "" if self.left_s is None else f" (about {duration(self.left_s)} left)"
         title = f"{count}{left} {f'warm-up {block.arm}' if block.phase == 'warmup' else measured}"
-        self._under_way[block.arm, block.class_] = _UnderWay(title, time.monotonic())
+        self._in_progress[block.arm, block.class_] = _BlockInProgress(title, time.monotonic())
 
     def count(self, block: Block, *, failed: bool) -> None:
         """One request of the block has ended."""
-        under_way = self._under_way[block.arm, block.class_]
+        under_way = self._in_progress[block.arm, block.class_]
         under_way.failed += failed
         under_way.ok += not failed
         if self._moving:
-            line = printable(" | ".join(map(str, self._under_way.values())))
+            line = printable(" | ".join(map(str, self._in_progress.values())))
             self._stream.write(_BACK + shortened(line, width() - 1))  # a longer one would leave lines behind
             self._stream.flush()
 
     def end(self, block: Block, *, lag_s: float) -> None:
         """The block has ended; the client's event loop was `lag_s` late at the worst."""
-        self.tell(str(self._under_way.pop((block.arm, block.class_))))
+        self.tell(str(self._in_progress.pop((block.arm, block.class_))))
         if lag_s > LATE_S and block.phase == "measured":
             self.warn(
                 f"this client was up to {lag_s * 1000:.0f} ms late in that block, and its times may be too long by as "
@@ -80,17 +82,17 @@ class Progress:
             )
 
     def tell(self, text: str) -> None:
-        """Say something, on a line of its own."""
+        """Print a line."""
         self._stream.write(f"{_BACK if self._moving else ''}{printable(text)}\n")
         self._stream.flush()
 
     def to_programs(self, **what: int) -> None:
-        """Say it as a line of JSON in a log, which who started the client reads; nothing on a terminal."""
+        """Print a line of JSON in a log, for the program that started the client; nothing on a terminal."""
         if not self._moving:
             self.tell(json.dumps(what))
 
     def warn(self, text: str) -> None:
-        """Say it as a warning."""
+        """Print a warning."""
         self.tell(f"warning: {text}")
 
 

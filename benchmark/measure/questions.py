@@ -1,9 +1,9 @@
-"""What servers are asked beside the load, outside its times.
+"""The questions to servers before and after the load.
 
-Before it: whether the baseline answers sensibly (`benchmark.measure.sanity_check`). After it, where greedy answers differ: both servers are asked for log-probabilities there
-(`benchmark.measure.divergence`), and the baseline is asked some of its requests again, which shows how often it differs from
-itself. Each answer is written down as it comes; what is there is not asked again. A server that refuses, breaks off or ends
-here costs lines of these files and nothing of the run.
+Before the load: the sanity check of the baseline (`benchmark.measure.sanity_check`). After the load, if greedy answers differ: both
+servers are asked for log-probabilities at the difference (`benchmark.measure.divergence`), and some requests to the baseline are
+repeated, which shows how often it differs from itself. Each answer is recorded when it arrives, and is not asked for again. A
+server that refuses or stops here only affects these files, not the run.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from benchmark.measure.client import (
     ask,
     ask_whole,
     hidden,
+    http_session,
     one_line,
     request_body,
     request_path,
-    session,
 )
 from benchmark.measure.divergence import Again, Asked, Case, Line
 from benchmark.measure.endpoints import Endpoint
@@ -43,16 +43,16 @@ from benchmark.plan import Plan
 from core.words import count
 
 _Line = TypeVar("_Line", bound=Line)
-MOST_CASES, REPEATS = 64, 32
-"""Pairs that are asked about, and requests that the baseline gets again; chosen by chance."""
+MAX_CASES, REPEATS = 64, 32
+"""The maximum number of differing pairs that are examined, and of repeated requests to the baseline; chosen at random."""
 _MAX_TOKENS = 256
-"""The longest answer to a simple question: enough for a model that reasons first, and for a loop to be seen."""
-_BRIEFLY = "Answer with one word or number only."
-_AT_ONCE = 4
+"""The maximum tokens of an answer to a simple question: enough for a model that reasons first, and to detect a loop."""
+_INSTRUCTION = "Answer with one word or number only."
+_CONCURRENCY = 4
 _BETWEEN_WORDS = re.compile(r"(?<=\w) (?=\w)")
-"""Tokenizers begin a new token there."""
-_NEAR = 48
-"""The most characters before a difference that are written again."""
+"""A place at which tokenizers begin a new token."""
+_MAX_REWRITTEN_CHARS = 48
+"""The maximum number of characters before a difference that a server writes again."""
 
 
 async def check_sense(
@@ -64,10 +64,10 @@ async def check_sense(
     progress: Progress,
     wanted: bool,
 ) -> None:
-    """Ask the baseline the simple questions that `out` has no answer to, and say how many it answers rightly.
+    """Ask the baseline the simple questions without an answer in `out`, and print how many it answers correctly.
 
-    One question after the other, so that the answers do not depend on a batch. Greedy; of what the plan merges into its
-    requests, only how the chat is written: the rest may force an answer's form. Raises StorageError.
+    Questions are sent one after the other, so that answers do not depend on a batch, and decoding is greedy. Of the plan's
+    `extra_body` only the chat template is used, because the rest may force the form of an answer. Raises StorageError.
     """
     if reason := _skipped(plan, served, wanted=wanted):
         progress.tell(f"sense check skipped: {reason}")
@@ -78,7 +78,7 @@ async def check_sense(
     known = {answer.question: answer for answer in sanity_check.read(out, sha)}
     with Journal(out, sanity_check.FILE_NAME) as book:
         for question in (question for question in sanity_check.QUESTIONS if question.text not in known):
-            messages = [{"role": "user", "content": f"{question.text} {_BRIEFLY}"}]
+            messages = [{"role": "user", "content": f"{question.text} {_INSTRUCTION}"}]
             body = json.dumps(asked | {"messages": messages, "stream_options": {"include_usage": True}})
             now = round(time.time(), 3)
             result = await ask(http, f"{arm.url}/chat/completions", body.encode(), max_tokens=_MAX_TOKENS)
@@ -95,14 +95,14 @@ async def check_sense(
             book.append(answer)
     if outcome := sanity_check.outcome(list(known.values())):
         if outcome["withheld"]:
-            gone = "this run gets no verdict. --no-sense-check leaves the questions out"
-            progress.warn(f"{outcome['text']}; {gone}")
+            remedy = "this run gets no verdict. --no-sense-check skips the questions"
+            progress.warn(f"{outcome['text']}; {remedy}")
         else:
             progress.tell(f"sense check: {outcome['text']}")
 
 
 def _skipped(plan: Plan, served: Mapping[str, Endpoint], *, wanted: bool) -> str:
-    """Why the baseline is not asked; empty where it is."""
+    """Why the sanity check is skipped; empty if it is not."""
     if not wanted:
         return "--no-sense-check was given"
     if any(endpoint.emulated for endpoint in served.values()):
@@ -118,39 +118,39 @@ async def look_closer(
     out: Path,
     timeout_s: float,
     progress: Progress,
-    most: int = MOST_CASES,
+    maximum: int = MAX_CASES,
     repeats: int = REPEATS,
     limit_s: float = 600.0,
 ) -> RawRun:
-    """The run with the answers to what `out` does not hold yet, for which `limit_s` is taken at most; nothing is asked where
-    all answers are equal or were drawn at a temperature.
+    """Examine differing answers that are not examined in `out` yet, for at most `limit_s`; returns the run with the results. Nothing is
+    asked if all answers are equal or decoding is not greedy.
 
-    Raises StorageError, and ResultsError where another process does the same.
+    Raises StorageError, and ResultsError if another process does the same.
     """
     plan, requests = raw.plan, raw.by_nodes.requests
     differing = list(divergence.cases(requests, (), plan))
     if not differing or not plan.greedy:
         return raw
-    known = {line.key: line for line in raw.closer}
+    known = {line.key: line for line in raw.closer_look}
     progress.tell(
         f"answers differ in {count(len(differing), 'pair')}; looking at them for {limit_s:.0f} s at most"
     )
     again = "repeat the command to continue"
     try:
         with Journal(out, divergence.FILE_NAME) as book:
-            async with asyncio.timeout(limit_s), session(timeout_s) as http:
+            async with asyncio.timeout(limit_s), http_session(timeout_s) as http:
                 look = _Look(
-                    plan, raw.sittings[0].run, http, book, known, random.Random(plan.seed), raw.first_answers
+                    plan, raw.sessions[0].run, http, book, known, random.Random(plan.seed), raw.first_answers
                 )
-                await look.at(differing, most)
+                await look.at(differing, maximum)
                 await look.repeat(requests, repeats)
                 cases = divergence.cases(requests, known.values(), plan)
-                await look.at([case for case in cases if case.treatment == plan.baseline], most)
+                await look.at([case for case in cases if case.treatment == plan.baseline], maximum)
     except TimeoutError:
         progress.warn(f"stopped looking at differing answers after {limit_s:.0f} s; {again}")
     except EndpointError as error:
         progress.warn(f"{error}; not all differing answers were looked at, {again}")
-    return replace(raw, closer=tuple(known.values()))
+    return replace(raw, closer_look=tuple(known.values()))
 
 
 @dataclass(frozen=True)
@@ -163,25 +163,27 @@ class _Look:
     chance: random.Random
     first_answers: dict[str, str]
 
-    async def at(self, cases: Sequence[Case], most: int) -> None:
-        """Ask about the cases."""
-        await _in_turn(self.chance.sample(cases, min(most, len(cases))), self._case, _AT_ONCE)
+    async def at(self, cases: Sequence[Case], maximum: int) -> None:
+        """Examine the cases."""
+        await _in_turn(self.chance.sample(cases, min(maximum, len(cases))), self._case, _CONCURRENCY)
 
-    async def repeat(self, requests: Iterable[RequestRecord], most: int) -> None:
-        """Ask the baseline some of its requests once more, under the load that they had."""
+    async def repeat(self, requests: Iterable[RequestRecord], maximum: int) -> None:
+        """Repeat some requests to the baseline, under the load that they had."""
         answers = list(divergence.answers_of(self.plan.baseline, requests).values())
-        chosen = self.chance.sample(answers, min(most, len(answers)))
+        chosen = self.chance.sample(answers, min(maximum, len(answers)))
         for load in self.plan.loads:
             of_load = [record for record in chosen if record.load == load]
-            await _in_turn(of_load, self._again, load.concurrency or _AT_ONCE)
+            await _in_turn(of_load, self._again, load.concurrency or _CONCURRENCY)
 
     async def _again(self, record: RequestRecord) -> None:
         line = Again(run=self.run, pair_id=record.pair_id, started_unix_s=round(time.time(), 3))
         if line.key in self.known:
             return
         pair = asked_as(self.plan, record)
-        url, most = self.plan.arm(record.arm).url + request_path(pair), self.plan.most_tokens(pair.prompt)
-        result = await ask(self.http, url, request_body(self.plan, pair, self.first_answers), max_tokens=most)
+        url, maximum = self.plan.arm(record.arm).url + request_path(pair), self.plan.answer_limit(pair.prompt)
+        result = await ask(
+            self.http, url, request_body(self.plan, pair, self.first_answers), max_tokens=maximum
+        )
         names = ("text", "completion_tokens", "cached_tokens")
         self._keep(
             line,
@@ -189,11 +191,11 @@ class _Look:
         )
 
     async def _case(self, case: Case) -> None:
-        """First from shortly before the difference. What does not show a near-tie is asked again from the beginning of the
-        answer, where no text is given that could be cut into other tokens than those it was written in."""
+        """Ask from shortly before the difference. If that does not show a near-tie, ask from the beginning of the answer, because given text
+        can be tokenized differently from written text."""
         share = case.common / max(len(case.text), 1)
         whole = int(1.5 * share * (case.ours.completion_tokens or len(case.text))) + 32
-        whole = min(whole, self.plan.most_tokens(asked_as(self.plan, case.ours).prompt))
+        whole = min(whole, self.plan.answer_limit(asked_as(self.plan, case.ours).prompt))
         start = beginning(case.text, case.common)
         ways = [(start, case.common - start + 1), (0, whole)]
         for given, max_tokens in ways if start else ways[1:]:
@@ -228,7 +230,7 @@ class _Look:
         return self._keep(line, answer)
 
     def _keep(self, line: _Line, answer: Failure | dict[str, Any]) -> _Line:
-        """Write the line with its answer. Raises EndpointError where the server is gone, which is not written: it may come back."""
+        """Record the line with its answer. If the server cannot be reached, raises EndpointError and records nothing, because it may come back."""
         if isinstance(answer, Failure):
             if answer.name.startswith("connect_"):
                 raise EndpointError(f"{answer.name}: {answer.message}")
@@ -240,7 +242,7 @@ class _Look:
 
 
 def _without_key(steps: tuple[divergence.WrittenToken, ...]) -> tuple[divergence.WrittenToken, ...]:
-    """The steps. Raises ValueError where they repeat the API key, over whichever number of tokens."""
+    """The steps. Raises ValueError if they contain the API key, also over several tokens."""
     text = "\n".join(
         ["".join(token for token, _, _ in steps), *(token for _, _, top in steps for token in top)]
     )
@@ -250,33 +252,34 @@ def _without_key(steps: tuple[divergence.WrittenToken, ...]) -> tuple[divergence
 
 
 def beginning(text: str, common: int) -> int:
-    """How much of an answer to give so that its last words before `common` are written again; 0 where no place is fit."""
+    """The number of characters of an answer to give, so that its last words before `common` are written again; 0 if there is no suitable
+    place."""
     places = [match.start() for match in _BETWEEN_WORDS.finditer(text[:common])][-2:]
-    return places[0] if len(places) == 2 and common - places[0] <= _NEAR else 0
+    return places[0] if len(places) == 2 and common - places[0] <= _MAX_REWRITTEN_CHARS else 0
 
 
 def question(body: bytes, given: str, max_tokens: int) -> bytes:
-    """The request of the load, `body`, with log-probabilities, without a stream, and going on from `given` of its answer.
+    """The request `body` of the load, with log-probabilities, without a stream, and continuing after the text `given` of its answer.
 
-    A chat goes on from its last message in vLLM's way (`continue_final_message`); a server that does not know it writes
-    something else, which is recognised.
+    A chat is continued with vLLM's `continue_final_message`. A server that does not know it writes something else, which is
+    detected.
     """
     content = json.loads(body)
     for key in ("stream_options", "max_completion_tokens", "min_tokens"):
         content.pop(key, None)
     content |= {"stream": False, "max_tokens": max_tokens}
     if "prompt" in content:
-        content |= {"prompt": content["prompt"] + given, "logprobs": divergence.MOST_LISTED}
+        content |= {"prompt": content["prompt"] + given, "logprobs": divergence.MAX_LISTED}
     else:
-        content |= {"logprobs": True, "top_logprobs": divergence.MOST_LISTED}
+        content |= {"logprobs": True, "top_logprobs": divergence.MAX_LISTED}
         if given:
             content["messages"] = [*content["messages"], {"role": "assistant", "content": given}]
             content |= {"add_generation_prompt": False, "continue_final_message": True}
     return json.dumps(content).encode()
 
 
-async def _in_turn(items: Iterable[Any], do: Callable[[Any], Awaitable[None]], at_once: int) -> None:
-    """Do it for each item, so many at a time."""
+async def _in_turn(items: Iterable[Any], do: Callable[[Any], Awaitable[None]], concurrency: int) -> None:
+    """Call `do` for each item, at most `concurrency` at a time."""
     waiting = iter(items)
 
     async def slot() -> None:
@@ -284,5 +287,5 @@ async def _in_turn(items: Iterable[Any], do: Callable[[Any], Awaitable[None]], a
             await do(item)
 
     async with together() as tasks:
-        for _ in range(at_once):
+        for _ in range(concurrency):
             tasks.create_task(slot())

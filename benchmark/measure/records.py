@@ -1,11 +1,11 @@
-"""The lines of `requests.jsonl`: what was asked of whom, and what came back.
+"""The lines of `requests.jsonl`: the requests and their results.
 
-Three kinds: `run`, written each time the run is started or resumed; `request`, one for each request; `block`,
-what was seen around a block of requests to one arm once it has ended.
-Times are seconds; `started_unix_s` is wall time, everything else is taken from a monotonic clock.
+There are three kinds: `run`, written each time the run is started or resumed; `request`, one for each request; `block`, written
+when a block of requests to one arm has ended. Times are seconds. `started_unix_s` is wall time, all other times are from a
+monotonic clock.
 
-A line that has a wrong type, that is not of its run, or whose numbers no answer can have is not used: an average over one
-impossible count is an impossible average.
+A line that has a wrong type, belongs to another run, or has impossible numbers is not used, because it would distort the
+results.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pydantic import (
 )
 
 from benchmark.errors import PlanError, ResultsError
-from benchmark.measure.stream import MOST_TOKENS, statistics_of
+from benchmark.measure.stream import MAX_TOKENS, statistics_of
 from benchmark.plan import Load, Plan, from_dict
 from core.files import json_of, lines_of
 
@@ -46,18 +46,18 @@ COUNTED_ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
 COUNTED_PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 """Its key ends in the position within the draft, from 0: `.../0`."""
 LATE_S = 0.02
-"""A block whose client was later gets a warning: it shows in the digits that arms are compared by."""
+"""If the client was later than this in a block, there is a warning: the delay is visible in the times that are compared."""
 
 
 def _shared(name: str) -> str:
-    """A name that many records repeat, kept once. Raises ValueError where a terminal would act on it."""
+    """A name that many records have, stored once in memory. Raises ValueError if it has control characters."""
     if not name.isprintable():
         raise ValueError
     return intern(name)
 
 
 def _packed(code: str) -> PlainValidator:
-    """A list of numbers as an array of this type code: a run may hold millions of them."""
+    """Stores a list of numbers as an array of this type code, because a run may have millions of them."""
 
     def packed(value: Any) -> Any:
         if not isinstance(value, list):
@@ -68,7 +68,7 @@ def _packed(code: str) -> PlainValidator:
 
 
 def _plan(content: Any) -> Plan:
-    """Without user names and passwords in the addresses of arms, as older runs may hold them."""
+    """The plan, without user names and passwords in the addresses of arms, which older runs may have."""
     if isinstance(content, dict) and isinstance(arms := content.get("arms"), list):
         without = [
             a | {"url": re.sub(r"^(\w+://)[^/]*@", r"\1", a["url"])} if _has_url(a) else a for a in arms
@@ -82,26 +82,26 @@ def _has_url(arm: Any) -> bool:
 
 
 Phase = Literal["warmup", "ramp", "measured", "drain"]
-"""Only `measured` requests are in figures: `ramp` and `drain` were sent while a load built up, and after the last that counts
+"""Only `measured` requests are in results. `ramp` requests are sent before the steady window of a block, `drain` requests after it
 (`HeldLoad`)."""
 Provenance = Literal["measured", "emulated"]
 Api = Literal["chat", "completions"]
 Name = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_shared)]
 RunId = Annotated[str, Field(max_length=1000, pattern=r"^[^/.][^/]*$"), AfterValidator(_shared)]
 Text = InstanceOf[str]
-Count = Annotated[int, Field(strict=True, ge=0, le=MOST_TOKENS)]
-MOST_ROUNDS = 1_000_000
-REPEATED = MOST_ROUNDS
+Count = Annotated[int, Field(strict=True, ge=0, le=MAX_TOKENS)]
+MAX_ROUNDS = 1_000_000
+REPEATED = MAX_ROUNDS
 """The round in which a search repeats its first cell."""
-Ordinal = Annotated[int, Field(strict=True, ge=1, le=MOST_ROUNDS)]
-_LONGEST_S, _LEAST_S = 1e7, 5e-7
-"""No request and no block takes longer; times are written down to the microsecond."""
-Seconds = Annotated[float, Field(strict=True, ge=0, le=_LONGEST_S)]
+Ordinal = Annotated[int, Field(strict=True, ge=1, le=MAX_ROUNDS)]
+_MAX_S, _MIN_S = 1e7, 5e-7
+"""The maximum of a time, and the minimum of one that is not 0; times are recorded in microseconds."""
+Seconds = Annotated[float, Field(strict=True, ge=0, le=_MAX_S)]
 FIRST_MOMENT, LAST_MOMENT = -62_135_596_800.0, 253_402_300_799.0
-"""The years that a date can have, 1 to 9999: a run is read whatever the clock of its machine said."""
+"""The range of dates, the years 1 to 9999. A run can be read even if the clock of its machine was wrong."""
 Moment = Annotated[float, Field(strict=True, ge=FIRST_MOMENT, le=LAST_MOMENT)]
-MOST_COUNTED = 1e18
-Counters = Mapping[str, Annotated[float, Field(strict=True, ge=0, le=MOST_COUNTED)]]
+MAX_COUNTED = 1e18
+Counters = Mapping[str, Annotated[float, Field(strict=True, ge=0, le=MAX_COUNTED)]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,35 +109,35 @@ class RunRecord:
     """Start of a run, or of its continuation."""
 
     run: RunId
-    sitting: Ordinal
-    """1 at the start, one more at each continuation."""
+    session: Annotated[Ordinal, Field(alias="sitting")]
+    """1 at the start, one more each time the run is resumed."""
     started_unix_s: Moment
     provenance: Provenance
     plan: Annotated[Plan, PlainValidator(_plan)]
     plan_sha256: Name
     owned_by: Mapping[str, Text]
-    """Who owns the model, as the endpoint of each arm says."""
+    """The owner of the model by arm, as its endpoint says."""
     timeout_s: Seconds
     client: Name
     python: Name
     cautions: Sequence[Name] | None = None
-    """What emulated endpoints say against their own timings."""
+    """Cautions of emulated endpoints about their own timings."""
     made_up: Mapping[str, Sequence[Name]] | None = None
-    """Classes by arm for which an emulated endpoint knows no acceptance and makes it up."""
+    """The classes for which an emulated endpoint makes up the acceptance, by arm."""
     held: Annotated[bool, Field(strict=True)] = False
-    """Whether its loads are held while they are measured; runs of older clients and replays are not."""
+    """Whether its loads are held constant during measurement; false for runs of older clients and for replays."""
     nodes: Mapping[str, Name] | None = None
-    """The node that serves each arm, where the run was told."""
+    """The node that serves each arm, if the run got it as an option."""
 
 
 @dataclass(frozen=True)
 class NodeChange:
-    """Between two sittings the server of an arm moved to another node."""
+    """Between two sessions the server of an arm moved to another node."""
 
-    sitting: int
-    """The first one on the new node."""
+    session: int
+    """The first session on the new node."""
     at_unix_s: float
-    """When that began."""
+    """The start of that session."""
     arm: str
     before: str
     after: str
@@ -151,19 +151,19 @@ class RequestRecord:
     arm: Name
     class_: Annotated[Name, Field(alias="class")]
     concurrency: Ordinal | None
-    """Requests in flight of the cell; None where they arrive at a rate, or as recorded (`rate_per_s` is None too)."""
+    """Requests in flight of the cell; None at a rate, or for recorded arrivals (`rate_per_s` is None too)."""
     prompt_id: Name
     nonce: Text
     pair_id: Name
-    """Requests of two arms with the same one have the same prompt and nonce."""
+    """Requests of two arms with the same pair_id have the same prompt and nonce."""
     phase: Phase
     started_unix_s: Moment
     ttft_s: Seconds | None = None
     e2e_s: Seconds | None = None
     chunk_s: Annotated[Sequence[float], _packed("d")] = ()
-    """Arrival of each output chunk, seconds since sending; in an open loop, since it was to be sent."""
+    """Arrival of each output chunk, seconds since sending; in an open loop, since the request was due."""
     chunk_tokens: Annotated[Sequence[int], _packed("I")] | None = None
-    """Tokens in each of them, where the server says so."""
+    """Tokens in each chunk, if the server says so."""
     stream_chunks: Count | None = None
     prompt_tokens: Count | None = None
     cached_tokens: Count | None = None
@@ -174,7 +174,7 @@ class RequestRecord:
         Annotated[Mapping[str, Any], AfterValidator(statistics_of)] | None,
         Field(validation_alias=AliasChoices("spec_stats", "speculation")),
     ] = None
-    """The server's own statistics of speculation for this request, as it sent them; older journals call them otherwise."""
+    """The server's statistics of speculation for this request, as it sent them; older journals have another key."""
     text_sha256: Text | None = None
     text: Text | None = None
     error: Name | None = None
@@ -182,18 +182,18 @@ class RequestRecord:
     zero_tokens, implausible_usage, too_large, no_turn_before."""
     message: Text | None = None
     round: Ordinal = 1
-    """Which pass over all cells it belongs to, from 1."""
+    """The number of the pass over all cells, from 1."""
     rate_per_s: Seconds | None = None
     """Mean arrival rate of the cell, open loop; None in a closed loop."""
     scheduled_s: Seconds | None = None
-    """When it was to be sent, seconds since the block's start; open loop only."""
+    """When it was due, seconds since the start of the block; open loop only."""
     forced_length: Annotated[bool, Field(strict=True)] = False
-    """Whether the server had to write on beyond the end of the answer, up to max_tokens."""
+    """Whether the server had to continue after the end of the answer, up to max_tokens."""
     api: Api = "chat"
     block: Ordinal | None = None
-    """Which block of its cell and round it was sent in, from 1, the same for each arm; None where the load was not held."""
+    """The number of its block in the cell and round, from 1, the same for each arm; None if the load was not held."""
     start: Ordinal = 1
-    """Which start of the servers answered it."""
+    """The number of the start of the servers."""
 
     @property
     def load(self) -> Load:
@@ -213,19 +213,19 @@ class BlockRecord:
     started_unix_s: Moment
     duration_s: Seconds
     client_lag_s: Seconds
-    """The longest that the client's event loop was late meanwhile: measured times may be too long by it."""
+    """The maximum lateness of the client's event loop in the block: measured times may be too long by this."""
     counters_before: Counters | None = None
     """The server's counters of speculation, summed over label sets."""
     counters_after: Counters | None = None
     block: Ordinal | None = None
     start: Ordinal = 1
-    sitting: Ordinal = 1
+    session: Annotated[Ordinal, Field(alias="sitting")] = 1
     server_started_unix_s: Moment | None = None
-    """When the server's process was started, where it says so."""
+    """When the process of the server was started, if the server says so."""
     steady_from_s: Seconds | None = None
-    """Seconds after its start: the requests count that were sent from here on; None where the load was not held."""
+    """Start of the steady window, seconds after the start of the block; None if the load was not held."""
     steady_until_s: Seconds | None = None
-    """Seconds after its start: the requests count that were sent before this."""
+    """End of the steady window, seconds after the start of the block."""
 
     @property
     def load(self) -> Load:
@@ -233,20 +233,22 @@ class BlockRecord:
 
     @property
     def key(self) -> BlockKey:
-        """What it is known by."""
+        """The key of the block."""
         return self.arm, self.class_, self.load, self.round, self.block
 
 
 BlockKey = tuple[str, str, Load, int, int | None]
-"""Arm, class, load, round and number of a block; the numbers of a cell's blocks go on from start to start."""
+"""Arm, class, load, round and number of a block. The numbers of the blocks of a cell continue from start to start."""
 Record = RunRecord | RequestRecord | BlockRecord
 _KINDS: dict[str, Any] = {"run": RunRecord, "request": RequestRecord, "block": BlockRecord}
 _KIND_OF = {type_: kind for kind, type_ in _KINDS.items()}
+_KEYS = {"class_": "class", "session": "sitting"}
+"""Keys that differ from the name of their field."""
 
 
 def to_json(record: Any) -> dict[str, Any]:
-    """The JSON object of one line, of this file or of one beside it, `kind` first."""
-    values = {field.name.rstrip("_"): getattr(record, field.name) for field in fields(record)}
+    """The JSON object of one line of a record file, with `kind` first."""
+    values = {_KEYS.get(field.name, field.name): getattr(record, field.name) for field in fields(record)}
     if isinstance(record, RunRecord):
         values["plan"] = record.plan.to_dict()
     for name in ("chunk_s", "chunk_tokens"):
@@ -256,9 +258,7 @@ def to_json(record: Any) -> dict[str, Any]:
 
 
 def from_json(content: Any) -> Record:
-    """The record of one line; keys that this version does not know are dropped, those that an older one did
-    not write have their defaults. Raises ValueError.
-    """
+    """The record of one line. Unknown keys are ignored; keys that an older version did not write have their defaults. Raises ValueError."""
     kind = content.get("kind") if isinstance(content, dict) else None
     if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"not an object whose kind is one of {', '.join(_KINDS)}")
@@ -276,36 +276,36 @@ def from_json(content: Any) -> Record:
 
 @cache
 def reader(type_: Any) -> TypeAdapter[Any]:
-    """What checks a value of this type; made where it is needed, since not every run needs each."""
+    """The validator of this type, created when it is first needed."""
     return TypeAdapter(type_)
 
 
 class Checker:
-    """Holds the records of a journal to the run that it begins with."""
+    """Checks that the records of a journal belong to the run that it begins with."""
 
     def __init__(self, opening: RunRecord) -> None:
         plan = opening.plan
         self._opening, self._identity = opening, plan.sha256()
         self._known = {"arm": {arm.name for arm in plan.arms}, "class_": {*plan.classes, *plan.loaded_with}}
-        self._rounds = MOST_ROUNDS if plan.search or plan.duration_s is not None else plan.rounds
-        self._limits = {prompt.id: plan.most_tokens(prompt) for prompt in plan.prompts}
-        self._most_tokens = max(self._limits.values())
+        self._rounds = MAX_ROUNDS if plan.search or plan.duration_s is not None else plan.rounds
+        self._limits = {prompt.id: plan.answer_limit(prompt) for prompt in plan.prompts}
+        self._max_tokens = max(self._limits.values())
         self._seen: set[int] = set()
 
     def checked(self, record: Record) -> Record:
-        """`record` as it is used. Raises ValueError where it is not of the run, or is there already."""
+        """`record`, if valid. Raises ValueError if it does not belong to the run, or repeats another record."""
         if record.run != self._opening.run:
             raise ValueError(f"run is {shown(record.run)}, the journal is of {self._opening.run}")
         if isinstance(record, RunRecord):
             if record.plan.sha256() != self._identity or record.provenance != self._opening.provenance:
-                raise ValueError("a sitting with another plan or provenance")
+                raise ValueError("a session with another plan or provenance")
             return record
         for name, known in self._known.items():
             if (value := getattr(record, name)) not in known:
                 raise ValueError(f"{name.rstrip('_')} is {shown(value)}, which the plan does not have")
         if isinstance(record, RequestRecord):
-            most_tokens = self._limits.get(record.prompt_id, self._most_tokens)
-            if record.error is None and (wrong := contradiction(record, most_tokens)):
+            max_tokens = self._limits.get(record.prompt_id, self._max_tokens)
+            if record.error is None and (wrong := contradiction(record, max_tokens)):
                 raise ValueError(wrong)
             if record.phase == "warmup":
                 return record
@@ -321,22 +321,22 @@ class Checker:
         return record
 
 
-def contradiction(record: RequestRecord, most_tokens: int) -> str:
-    """Why the numbers of an answer of `most_tokens` at most cannot be true together; empty where they can."""
+def contradiction(record: RequestRecord, max_tokens: int) -> str:
+    """The reason why the numbers of an answer of at most `max_tokens` are contradictory; empty if they are not."""
     first_s, last_s, chunk_s = record.ttft_s, record.e2e_s, record.chunk_s
     tokens, chunks = record.completion_tokens, record.chunk_tokens
     if first_s is None or last_s is None:
         return "neither an error nor the times of an answer"
-    rising = all(map(le, chain((0.0,), chunk_s), chain(chunk_s, (_LONGEST_S,))))  # nothing is below NaN
+    rising = all(map(le, chain((0.0,), chunk_s), chain(chunk_s, (_MAX_S,))))  # comparisons with NaN are false
     if not rising or first_s > last_s:
         return "chunk_s, ttft_s and e2e_s are not times of one answer"
     span_s = chunk_s[-1] - chunk_s[0] if len(chunk_s) else 0.0
-    if any(0 < time_s < _LEAST_S for time_s in (first_s, last_s, span_s)):
+    if any(0 < time_s < _MIN_S for time_s in (first_s, last_s, span_s)):
         return "a time is shorter than a microsecond"
-    if tokens is not None and not bool(len(chunk_s)) <= tokens <= most_tokens:
-        return f"completion_tokens is {tokens}, of {most_tokens} at most"
+    if tokens is not None and not bool(len(chunk_s)) <= tokens <= max_tokens:
+        return f"completion_tokens is {tokens}, of {max_tokens} at most"
     if chunks is not None and (len(chunks) != len(chunk_s) or sum(chunks) != tokens):
-        return f"chunk_tokens do not come to completion_tokens = {tokens}"
+        return f"chunk_tokens do not add up to completion_tokens = {tokens}"
     return ""
 
 
@@ -351,7 +351,7 @@ _Line = TypeVar("_Line", bound=_Keyed)
 def answers_in(
     path: Path, kinds: Mapping[str, type[_Line]], of_run: Callable[[_Line], bool]
 ) -> tuple[_Line, ...]:
-    """What the file at `path` has of a run, each question once; what a damaged line held counts as never asked.
+    """The answers in the file at `path` for a run, each question once. Damaged lines are ignored.
 
     Raises ResultsError.
     """
@@ -364,6 +364,7 @@ def answers_in(
                 if of_run(line):
                     answers.setdefault(line.key, line)
     except OSError as error:
-        why = f"cannot be read ({error.strerror}); make it readable, or remove it"
-        raise ResultsError(f"{path}: {why}") from error
+        raise ResultsError(
+            f"{path}: cannot be read ({error.strerror}); make it readable, or remove it"
+        ) from error
     return tuple(answers.values())

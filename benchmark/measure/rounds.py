@@ -1,9 +1,9 @@
-"""A whole run: check the arms, warm them up, work through the rounds, write down every request.
+"""A whole run: check the arms, warm them up, run all rounds, record every request.
 
-Started again on the same folder, it goes on where it stopped: a set of blocks that all arms have ended is not asked again, one
-that was cut short is measured again as a whole, with other nonces. Once a node was replaced, so is a cell of which some sets were measured
-on the node before: each cell is of one node. A replay goes on from request to request.
-It stops in good order at a signal: SIGINT from a keyboard, SIGTERM from a pod's end.
+If a run is started again with the same folder, it is resumed: a set of blocks that all arms have ended is not repeated, and an
+interrupted set is measured again as a whole, with other nonces. After a node was replaced, a cell with sets from the earlier node
+is measured again too, so each cell is from one node. A replay is resumed after its last request. At a signal (SIGINT from a
+keyboard, SIGTERM at the end of a pod) the run stops cleanly.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 from benchmark import __version__
 from benchmark.errors import EndpointError, ErrorRateExceeded, ResultsError
 from benchmark.measure import journal
-from benchmark.measure.client import session
+from benchmark.measure.client import http_session
 from benchmark.measure.endpoints import Endpoint, counters_in, endpoints, started_in, with_differences
 from benchmark.measure.journal import Journal, RawRun
 from benchmark.measure.loader import Kind, Loader, kind_of, together
@@ -36,41 +36,41 @@ from benchmark.plan import MIXED, Load, Plan
 from core.words import count as in_words
 
 Choose = Callable[[RawRun], tuple[Load, int, int, int] | None]
-"""Chooses the next cell of a search: its load and round, how many cells are before it, and under which start of the servers it is
-measured, from what the journal holds; None at its end."""
+"""Chooses the next cell of a search from the records so far: its load and round, the number of cells before it, and its start of the
+servers; None at the end."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _WARMUPS = 3
-"""The most warm-ups: with more requests in flight an answer takes longer, so that a rate keeps more of them under way."""
+"""The maximum number of warm-ups. With more requests in flight an answer takes longer, so a rate has more of them in flight."""
 _LOOK_S, _SAY_S = 1.0, 60.0
-"""How often servers are looked at that are to start again, and how often a line says so."""
+"""The intervals at which the client checks whether servers were restarted, and prints that it waits."""
 
 
 @dataclass
-class Earlier:
-    """What a folder holds of a run that is started again, without its requests: what need not be asked once more."""
+class EarlierRun:
+    """The earlier sessions of a run that is resumed, without its requests: what is not asked again."""
 
     plan: Plan
-    sittings: tuple[RunRecord, ...] = ()
+    sessions: tuple[RunRecord, ...] = ()
     done: set[tuple[str, str]] = field(default_factory=set)
     """Pair and arm of each recorded request of a replay."""
     blocks: dict[BlockKey, BlockRecord] = field(default_factory=dict)
-    """Those that have ended."""
+    """The blocks that have ended."""
     begun: dict[int, int] = field(default_factory=dict)
-    """The last round in which something was measured, by start of the servers."""
+    """The last round with measured requests, by start of the servers."""
     met: int = 0
-    """The last start of the servers that was asked anything, 0 for none."""
+    """The last start of the servers with a request, 0 for none."""
     first_answers: dict[str, str] = field(default_factory=dict)
     """The first answer to each pair of a conversation."""
-    left_out: str = ""
-    """Which lines of the journal cannot be used: their requests are made again."""
+    unusable_lines: str = ""
+    """A sentence about lines of the journal that cannot be used; their requests are repeated."""
     nodes: int = 0
-    """How often nodes were replaced before the sitting that begins."""
+    """The number of node replacements before the session that begins."""
     nodes_of: Mapping[int, int] = field(default_factory=dict)
-    """The same of the earlier sittings, by number."""
+    """The number of node replacements before each earlier session."""
 
     def turns(self, start: int, loaded_now_s: Callable[[], float] = lambda: 0.0) -> Iterator[Turn]:
-        """What is left of one start of the servers: of the plan's number of rounds, or of as many as begin before its part of the
-        duration is over, and behind the last start the first cell once more."""
+        """The remaining turns of one start of the servers: of the rounds of the plan, or of rounds that begin before its part of the duration
+        has passed; at the end of the last start also the repetition of the first cell."""
         plan, before_s = self.plan, 0.0
         if plan.duration_s is not None:
             own = (b for b in self.blocks.values() if b.start == start and b.round != REPEATED)
@@ -88,8 +88,8 @@ class Earlier:
             yield from self.left(plan, REPEATED, start=start)
 
     def left(self, plan: Plan, round_: int, before: int = 0, start: int = 1) -> Iterator[Turn]:
-        """What is left of a round, or of the cell of a search whose plan this is."""
-        turns = measured_turns(plan, round_, before, start=start, again=len(self.sittings) + 1)
+        """The remaining turns of a round, or of a cell of a search with its plan."""
+        turns = measured_turns(plan, round_, before, start=start, again=len(self.sessions) + 1)
         if not plan.held:
             yield from filter(None, map(self._left_of, turns))
             return
@@ -104,14 +104,14 @@ class Earlier:
                     yield from one
 
     def _ended_on(self, set_: list[Turn]) -> int | None:
-        """On which nodes all arms have ended their block of a set, in one sitting, so that they were asked the same; None where they
-        have not."""
+        """The nodes (as a number of replacements) on which all arms ended their blocks of a set in one session, and so with the same requests;
+        None if they did not."""
         ended = [self.blocks.get(block.key) for turn in set_ for block in turn]
-        sittings = {block.sitting for block in ended if block}
-        return None if None in ended or len(sittings) > 1 else self.nodes_of.get(sittings.pop(), 0)
+        sessions = {block.session for block in ended if block}
+        return None if None in ended or len(sessions) > 1 else self.nodes_of.get(sessions.pop(), 0)
 
     def _left_of(self, turn: Turn) -> Turn:
-        """A turn of a replay without what is recorded; nothing where all of it is."""
+        """A turn of a replay without the recorded requests; empty if all are recorded."""
         left = (
             replace(block, pairs=tuple(pair for pair in block.pairs if (pair.id, block.arm) not in self.done))
             for block in turn
@@ -119,14 +119,16 @@ class Earlier:
         return tuple(block for block in left if block.pairs)
 
 
-def earlier(plan: Plan, out: Path, nodes: Mapping[str, str] | None = None) -> Earlier:
-    """What `out` holds, for a sitting with these nodes. Raises ResultsError where it belongs to another plan."""
+def earlier(plan: Plan, out: Path, nodes: Mapping[str, str] | None = None) -> EarlierRun:
+    """The earlier sessions in `out`, for a new session with these nodes. Raises ResultsError if they belong to another plan."""
     if not journal.exists(out):
-        return Earlier(plan)
+        return EarlierRun(plan)
     raw = journal.read(out)
     now = raw.on(nodes)
-    first = raw.sittings[0]
-    if first.plan.sha256() != plan.sha256():  # not its own hash: an earlier version's held the prices too
+    first = raw.sessions[0]
+    if (
+        first.plan.sha256() != plan.sha256()
+    ):  # not the stored hash: in an earlier version it included the prices
         raise ResultsError(
             f"{out}: holds run {first.run} of another plan or other options; choose another --out, or repeat "
             "the command that began it"
@@ -140,17 +142,17 @@ def earlier(plan: Plan, out: Path, nodes: Mapping[str, str] | None = None) -> Ea
     for record in raw.asked:
         if record.round != REPEATED:
             begun[record.start] = max(begun.get(record.start, 0), record.round)
-    return Earlier(
+    return EarlierRun(
         plan,
-        raw.sittings,
+        raw.sessions,
         done={(record.pair_id, record.arm) for record in raw.asked},
         blocks=now.ended,
         begun=begun,
         met=max((record.start for record in raw.requests), default=0),
         first_answers=raw.first_answers,
-        left_out=raw.left_out,
-        nodes=now.nodes_of(now.sittings[-1]),
-        nodes_of={sitting.sitting: now.nodes_of(sitting) for sitting in raw.sittings},
+        unusable_lines=raw.unusable_lines,
+        nodes=now.nodes_of(now.sessions[-1]),
+        nodes_of={session.session: now.nodes_of(session) for session in raw.sessions},
     )
 
 
@@ -164,46 +166,46 @@ async def run(
     max_error_rate: float = 1.0,
     after_warmup: Callable[[Loader], None] = lambda loader: None,
     choose: Choose = lambda raw: None,
-    standing: Callable[[RawRun], str] = lambda raw: "",
+    search_status: Callable[[RawRun], str] = lambda raw: "",
     nodes: Mapping[str, str] | None = None,
 ) -> None:
-    """Carry out what `out` does not hold yet of `plan`, which is recorded with what its servers say of themselves; `nodes`: which
-    node serves each arm.
+    """Run what is not in `out` yet of `plan`. The plan is recorded with the differences that its servers report; `nodes` is the node of
+    each arm.
 
-    Raises ResultsError (another plan's folder), EndpointError, StorageError, and ErrorRateExceeded once more
-    than `max_error_rate` of an arm's measured requests of this sitting failed. Requests in flight when the
-    task is cancelled are not recorded.
+    Raises ResultsError (the folder of another plan), EndpointError, StorageError, and ErrorRateExceeded if more than
+    `max_error_rate` of the measured requests of an arm in this session failed. Requests in flight when the task is
+    cancelled are not recorded.
     """
-    async with session(timeout_s) as http:
+    async with http_session(timeout_s) as http:
         served = None
-        if not journal.exists(out):  # a wrong address leaves no folder behind
+        if not journal.exists(out):  # before the folder exists, so a wrong address leaves none behind
             served = await endpoints(http, plan)
             await check_sense(http, plan, served, out=out, progress=progress, wanted=sense_check)
         plan = await with_differences(http, plan)
         with Journal(out) as book:
-            before = earlier(plan, out, nodes)  # with the lock: another run may have ended a moment ago
-            if before.left_out:
-                progress.warn(f"{before.left_out}; these requests are made again")
+            before = earlier(plan, out, nodes)  # after locking, because another run may just have ended
+            if before.unusable_lines:
+                progress.warn(f"{before.unusable_lines}; these requests are repeated")
             if plan.search:
-                known = journal.read(out).on(nodes).with_plan(plan) if before.sittings else None
+                known = journal.read(out).on(nodes).with_plan(plan) if before.sessions else None
                 ended = known is not None and choose(known) is None
             else:
                 ended = next(chain.from_iterable(map(before.turns, _starts(plan))), None) is None
             if ended:
-                last = before.sittings[-1]
+                last = before.sessions[-1]
                 if (last.plan.prices, last.plan.search) != (plan.prices, plan.search):  # changed since then
                     now = round(time.time(), 3)
-                    book.append(replace(last, sitting=last.sitting + 1, started_unix_s=now, plan=plan))
+                    book.append(replace(last, session=last.session + 1, started_unix_s=now, plan=plan))
                 return
             opening = _opening(before, served or await endpoints(http, plan), timeout_s, nodes)
             book.append(opening)
             for change in journal.read(out).node_changes if nodes else ():
-                if change.sitting == opening.sitting:
+                if change.session == opening.session:
                     nodes_now = f"node {change.after} instead of {change.before}"
-                    progress.tell(f"{change.arm}: {nodes_now}; a cell that was cut is measured again")
+                    progress.tell(f"{change.arm}: {nodes_now}; an interrupted cell is measured again")
             loader = Loader(plan, opening.run, http, book, progress, first_answers=before.first_answers)
-            sitting = _Sitting(loader, before, opening.sitting, max_error_rate, after_warmup)
-            await (sitting.search(choose, standing) if plan.search else sitting.listed())
+            session = _Session(loader, before, opening.session, max_error_rate, after_warmup)
+            await (session.search(choose, search_status) if plan.search else session.listed())
 
 
 def _starts(plan: Plan) -> range:
@@ -211,19 +213,19 @@ def _starts(plan: Plan) -> range:
 
 
 @dataclass
-class _Sitting:
+class _Session:
     """One call of `run`, from the warm-up to the last block."""
 
     loader: Loader
-    before: Earlier
+    before: EarlierRun
     number: int
     max_error_rate: float
     after_warmup: Callable[[Loader], None]
     start: int = 0
-    """Which start of the servers was met last; 0 before the first block."""
+    """The current start of the servers; 0 before the first block."""
 
     async def listed(self) -> None:
-        """The loads of the plan, start by start."""
+        """Run the listed loads of the plan, start by start."""
         plan, before, progress = self.loader.plan, self.before, self.loader.progress
         starts = [start for start in _starts(plan) if next(before.turns(start), None) is not None]
         blocks = None
@@ -237,8 +239,8 @@ class _Sitting:
             turns = before.turns(start, lambda: self._loaded_s() - loaded_s)  # noqa: B023
             await self._carry_out(turns, () if plan.duration_s else before.turns(start))
 
-    async def search(self, choose: Choose, standing: Callable[[RawRun], str]) -> None:
-        """Cell after cell, each chosen from all that the journal holds."""
+    async def search(self, choose: Choose, search_status: Callable[[RawRun], str]) -> None:
+        """Run a search: choose each cell from all records so far."""
         plan, progress, folder = self.loader.plan, self.loader.progress, self.loader.book.path.parent
         assert plan.search
         progress.expect(None)
@@ -250,35 +252,35 @@ class _Sitting:
             await self._meet(start)
             turns = list(self.before.left(plan.cell(load), round_, cells_before, start))
             await self._carry_out(turns, turns)
-            progress.tell(standing(journal.read(folder)))
+            progress.tell(search_status(journal.read(folder)))
 
     def _loaded_s(self) -> float:
-        return self.loader.plan.loading_s(standing.loaded_s for standing in self.loader.standings.values())
+        return self.loader.plan.loading_s(state.loaded_s for state in self.loader.arm_states.values())
 
     async def _meet(self, start: int) -> None:
-        """Wait for this start of the servers where the run has measured an earlier one, and warm them up once: at the largest
-        load; where that is a rate, with more and more in flight until it is what the rate keeps under way."""
+        """Wait for this start of the servers, if the run has measured an earlier one, and warm them up at the largest load. For a rate, the
+        number in flight is increased until it is that of the rate."""
         if start == self.start:
             return
-        loader, at_once = self.loader, None
+        loader, concurrency = self.loader, None
         if 0 < (self.start or self.before.met) < start:
             await new_starts(loader, start)
         for _ in range(_WARMUPS):
-            turns = list(warmup_turns(loader.plan, self.number, start=start, at_once=at_once))
-            if at_once:
+            turns = list(warmup_turns(loader.plan, self.number, start=start, concurrency=concurrency))
+            if concurrency:
                 loader.progress.expect(len(turns))
             await self._carry_out(turns, ())
-            slowest_s = max(standing.answers_s.get(MIXED, 0.0) for standing in loader.standings.values())
+            slowest_s = max(state.answers_s.get(MIXED, 0.0) for state in loader.arm_states.values())
             reached = max((block.load.concurrency or 0 for turn in turns for block in turn), default=0)
-            at_once = more_warmup(loader.plan, reached, slowest_s) if turns else None
-            if at_once is None:
+            concurrency = more_warmup(loader.plan, reached, slowest_s) if turns else None
+            if concurrency is None:
                 break
         if not self.start:
             self.after_warmup(loader)
         self.start = start
 
     async def _carry_out(self, turns: Iterable[Turn], announced: Iterable[Turn]) -> None:
-        """Block after block; how long those that are `announced` take is said."""
+        """Run the blocks one after the other, and print the expected time of those in `announced`."""
         loader, left, cells = self.loader, Counter[Kind](), set[tuple[str, Load, int]]()
         for block in chain.from_iterable(announced):
             left[kind_of(block)] += 1
@@ -294,17 +296,17 @@ class _Sitting:
                 for block in turn:
                     blocks.create_task(loader.carry_out(block))
             left.subtract(map(kind_of, turn))
-            for arm, standing in loader.standings.items():
-                if standing.failed > self.max_error_rate * standing.ended:
+            for arm, state in loader.arm_states.items():
+                if state.failed > self.max_error_rate * state.ended:
                     raise ErrorRateExceeded(
-                        f"{arm}: {standing.failed} of {standing.ended} requests failed, more than --max-error-rate "
-                        f"{self.max_error_rate:g} of them; look at the errors above, then repeat the command to go on"
+                        f"{arm}: {state.failed} of {state.ended} requests failed, more than --max-error-rate "
+                        f"{self.max_error_rate:g} of them; look at the errors above, then repeat the command to continue"
                     )
 
 
 async def new_starts(loader: Loader, start: int) -> None:
-    """Wait until the servers of all arms were started again. Where a server says when it was started, that counts; another was
-    started again where it counts from the beginning, or was gone for a while."""
+    """Wait until the servers of all arms were restarted. If a server reports its start time, that is used. Otherwise a server counts as
+    restarted if its counters fell, or if it could not be reached for a while."""
     plan, waiting, gone = loader.plan, {arm.name for arm in loader.plan.arms}, set[str]()
     title, said_s = f"start {start} of {plan.starts}", -math.inf
     known: dict[str, tuple[float | None, float]] = {}
@@ -319,25 +321,25 @@ async def new_starts(loader: Loader, start: int) -> None:
             now, counters = started_in(text), counters_in(text)
             fewer = counters is not None and sum(counters.values()) < counted
             if now > before if now and before else fewer or arm in gone:
-                with suppress(EndpointError):  # it answers, and does not serve the model yet
+                with suppress(EndpointError):  # it answers, but does not serve the model yet
                     await endpoints(loader.http, plan.with_arms([arm]))
                     waiting.discard(arm)
         if waiting and time.monotonic() - said_s >= _SAY_S:
             said_s, names = time.monotonic(), ", ".join(sorted(waiting))
-            loader.progress.tell(f"{title}: start the servers of {names} again; the run goes on by itself")
+            loader.progress.tell(f"{title}: start the servers of {names} again; the run then continues")
             loader.progress.to_programs(waits_for_start=start)
         await asyncio.sleep(_LOOK_S if waiting else 0)
     loader.progress.tell(f"{title}: all servers were started again")
 
 
 def _opening(
-    before: Earlier, served: Mapping[str, Endpoint], timeout_s: float, nodes: Mapping[str, str] | None
+    before: EarlierRun, served: Mapping[str, Endpoint], timeout_s: float, nodes: Mapping[str, str] | None
 ) -> RunRecord:
-    """The record that opens this sitting; `measured` only if no arm says of itself that its timings come from a model.
+    """The first record of this session. Its provenance is `measured` only if no endpoint says that it is emulated.
 
-    Raises ResultsError where new requests would mix with others of another kind.
+    Raises ResultsError if earlier requests have another provenance.
     """
-    plan, first, now = before.plan, next(iter(before.sittings), None), time.time()
+    plan, first, now = before.plan, next(iter(before.sessions), None), time.time()
     origin: Provenance = "emulated" if any(endpoint.emulated for endpoint in served.values()) else "measured"
     if first is not None and first.provenance != origin:
         raise ResultsError(
@@ -346,7 +348,7 @@ def _opening(
     identity = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now))}-{plan.sha256()[:8]}"
     return RunRecord(
         run=first.run if first else identity,
-        sitting=len(before.sittings) + 1,
+        session=len(before.sessions) + 1,
         started_unix_s=round(now, 3),
         provenance=origin,
         plan=plan,
@@ -363,7 +365,7 @@ def _opening(
 
 
 def run_until_signalled(work: Coroutine[Any, Any, None]) -> signal.Signals | None:
-    """Run `work` to its end or to the first signal, and say which signal it was. Main thread only."""
+    """Run `work` to its end or to the first signal; returns the signal. Main thread only."""
 
     async def guarded() -> signal.Signals | None:
         task, received = asyncio.ensure_future(work), list[signal.Signals]()

@@ -1,8 +1,8 @@
-"""Does the baseline answer sensibly at all? Twelve questions with known answers, and what its answers say of it.
+"""The sanity check: twelve questions with known answers, which show whether the baseline writes sensible text.
 
-Two arms that are equally wrong agree with each other, and a server can be fast and write nonsense: no comparison of speeds shows
-that. `sense.jsonl`, beside `requests.jsonl`, holds what was asked before the load and what was answered, a line each; the answers
-are judged again each time they are read.
+A comparison of speeds cannot show that: two arms that are equally wrong agree with each other, and a server can be fast and write
+nonsense. `sense.jsonl`, in the folder of `requests.jsonl`, has one line for each question that was asked before the load, with its
+answer. The answers are judged again each time the file is read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FILE_NAME = "sense.jsonl"
 
 
 class Question(NamedTuple):
-    """What is asked, and what a right answer holds as a word or number, in upper or lower case."""
+    """A question, and the words or numbers of which a correct answer contains one, in upper or lower case."""
 
     text: str
     accepted: tuple[str, ...]
@@ -43,19 +43,19 @@ QUESTIONS = (
     Question("Which month comes after March?", ("april",)),
     Question('In Python, what does len("abcd") return?', ("4", "four")),
 )
-NEEDED = 8
-"""Right answers out of twelve, below which the verdicts of a run are withheld."""
+MIN_RIGHT = 8
+"""With fewer correct answers out of twelve the verdicts of a run are withheld."""
 Judgement = Literal["right", "wrong", "loop", "noise", "no answer"]
-_MOST_SHOWN = 40
+_MAX_SHOWN_CHARS = 40
 """Characters of an answer in a sentence."""
 
-_REPEATS, _LONGEST_PERIOD = 4, 20
-"""A loop is the same few words, characters or lines so many times; a sequence that repeats has at most so many."""
-_LOOPING_WORDS, _LOOPING_CHARACTERS = 12, 24
-"""How long the repetition must be in all."""
-_FEWEST_WORDS, _MOST_STRANGE = 8, 0.4
-"""The share that may look like no word in an answer with so many words of four letters or more."""
-_MOST_SCRIPTS = 3
+_REPEATS, _MAX_PERIOD = 4, 20
+"""A loop is a sequence of words, characters or lines that occurs at least `_REPEATS` times; it has at most `_MAX_PERIOD` items."""
+_MIN_LOOP_WORDS, _MIN_LOOP_CHARACTERS = 12, 24
+"""The minimum length of the whole repetition."""
+_MIN_WORDS, _MAX_STRANGE_SHARE = 8, 0.4
+"""An answer with at least `_MIN_WORDS` words of four letters or more is noise if a larger share of them does not look like words."""
+_MAX_SCRIPTS = 3
 _STRANGE = re.compile(r"(?i:[bcdfghjklmnpqrstvwxz]{6,})|[a-z][A-Z]")
 _VOWEL = re.compile(r"(?i)[aeiouyà-öø-ÿ]")
 _EAST_ASIAN = {"CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "FULLWIDTH", "KATAKANA-HIRAGANA"}
@@ -63,10 +63,10 @@ _EAST_ASIAN = {"CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "FULLWIDTH",
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """One question that an arm was asked, and its answer or why it gave none."""
+    """One question to an arm, and its answer or the reason why there is none."""
 
     plan_sha256: Name
-    """The plan of the run that it belongs to, which has no name before its first record."""
+    """The plan of its run. The run has no name yet when the question is asked."""
     arm: Name
     question: Name
     accepted: Annotated[tuple[Name, ...], Field(min_length=1, max_length=100)]
@@ -91,27 +91,27 @@ class Answer:
 
 
 def read(folder: Path, plan_sha256: str) -> tuple[Answer, ...]:
-    """What `folder` holds of the run of a plan, each question once. Raises ResultsError."""
+    """The answers in `folder` for the run of a plan, each question once. Raises ResultsError."""
     return answers_in(folder / FILE_NAME, {"answer": Answer}, lambda line: line.plan_sha256 == plan_sha256)
 
 
 def outcome(answers: Sequence[Answer]) -> dict[str, Any] | None:
-    """`sense` of a summary; None where nothing was asked."""
+    """`sense` of a summary; None if nothing was asked."""
     if not answers:
         return None
     judged = [(answer, answer.judgement) for answer in answers]
     wrong = [(answer, judgement) for answer, judgement in judged if judgement != "right"]
     looping = any(judgement == "loop" for _, judgement in wrong)
-    withheld = looping or len(wrong) > len(QUESTIONS) - NEEDED
+    withheld = looping or len(wrong) > len(QUESTIONS) - MIN_RIGHT
     right = len(judged) - len(wrong)
-    text = f"{answers[0].arm} answered {right} of {len(judged)} simple questions rightly"
+    text = f"{answers[0].arm} answered {right} of {len(judged)} simple questions correctly"
     if withheld:
         text += f"{' and repeats itself without end' * looping}: {'; '.join(_named(*each) for each in wrong)}"
     return {
         "arm": answers[0].arm,
         "asked": len(judged),
         "right": right,
-        "needed": NEEDED,
+        "needed": MIN_RIGHT,
         "withheld": withheld,
         "text": text,
         "questions": [
@@ -127,40 +127,40 @@ def outcome(answers: Sequence[Answer]) -> dict[str, Any] | None:
 
 
 def withholds(answers: Sequence[Answer]) -> str:
-    """Why these answers withhold every verdict of their run, in words; empty where they do not."""
+    """The reason, in words, why the verdicts of the run are withheld because of these answers; empty if they are not."""
     summary = outcome(answers)
     return str(summary["text"]) if summary and summary["withheld"] else ""
 
 
 def _named(answer: Answer, judgement: Judgement) -> str:
-    """A question that was not answered rightly, with the answer."""
+    """A question that was not answered correctly, with the answer."""
     if answer.text is None:
         return f"{answer.question} no answer ({answer.error})"
     text = " ".join(answer.text.split())
-    text = text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+    text = text if len(text) <= _MAX_SHOWN_CHARS else f"{text[:_MAX_SHOWN_CHARS]}..."
     printable = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
     return f'{answer.question} "{printable}"{f" ({judgement})" if judgement != "wrong" else ""}'
 
 
 def holds(text: str, accepted: Sequence[str]) -> bool:
-    """Whether a text has one of these as a word or number of its own, whatever is around it."""
+    """Whether a text contains one of the accepted words or numbers as a separate word or number."""
     either = "|".join(map(re.escape, accepted))
     return re.search(rf"(?i)(?<!\w)(?<!\d[.,])(?:{either})(?!\w|[.,]\d)", text) is not None
 
 
 def loops(text: str) -> bool:
-    """Whether the same line, words or characters come again and again."""
+    """Whether the same line, words or characters repeat."""
     lines = Counter(line.strip() for line in text.splitlines() if len(line.split()) > 1)
     if lines and max(lines.values()) >= _REPEATS:
         return True
     words = re.findall(r"[^\W\d_]+", text.lower())
-    return _repeats(words, _LOOPING_WORDS) or _repeats("".join(text.split()), _LOOPING_CHARACTERS)
+    return _repeats(words, _MIN_LOOP_WORDS) or _repeats("".join(text.split()), _MIN_LOOP_CHARACTERS)
 
 
-def _repeats(items: Sequence[str], least: int) -> bool:
-    """Whether a sequence follows itself `_REPEATS` times, over at least so many items."""
-    for period in range(1, min(_LONGEST_PERIOD, len(items) // _REPEATS) + 1):
-        needed, equal = max(least, _REPEATS * period) - period, 0
+def _repeats(items: Sequence[str], minimum: int) -> bool:
+    """Whether a sequence occurs `_REPEATS` times in a row, over at least `minimum` items."""
+    for period in range(1, min(_MAX_PERIOD, len(items) // _REPEATS) + 1):
+        needed, equal = max(minimum, _REPEATS * period) - period, 0
         for index in range(period, len(items)):
             equal = equal + 1 if items[index] == items[index - period] else 0
             if equal >= needed:
@@ -169,17 +169,17 @@ def _repeats(items: Sequence[str], least: int) -> bool:
 
 
 def is_noise(text: str) -> bool:
-    """Whether a text has characters of no language, letters of many scripts, or mostly no words."""
+    """Whether a text has control characters, letters of many scripts, or mostly strings that are not words."""
     # A token at the very end may be part of a character.
     broken = text.rstrip("\N{REPLACEMENT CHARACTER}").count("\N{REPLACEMENT CHARACTER}")
     if broken > 1 or any(unicodedata.category(c) == "Cc" and not c.isspace() for c in text):
         return True
     scripts = Counter(_scripts(text))
-    if sum(count > 1 for count in scripts.values()) > _MOST_SCRIPTS:
+    if sum(count > 1 for count in scripts.values()) > _MAX_SCRIPTS:
         return True
     words = re.findall(r"[A-Za-zÀ-ÖØ-öø-ÿ]{4,}", text)
     strange = sum(bool(_STRANGE.search(word)) or not _VOWEL.search(word) for word in words)
-    return len(words) >= _FEWEST_WORDS and strange > _MOST_STRANGE * len(words)
+    return len(words) >= _MIN_WORDS and strange > _MAX_STRANGE_SHARE * len(words)
 
 
 def _scripts(text: str) -> Iterator[str]:

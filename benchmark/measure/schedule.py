@@ -1,17 +1,17 @@
-"""Who is asked what, in which order: a pure function of the plan.
+"""The schedule of a run: which requests are sent to which arm, in which order. It depends only on the plan.
 
-A pair is one prompt with one nonce, asked of each arm. A cell is cut into sets; in each an arm is loaded with a block, as
-the cell says, while the other arms idle. From set to set the order of the arms is turned round: A B, B A, B A, A B, so that
-what drifts with time falls on each arm alike. A round is one pass over all cells; a run with a held load repeats its
-first cell at the end, in fewer sets, to show drift.
+A pair is one prompt with one nonce, sent to each arm. A cell is divided into sets. In each set every arm is loaded with one
+block, while the other arms idle. The order of the arms alternates from set to set: A B, B A, B A, A B, so drift affects all arms
+equally. A round is one pass over all cells. A run with a held load repeats its first cell at the end, in fewer sets, to show
+drift.
 
-A load is held (`HeldLoad`): a block has no last pair, since its load is refilled until its requests have
-ended. The requests that count come in the same order to each arm, so that they are pairs as far as both arms got.
+A load is held constant (`HeldLoad`): a block has no fixed last pair, because requests are added until those that count have
+ended. The requests that count have the same order for each arm, so they form pairs as far as both arms got.
 
-Prompts with arrival times, and conversations, are replayed: all classes together, each prompt once in a round, in the
-same order and at the same times to each arm. A replay is cut into parts as any open loop is; no conversation is cut.
+Prompts with arrival times, and conversations, are replayed: all classes together, each prompt once per round, in the same
+order and at the same times for each arm. A replay is divided into parts like any open loop, but no conversation is divided.
 
-Blocks are made as they are needed: a run of days takes no more memory than one of a minute.
+Blocks are generated when they are needed, so the memory does not depend on the duration of a run.
 """
 
 from __future__ import annotations
@@ -27,40 +27,39 @@ from functools import partial
 from itertools import accumulate, chain, count, islice, product
 from typing import TypeVar
 
-from benchmark.cell_size import ANSWERS_A_BLOCK, SETS, SETS_A_START, set_size, sets_in_all
+from benchmark.cell_size import ANSWERS_PER_BLOCK, SETS, SETS_PER_START, set_size, sets_in_all
 from benchmark.measure.records import REPEATED, BlockKey, Phase, RequestRecord
 from benchmark.objectives import counted, planned
 from benchmark.plan import MIXED, Load, Plan, PlannedArm, PlannedPrompt
 
 _MAX_WAVES = 4
-"""The most requests that one slot of a block of a replay sends one after another."""
-_KEEPS_RATE = 16
-"""Arrivals that keep the rate together, at least: of fewer, hardly any would come in bursts."""
+"""The maximum number of requests that one slot of a replay block sends one after another."""
+_MIN_ARRIVALS = 16
+"""The minimum number of arrivals that together match the rate. With fewer there would be almost no bursts."""
 _OPEN_LOOP_WARMUP = 4
-"""Requests in flight in the first warm-up of a run whose cells have a rate instead."""
-_MOST_WARMUP = 256
-"""The most in flight in a warm-up for a rate: a rate that a server cannot answer would ask for more and more."""
-_OVERLOADED = 3 * ANSWERS_A_BLOCK
-"""Answers that a window takes at most at a rate, each as long as under a light load: at a rate that a server cannot answer, each answer
-takes longer than the one before, and so does each block's median. A window of so many of those would never be over, or take longer from
-block to block."""
+"""Requests in flight in the first warm-up of a run at a rate."""
+_MAX_WARMUP = 256
+"""The maximum in flight in a warm-up for a rate. Without it, a rate above the capacity of a server would need more and more."""
+_MAX_WINDOW_ANSWERS = 3 * ANSWERS_PER_BLOCK
+"""The maximum length of a window at a rate, in answers under a light load. At a rate above the capacity of a server each answer takes
+longer than the one before. So a window measured in these answers would never end, or become longer from block to block."""
 STAGGER_S = 0.001
-"""Between first requests, at least: opening many connections in one instant, a client would measure its own queue."""
+"""The minimum time between first requests. If a client opened many connections at once, it would measure its own queue."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """One prompt made unique."""
+    """One prompt with a nonce, which makes it unique."""
 
     id: str
     class_: str
     prompt: PlannedPrompt
     nonce: str
     gap_s: float | None = None
-    """Open loop: how long after the pair before it, or after the block's start, it is sent; of a later turn, at least so
-    long after its conversation began."""
+    """Open loop: seconds after the pair before it, or after the start of the block, at which it is sent. For a later turn, the minimum
+    time after the start of its conversation."""
     after: Pair | None = None
-    """The turn before it, where it is a later turn of a conversation."""
+    """For a later turn of a conversation, the turn before it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,49 +71,49 @@ class Block:
     load: Load
     phase: Phase
     pairs: tuple[Pair, ...] = ()
-    """What is sent where the load is not held."""
+    """The requests, if the load is not held."""
     round: int = 1
     number: int | None = None
-    """Which set of the cell it belongs to where its load is held, from 1."""
+    """The number of its set in the cell, from 1, if the load is held."""
     start: int = 1
-    """Which start of the servers it is to meet."""
-    sitting: int = 1
-    """The sitting in which it is carried out."""
+    """The number of the start of the servers."""
+    session: int = 1
+    """The session in which it runs."""
     supply: Supply | None = None
-    """What a held load is made of."""
+    """The source of requests, if the load is held."""
 
     @property
     def key(self) -> BlockKey:
-        """What its record is known by."""
+        """The key of its record."""
         return self.arm, self.class_, self.load, self.round, self.number
 
 
 @dataclass(frozen=True, kw_only=True)
 class Supply:
-    """Endless pairs of one block: those that count, in the same order for each arm, and those beside them."""
+    """Unlimited pairs for one block: those that count, in the same order for each arm, and those of ramp and drain."""
 
     plan: Plan
     arm: PlannedArm
     class_: str
     load: Load
     name: str
-    """Which block it is; names of pairs begin with it."""
+    """The name of the block, with which the names of its pairs begin."""
     arrivals: str
-    """What its arrivals at a rate are drawn from: those of the repeated cell are the first cell's."""
+    """The seed of its arrivals at a rate; the repeated cell has that of the first cell."""
     first: int
-    """How many of the cell's requests that count are in the blocks before."""
+    """The number of requests that count in the blocks of the cell before."""
     counted: int
-    """How many of its own count, at least."""
+    """The minimum number of requests of the block that count."""
 
     def measured(self) -> Iterator[Pair]:
-        """Requests that count."""
+        """The requests that count."""
         chance = random.Random(f"{self.plan.seed}/{self.class_}/{self.arrivals}")
-        gaps_s = _gaps_s(self.load, max(self.counted, _KEEPS_RATE), chance)
+        gaps_s = _gaps_s(self.load, max(self.counted, _MIN_ARRIVALS), chance)
         for index, prompt in enumerate(islice(_prompts(self.plan, self.class_), self.first, None)):
             yield self._pair(prompt, f"{index:04d}", next(gaps_s, None))
 
-    def beside(self) -> Iterator[Pair]:
-        """Requests that build the load up and keep it up afterwards."""
+    def unmeasured(self) -> Iterator[Pair]:
+        """The requests of ramp and drain."""
         chance = random.Random(f"{self.plan.seed}/{self.name}/beside/{self.arm.name}")
         prompts = [p for p in self.plan.prompts if self.class_ in (MIXED, p.class_)]
         for index in count():
@@ -128,7 +127,7 @@ class Supply:
 
 
 def _prompts(plan: Plan, class_: str) -> Iterator[PlannedPrompt]:
-    """The prompts of a class again and again, each time in another order; of several classes one of each in turn."""
+    """The prompts of a class repeatedly, each time in another order; of several classes one of each in turn."""
 
     def of(name: str) -> Iterator[PlannedPrompt]:
         prompts = [prompt for prompt in plan.prompts if prompt.class_ == name]
@@ -139,8 +138,8 @@ def _prompts(plan: Plan, class_: str) -> Iterator[PlannedPrompt]:
 
 
 def _gaps_s(load: Load, size: int, chance: random.Random) -> Iterator[float]:
-    """Times between arrivals at a rate: of a Poisson process in which each `size` requests, one after the other, take just the time
-    that the rate expects of them. So chance makes bursts, but no block that is faster or slower than the rate."""
+    """Times between arrivals at a rate: a Poisson process, scaled so that each `size` successive requests take exactly the time that the
+    rate implies. So there are random bursts, but no block is faster or slower than the rate."""
     while load.rate_per_s is not None:
         drawn = [chance.expovariate(1.0) for _ in range(size)]
         mean_s = size / load.rate_per_s / math.fsum(drawn)
@@ -149,22 +148,22 @@ def _gaps_s(load: Load, size: int, chance: random.Random) -> Iterator[float]:
 
 _Arm = TypeVar("_Arm")
 Turn = tuple[Block, ...]
-"""Blocks that run at the same time: one, unless the plan loads its arms simultaneously."""
+"""Blocks that run at the same time: one, unless the plan is `simultaneous`."""
 
 
 def measured_turns(
     plan: Plan, round_: int = 1, before: int = 0, *, start: int = 1, again: int = 1
 ) -> Iterator[Turn]:
-    """All measured blocks of a round under one start of the servers, in the order in which they run; of a search's cell, after
-    so many cells `before`. `again` is the sitting, which names pairs that a set cut short had sent already."""
+    """All measured blocks of a round under one start of the servers, in their order. For a cell of a search, `before` is the number of cells
+    before it. `again` is the number of the session, so that a repeated set gets other nonces."""
     each = sets_in_all(plan.starts) // plan.starts
     sets = range((start - 1) * each + 1, start * each + 1)
     cells = list(product(plan.loads, plan.loaded_with))
     if round_ == REPEATED:
-        sets, cells = range(1, SETS_A_START + 1), cells[:1]
+        sets, cells = range(1, SETS_PER_START + 1), cells[:1]
     for number, (load, class_) in enumerate(cells):
         block = partial(Block, class_=class_, load=load, phase="measured", round=round_)
-        first = 0 if plan.replayed else (before + number) * SETS_A_START + sets[0] - 1
+        first = 0 if plan.replayed else (before + number) * SETS_PER_START + sets[0] - 1
         if plan.replayed:
             talks = replay(plan, load, round_)
             parts = (tuple(chain.from_iterable(islice(talks, size))) for size in set_sizes(plan, load))
@@ -174,18 +173,20 @@ def measured_turns(
         else:
             turns = (
                 [
-                    block(arm=supply.arm.name, supply=supply, number=set_, start=start, sitting=again)
+                    block(arm=supply.arm.name, supply=supply, number=set_, start=start, session=again)
                     for supply in _supplies(plan, load, class_, round_, set_, again)
                 ]
                 for set_ in sets
             )
-        for index, blocks in enumerate(turns, start=first):  # the order of the arms goes on from cell to cell
+        for index, blocks in enumerate(
+            turns, start=first
+        ):  # the order of the arms continues from cell to cell
             ordered = arm_order(blocks, index)
             yield from [tuple(ordered)] if plan.simultaneous else [(block,) for block in ordered]
 
 
 def _supplies(plan: Plan, load: Load, class_: str, round_: int, set_: int, again: int) -> Iterator[Supply]:
-    """What each arm's block of a set is made of. Of the cell that is repeated it has the prompts that it had at first."""
+    """The source of requests for the block of each arm in a set. A repeated cell has the same prompts as the first time."""
     sizes = set_sizes(plan, load)
     pass_ = 1 if round_ == REPEATED else round_
     for arm in plan.arms:
@@ -202,16 +203,17 @@ def _supplies(plan: Plan, load: Load, class_: str, round_: int, set_: int, again
 
 
 def set_sizes(plan: Plan, load: Load) -> list[int]:
-    """How many requests of an arm count at least in each set of a cell, over all starts; the conversations of a replay's parts."""
+    """The minimum number of requests of an arm that count, for each set of a cell over all starts; for a replay, the number of
+    conversations of each part."""
     if plan.replayed:
         return _parts_of_replay(plan, load)
     classes = len(plan.classes) if plan.loaded_with == (MIXED,) else 1
-    size = set_size(requests=plan.requests, classes=classes, starts=plan.starts, at_once=load.concurrency)
+    size = set_size(requests=plan.requests, classes=classes, starts=plan.starts, concurrency=load.concurrency)
     return [size] * sets_in_all(plan.starts)
 
 
-def fewest_prompts(plan: Plan) -> float:
-    """For how many different prompts those count that an arm is asked at the lowest load (`benchmark.objectives`)."""
+def prompts_at_lowest_load(plan: Plan) -> float:
+    """The effective number of different prompts that an arm is asked at the lowest load (`benchmark.objectives`)."""
     each = list(Counter(prompt.class_ for prompt in plan.prompts).values())
     if plan.replayed:
         return counted(each)
@@ -225,14 +227,14 @@ def fewest_prompts(plan: Plan) -> float:
         requests=plan.cell(lowest).requests if plan.search else plan.requests,
         together=MIXED in plan.loaded_with,
         starts=plan.starts,
-        at_once=lowest.concurrency,
+        concurrency=lowest.concurrency,
         passes=plan.rounds,
     )
 
 
 def _parts_of_replay(plan: Plan, load: Load) -> list[int]:
-    """Whole waves of the concurrency, few enough that the arms take turns, the last one perhaps smaller; at recorded times, or
-    at a rate, quarters of the requests, since a queue needs time to build up."""
+    """The sizes of the parts of a replay. With a concurrency they are whole waves (the last may be smaller), short enough that arms
+    alternate. At recorded times or a rate they are quarters of the requests, because a queue needs time to build up."""
     units = [len(turns) for turns in plan.conversations]
     if load.concurrency is not None:
         waves = len(units) // (SETS * load.concurrency)
@@ -244,7 +246,7 @@ def _parts_of_replay(plan: Plan, load: Load) -> list[int]:
 
 
 def replay(plan: Plan, load: Load, round_: int = 1) -> Iterator[list[Pair]]:
-    """The conversations of one round in the order in which they begin; nearly all prompts are one by themselves."""
+    """The conversations of one round in the order in which they begin. A single prompt is a conversation of one turn."""
     chance, began_s = random.Random(f"{plan.seed}/{load}/{round_}"), 0.0
     sizes = _parts_of_replay(plan, load) if load.rate_per_s else []
     gaps_s = chain.from_iterable(islice(_gaps_s(load, size, chance), size) for size in sizes)
@@ -265,7 +267,7 @@ def replay(plan: Plan, load: Load, round_: int = 1) -> Iterator[list[Pair]]:
 
 
 def asked_as(plan: Plan, record: RequestRecord) -> Pair:
-    """The pair of a record, with the nonce that the arm got."""
+    """The pair of a record, with the nonce that was sent to the arm."""
     if plan.replayed and record.phase == "measured":
         talks = replay(plan, record.load, record.round)
         asked = (pair for talk in talks for pair in _for_arm(plan, plan.arm(record.arm), tuple(talk)))
@@ -274,45 +276,48 @@ def asked_as(plan: Plan, record: RequestRecord) -> Pair:
     return Pair(id=record.pair_id, class_=record.class_, prompt=prompt, nonce=record.nonce)
 
 
-def warmup_turns(plan: Plan, sitting: int, *, start: int = 1, at_once: int | None = None) -> Iterator[Turn]:
-    """Unmeasured requests to each arm over all classes, with nonces of their own in each sitting and start: `warmup` of them,
-    and at least as many as the largest load has in flight, or `at_once`."""
+def warmup_turns(
+    plan: Plan, session: int, *, start: int = 1, concurrency: int | None = None
+) -> Iterator[Turn]:
+    """Unmeasured requests to each arm over all classes, with nonces of their own in each session and start: `warmup` of them,
+    and at least as many as the largest load has in flight, or `concurrency`."""
     first = [conversation[0] for conversation in plan.conversations]
-    load = Load(concurrency=at_once or _most_at_once(plan))
+    load = Load(concurrency=concurrency or _max_concurrency(plan))
     number = max(plan.warmup, load.concurrency or 0) if plan.held and plan.warmup else plan.warmup
     mixed = [first[index * len(first) // number % len(first)] for index in range(number)]
-    name = f"warmup/{sitting}" + (f".{start}" if start > 1 else "") + (f"/{at_once}" if at_once else "")
+    name = (
+        f"warmup/{session}" + (f".{start}" if start > 1 else "") + (f"/{concurrency}" if concurrency else "")
+    )
     chosen = tuple(_pair(f"{name}/{index:04d}", prompt, plan.seed) for index, prompt in enumerate(mixed))
     for arm in plan.arms if chosen else ():
         yield (Block(arm=arm.name, class_="warm-up", load=load, phase="warmup", pairs=chosen, start=start),)
 
 
-def _most_at_once(plan: Plan) -> int:
+def _max_concurrency(plan: Plan) -> int:
     if plan.search and plan.search.by == "concurrency":
         return int(plan.search.high)
     return max((load.concurrency or _OPEN_LOOP_WARMUP for load in plan.loads), default=_OPEN_LOOP_WARMUP)
 
 
-def more_warmup(plan: Plan, at_once: int, answer_s: float) -> int | None:
-    """With how many in flight servers are warmed up once more, because the plan's highest rate keeps that many under way where an
-    answer takes `answer_s` (Little's law); None where the warm-up before, with `at_once`, was enough."""
+def more_warmup(plan: Plan, concurrency: int, answer_s: float) -> int | None:
+    """The requests in flight for another warm-up: as many as the highest rate of the plan has in flight if an answer takes `answer_s`
+    (Little's law). None if the last warm-up, with `concurrency`, was enough."""
     rates = [load.rate_per_s or 0.0 for load in plan.loads]
     if plan.search and plan.search.by == "rate":
         rates.append(plan.search.high)
-    needed = min(math.ceil(max(rates, default=0.0) * answer_s), _MOST_WARMUP)
-    return needed if plan.held and needed > at_once else None
+    needed = min(math.ceil(max(rates, default=0.0) * answer_s), _MAX_WARMUP)
+    return needed if plan.held and needed > concurrency else None
 
 
 def arm_order(arms: list[_Arm], set_index: int) -> list[_Arm]:
-    """The order of the arms in one set: every second set reversed, every second pair of sets rotated."""
+    """The order of the arms in a set: reversed in every second set, rotated after every second set."""
     turn = set_index // 2 % len(arms)
     order = arms[turn:] + arms[:turn]
     return order[::-1] if set_index % 2 else order
 
 
 def requests_about(plan: Plan) -> int:
-    """About how many requests a run of listed loads sends: those that count, those that build a load up and keep it up after
-    them, the warm-up."""
+    """The approximate number of requests of a run with listed loads, including ramp, drain and warm-up."""
     turns = list(measured_turns(plan))
     blocks = [block for turn in turns for block in turn] * plan.starts * plan.rounds
     blocks += chain.from_iterable(measured_turns(plan, REPEATED, start=plan.starts)) if plan.held else ()
@@ -321,7 +326,7 @@ def requests_about(plan: Plan) -> int:
 
 
 def threads(chosen: Iterable[Pair]) -> list[list[Pair]]:
-    """Pairs that follow each other, by conversation; a turn whose turn before is not among them is the first."""
+    """The pairs by conversation, in order. A turn whose preceding turn is not in `chosen` counts as the first."""
     by_last: dict[str, list[Pair]] = {}
     for pair in chosen:
         thread = by_last.pop(pair.after.id, []) if pair.after else []
@@ -330,9 +335,9 @@ def threads(chosen: Iterable[Pair]) -> list[list[Pair]]:
 
 
 def _for_arm(plan: Plan, arm: PlannedArm, chosen: tuple[Pair, ...]) -> tuple[Pair, ...]:
-    """The pairs as one arm is asked them, with the same nonces as the others.
+    """The pairs for one arm, with the same nonces as for the other arms.
 
-    But not where its server answers for an arm before it, as in a comparison of A with A: they would be cached there.
+    If an arm shares the server of an arm before it (A/A), it gets other nonces, because the prompts would be cached there.
     """
     if next(other for other in plan.arms if other.url == arm.url) is arm:
         return chosen
@@ -352,53 +357,52 @@ def _nonce(seed: int, id_: str, prompt: PlannedPrompt) -> str:
 
 
 class HeldLoad:
-    """A load that is held while it is measured: which requests one block sends, and which of them count.
+    """A load that is held constant during measurement: which requests a block sends, and which of them count.
 
-    So many requests are kept in flight by sending the next one as soon as one has ended. The first ones start one after the
-    other over the length of one answer, so that they do not run in lockstep. Requests count that are sent in the steady window:
-    it opens when all have started and one answer's time has passed, and closes when enough were sent and the window is at least
-    ANSWERS_A_BLOCK times as long as a median answer. Sending goes on until the last one that counts has ended, so that each of
-    them met the whole load. What is sent before the window is called `ramp`, what is sent after it `drain`: both are recorded,
-    neither is in a figure.
+    With a concurrency, the next request is sent as soon as one has ended. The first requests start spread over the time of one
+    answer, so that they do not run in lockstep. The requests that are sent in the steady window count. It opens when all have
+    started and the time of one answer has passed. It closes when enough requests were sent and it is at least ANSWERS_PER_BLOCK
+    median answers long. Sending continues until the last request that counts has ended, so each of them had the whole load.
+    Requests before the window are called `ramp`, those after it `drain`; both are recorded, but not in any result.
 
-    Counting by the time of sending, and waiting for each answer, gives long answers and short ones the same chance. Requests at
-    a rate are counted alike; they arrive when they are due, however many are in flight.
+    Because requests count by the time of sending, and every answer is awaited, long and short answers are equally likely to
+    count. For requests at a rate the same rules hold; they are sent when they are due, without a limit on requests in flight.
 
-    It has no clock and does no input or output: the client drives it, and so does a simulation. All times are seconds since the
-    block began.
+    This class has no clock and does no input or output: the client drives it, and so does a simulation. All times are seconds
+    since the start of the block.
     """
 
     def __init__(
         self,
         *,
-        at_once: int | None,
+        concurrency: int | None,
         counted: int,
         answer_s: float | None,
         light_s: float | None = None,
-        most_s: float | None = None,
+        max_s: float | None = None,
     ) -> None:
-        """`at_once` requests in flight, None where they arrive at a rate; `counted` of them count at least, fewer only where
-        the window may last `most_s` at most. `answer_s` is what an answer is expected to take, None where that is not known:
-        then the ramp ends once as many requests have ended as are in flight. `light_s` is what it takes where few are in flight."""
-        self.at_once, self.counted, self.answer_s = at_once, counted, answer_s
-        slots = at_once or 1
+        """`concurrency` is the number of requests in flight, None at a rate. `counted` is the minimum number of requests that count, unless
+        the window reaches `max_s`. `answer_s` is the expected time of an answer; if None, the ramp ends when as many requests have
+        ended as are in flight. `light_s` is the time of an answer under a light load."""
+        self.concurrency, self.counted, self.answer_s = concurrency, counted, answer_s
+        slots = concurrency or 1
         self._spread_s = max(answer_s or 0.0, slots * STAGGER_S)
         self.starts_s = [slot * self._spread_s / slots for slot in range(slots)]
-        """When each slot sends its first request, spread over one answer."""
-        self._most_s = math.inf if most_s is None else most_s
+        """The time of the first request of each slot, spread over one answer."""
+        self._max_s = math.inf if max_s is None else max_s
         self._sent = self._open = self._ended = 0
         self._answers_s: list[float] = []
-        self._enough_s = _OVERLOADED * (light_s or 0.0)
+        self._enough_s = _MAX_WINDOW_ANSWERS * (light_s or 0.0)
         self.steady_from_s: float | None = None
         self.steady_until_s: float | None = None
 
     def send(self, now_s: float) -> Phase | None:
-        """Which kind of request is sent now; None where nothing is sent any more."""
+        """The phase of the request to send now; None if the block sends no more requests."""
         if self.steady_from_s is None:
             if not self._built_up(now_s):
                 return "ramp"
             self.steady_from_s = now_s
-            self._enough_s = self._enough_s or _OVERLOADED * (self.median_s or 0.0)
+            self._enough_s = self._enough_s or _MAX_WINDOW_ANSWERS * (self.median_s or 0.0)
         if self.steady_until_s is None:
             if not self._enough(now_s):
                 self._sent += 1
@@ -408,14 +412,14 @@ class HeldLoad:
         return "drain" if self._open and not self._given_up(now_s) else None
 
     def _given_up(self, now_s: float) -> bool:
-        """Above what a server can answer, requests at a rate that are sent behind the window only lengthen its queue: they are sent
-        for as long as the window was."""
+        """Whether to stop the drain. At a rate above the capacity of a server, requests after the window only lengthen its queue, so they are
+        sent no longer than the window was."""
         begin, end = self.steady_from_s or 0.0, self.steady_until_s or 0.0
-        return self.at_once is None and now_s - end >= end - begin
+        return self.concurrency is None and now_s - end >= end - begin
 
     def ended(self, phase: Phase, *, took_s: float, ok: bool) -> float:
-        """A request has ended after `took_s`; how long its slot waits before the next one. After a failure it waits as long as
-        an answer would have taken: a server that refuses at once would be flooded, and the journal with it."""
+        """Record that a request has ended after `took_s`; returns the seconds that its slot waits before the next one. After a failure it
+        waits for the time of an answer. Otherwise a server that refuses at once, and the journal, would be flooded."""
         self._ended += 1
         self._open -= phase == "measured"
         if ok:
@@ -425,21 +429,21 @@ class HeldLoad:
 
     @property
     def median_s(self) -> float | None:
-        """What an answer took in this block, or is expected to take."""
+        """The median time of an answer in this block, or the expected one."""
         known = self._answers_s
         return known[len(known) // 2] if known else self.answer_s
 
     def _built_up(self, now_s: float) -> bool:
-        if self.answer_s is None and self._ended < (self.at_once or 1):
+        if self.answer_s is None and self._ended < (self.concurrency or 1):
             return False
         return now_s >= max(self.answer_s or 0.0, self.starts_s[-1])
 
     def _enough(self, now_s: float) -> bool:
         lasted_s = now_s - (self.steady_from_s or 0.0)
-        if lasted_s >= self._most_s:
+        if lasted_s >= self._max_s:
             return self._sent > 0
         if self._sent < self.counted:
             return False
-        if self.at_once is None and lasted_s >= self._enough_s > 0:
+        if self.concurrency is None and lasted_s >= self._enough_s > 0:
             return True
-        return lasted_s >= ANSWERS_A_BLOCK * (self.median_s or 0.0)
+        return lasted_s >= ANSWERS_PER_BLOCK * (self.median_s or 0.0)

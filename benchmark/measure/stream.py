@@ -17,13 +17,13 @@ from core.files import json_of
 
 TokenSource = Literal["usage-per-chunk", "final-usage", "chunks"]
 END = "[DONE]"
-MOST_TOKENS = 1 << 24
+MAX_TOKENS = 1 << 24
 """The most tokens of a prompt or an answer. No model takes as many."""
 _OVERSHOOT_TOKENS = 64
 """Drafts of the last step that the end of the answer cut off: they are accepted and not in the answer."""
-_MOST_ENTRIES = 1024
-_MOST_CHARS = 200
-MOST_EVENT_BYTES = 2 << 20
+_MAX_ENTRIES = 1024
+_MAX_CHARS = 200
+MAX_EVENT_BYTES = 2 << 20
 """The longest event, or line that does not end. An event of one step has some hundred bytes."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -63,8 +63,8 @@ class SseParser:
             self._after_cr = packet.endswith(b"\r")
         for piece in packet.splitlines(keepends=True):
             self._line += piece
-            if len(self._line) + self._held > MOST_EVENT_BYTES:
-                raise StreamFault("too_large", f"an event has more than {MOST_EVENT_BYTES >> 20} MiB")
+            if len(self._line) + self._held > MAX_EVENT_BYTES:
+                raise StreamFault("too_large", f"an event has more than {MAX_EVENT_BYTES >> 20} MiB")
             if piece.endswith((b"\n", b"\r")):
                 line = bytes(self._line).rstrip(b"\r\n")
                 self._line.clear()
@@ -137,10 +137,10 @@ class _Chunk(NamedTuple):
 class StreamTally:
     """Collects the events of one answer, of `max_tokens` at most; what is more than such an answer can be is refused."""
 
-    def __init__(self, max_tokens: int = MOST_TOKENS) -> None:
+    def __init__(self, max_tokens: int = MAX_TOKENS) -> None:
         self.done = False
         self._max_tokens = max_tokens
-        self._most_chunks, self._most_chars = 1024 + 8 * max_tokens, (1 << 20) + 64 * max_tokens
+        self._max_chunks, self._max_chars = 1024 + 8 * max_tokens, (1 << 20) + 64 * max_tokens
         self._chars = 0
         self._chunks: list[_Chunk] = []
         self._completion: int | None = None
@@ -179,7 +179,7 @@ class StreamTally:
         text = _text(choice)
         self._chunks.append(_Chunk(at_s, text, self._completion if has_usage else None))
         self._chars += len(text)
-        if len(self._chunks) > self._most_chunks or self._chars > self._most_chars:
+        if len(self._chunks) > self._max_chunks or self._chars > self._max_chars:
             size = f"{len(self._chunks)} chunks with {self._chars} characters"
             raise StreamFault("too_large", f"{size} for at most {self._max_tokens} tokens")
 
@@ -188,15 +188,17 @@ class StreamTally:
         usage, metrics = event.get("usage"), event.get("metrics")
         drafts = metrics.get("speculative_decoding") if isinstance(metrics, dict) else None
         if isinstance(drafts, dict):
-            self._spec_stats = statistics_of(drafts, most_tokens=self._max_tokens)
+            self._spec_stats = statistics_of(drafts, max_tokens=self._max_tokens)
         if usage is None:
             return False
         if not isinstance(usage, dict):
             raise ImplausibleCount(f"it is {shown(usage)}; must be a JSON object")
-        self._completion = tokens_in(usage, "completion_tokens", most=self._max_tokens)
+        self._completion = tokens_in(usage, "completion_tokens", maximum=self._max_tokens)
         self._prompt, details = tokens_in(usage, "prompt_tokens"), usage.get("prompt_tokens_details")
-        most = MOST_TOKENS if self._prompt is None else self._prompt
-        self._cached = tokens_in(details, "cached_tokens", most=most) if isinstance(details, dict) else None
+        maximum = MAX_TOKENS if self._prompt is None else self._prompt
+        self._cached = (
+            tokens_in(details, "cached_tokens", maximum=maximum) if isinstance(details, dict) else None
+        )
         return True
 
     def output(self) -> Output:
@@ -208,9 +210,9 @@ class StreamTally:
         carrying = [(c.at_s, n) for c, n in zip(self._chunks, counts, strict=True) if n or c.text]
         if not carrying:
             raise StreamFault("zero_tokens", f"no chunk carried output; the server's usage says {total}")
-        most = max(chunk.cumulative or 0 for chunk in self._chunks)
-        if total is not None and total < max(most, 1):
-            raise _untrue(f"{total} tokens at the end, {most} before, {self._chars} characters")
+        maximum = max(chunk.cumulative or 0 for chunk in self._chunks)
+        if total is not None and total < max(maximum, 1):
+            raise _untrue(f"{total} tokens at the end, {maximum} before, {self._chars} characters")
         text = "".join(chunk.text for chunk in self._chunks)
         return Output(
             chunk_s=tuple(at_s for at_s, _ in carrying),
@@ -267,35 +269,35 @@ def _untrue(what: str) -> StreamFault:
     return StreamFault("implausible_usage", f"the server's usage cannot be true: {what}")
 
 
-def tokens_in(usage: Mapping[str, Any], key: str, *, most: int = MOST_TOKENS) -> int | None:
-    """The count of tokens under `key`, from 0 to `most`; None where the key is absent. Raises ImplausibleCount."""
+def tokens_in(usage: Mapping[str, Any], key: str, *, maximum: int = MAX_TOKENS) -> int | None:
+    """The count of tokens under `key`, from 0 to `maximum`; None where the key is absent. Raises ImplausibleCount."""
     value = usage.get(key)
-    if value is None or (type(value) is int and 0 <= value <= most):
+    if value is None or (type(value) is int and 0 <= value <= maximum):
         return value
-    raise ImplausibleCount(f"{key} is {shown(value)}; must be a whole number from 0 to {most}")
+    raise ImplausibleCount(f"{key} is {shown(value)}; must be a whole number from 0 to {maximum}")
 
 
-def statistics_of(drafts: Mapping[str, Any], *, most_tokens: int = MOST_TOKENS) -> dict[str, Any]:
+def statistics_of(drafts: Mapping[str, Any], *, max_tokens: int = MAX_TOKENS) -> dict[str, Any]:
     """Statistics of speculation without what is nested or long. Raises ImplausibleCount."""
-    most = most_tokens + _OVERSHOOT_TOKENS
+    maximum = max_tokens + _OVERSHOOT_TOKENS
     for key in ("num_spec_steps", "num_accepted_draft_tokens"):
-        tokens_in(drafts, key, most=most)
+        tokens_in(drafts, key, maximum=maximum)
     histogram = drafts.get("acceptance_histogram")
-    if histogram is not None and not _are_counts(histogram, most):
-        wanted = f"a list of at most {_MOST_ENTRIES} counts"
+    if histogram is not None and not _are_counts(histogram, maximum):
+        wanted = f"a list of at most {_MAX_ENTRIES} counts"
         raise ImplausibleCount(f"acceptance_histogram is {shown(histogram)}; must be {wanted}")
-    return {key: value for key, value in drafts.items() if len(key) <= _MOST_CHARS and _is_simple(value)}
+    return {key: value for key, value in drafts.items() if len(key) <= _MAX_CHARS and _is_simple(value)}
 
 
-def _are_counts(value: Any, most: int) -> bool:
-    counts = isinstance(value, list) and len(value) <= _MOST_ENTRIES
-    return counts and all(type(n) is int and 0 <= n <= most for n in value)
+def _are_counts(value: Any, maximum: int) -> bool:
+    counts = isinstance(value, list) and len(value) <= _MAX_ENTRIES
+    return counts and all(type(n) is int and 0 <= n <= maximum for n in value)
 
 
 def _is_simple(value: Any) -> bool:
     """Whether a value is one of JSON's simple ones, of usual size, or a list of counts."""
     if isinstance(value, str):
-        return len(value) <= _MOST_CHARS
+        return len(value) <= _MAX_CHARS
     if isinstance(value, (int, float)):
         return abs(value) < 1 << 63
-    return value is None or _are_counts(value, MOST_TOKENS)
+    return value is None or _are_counts(value, MAX_TOKENS)

@@ -70,7 +70,7 @@ class Axis:
     log: bool = False
     whole: bool = False
     """Whether ticks are whole numbers only."""
-    most: int = 6
+    maximum: int = 6
     """Ticks."""
     marked: tuple[float, ...] = ()
     """Where given, ticks are at some of these values, the outer ones first."""
@@ -96,12 +96,12 @@ class Axis:
             inside = (tick for tick in _RATIOS if _EDGE <= self.at(tick) <= 1 - _EDGE)
             kept: list[float] = []
             for tick in (self.marked[0], *reversed(self.marked)) if self.marked else inside:
-                if all(abs(self.at(tick) - self.at(other)) >= 1 / self.most for other in kept):
+                if all(abs(self.at(tick) - self.at(other)) >= 1 / self.maximum for other in kept):
                     kept.append(tick)
             return sorted(kept)
-        least = self.high / self.most
-        power = 10.0 ** math.floor(math.log10(least))
-        step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= least * 0.999)
+        minimum = self.high / self.maximum
+        power = 10.0 ** math.floor(math.log10(minimum))
+        step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= minimum * 0.999)
         step = float(max(1, math.ceil(step))) if self.whole else step
         return [round(index * step, 12) for index in range(math.floor(self.high / step + 1e-9) + 1)]
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmark import metrics
-from benchmark.analyse.cells import Place, covered, sort_out
+from benchmark.analyse.cells import Place, cells_of, covered
 from benchmark.analyse.stats import PERCENTILES, percentile
 from benchmark.analyse.values import gaps, output_tokens, request_values
 from benchmark.measure.journal import RawRun, write_whole
@@ -113,7 +113,7 @@ def _csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
 def write_llmperf(raw: RawRun, folder: Path) -> list[Path]:
     """Responses and summary under `folder`/llmperf for each cell with a measured request. Raises StorageError."""
     written = []
-    for (arm, place), members in sort_out(raw).requests.items():
+    for (arm, place), members in cells_of(raw).requests.items():
         records = sorted(members, key=_ended)
         answers = [_response(raw.plan.arm(arm), record) for record in records]
         whole = _summary(raw, arm, place, records, answers)
@@ -151,7 +151,7 @@ def _summary(
     raw: RawRun, arm: str, place: Place, records: Sequence[RequestRecord], answers: Sequence[Json]
 ) -> Json:
     """llmperf's flat summary of one cell, then what it does not have."""
-    plan, opening = raw.plan, raw.sittings[0]
+    plan, opening = raw.plan, raw.sessions[0]
     tokens = [answer["number_input_tokens"] for answer in answers]
     tokens = [number for number in tokens if number is not None]
     completed = [answer for answer in answers if answer["error_code"] is None]

@@ -36,13 +36,13 @@ from benchmark.show.tables import Lane, Row, Table, change, ms, plain
 
 Arms = Mapping[str, Look]
 ALL_CLASSES = "all classes"
-MOST_POINTS = 240
+MAX_POINTS = 240
 """Marks of one arm in one panel."""
 _TIMES = ((E2E, "s", 1.0), (TPOT, "ms", 1000.0), (TTFT, "ms", 1000.0))
 _SPREAD = ((TPOT, "over requests"), (INTER_CHUNK_LATENCY, "over chunks: how even the text appears"))
 _END = 99
 """Percentile at which the axes of values end."""
-_MOST_STEPS = 200
+_MAX_STEPS = 200
 """Steps of a distribution."""
 _DASHED = "mark line dashed"
 _KINDS = {word: code.replace(" ", "-") for code, word in VERDICT_WORDS.items()}
@@ -71,8 +71,8 @@ def against_windows(loads: Sequence[AtLoad], predicted: Sequence[Mapping[str, An
     lines = {key: line for key, line in lines.items() if key[:2] in where}
     points = [point for key, line in lines.items() for point in (*line, *formula.get(key, ()))]
     last, highest = (max((point[i] for point in points), default=1) for i in (0, 1))
-    x = Axis(high=last + 0.4, title="speculative tokens", whole=True, most=8)
-    y, width = Axis(high=highest * 1.15, unit="×", most=5), WIDE if len(where) == 1 else NARROW
+    x = Axis(high=last + 0.4, title="speculative tokens", whole=True, maximum=8)
+    y, width = Axis(high=highest * 1.15, unit="×", maximum=5), WIDE if len(where) == 1 else NARROW
     styles, panels = looks(("", *dict.fromkeys(class_ for *_, class_ in lines))), []
     for index, (family, load) in enumerate(where):
         title = f"{family}, {load.in_words}" if len({load for _, load in where}) > 1 else family
@@ -106,7 +106,7 @@ def over_load(summary: Mapping[str, Any], loads: Sequence[AtLoad], arms: Arms) -
         return
     sizes = sorted({size for *_, gains in curves for size, _ in gains})
     title = f"load, {'requests per second' if summary['search']['by'] == 'rate' else 'requests at once'}"
-    x = Axis(low=sizes[0] / 1.1, high=sizes[-1] * 1.1, title=title, log=True, most=12, marked=tuple(sizes))
+    x = Axis(low=sizes[0] / 1.1, high=sizes[-1] * 1.1, title=title, log=True, maximum=12, marked=tuple(sizes))
     y = ratio_axis((gain.ratio, gain.low, gain.high) for *_, gains in curves for _, gain in gains)
     plot = Plot(
         "o",
@@ -170,7 +170,7 @@ def frontier(summary: Mapping[str, Any], arms: Arms) -> Iterator[Figure]:
     title = f"ms per output token{f', {limit.percentile} of requests' if limit else ''}"
     x = Axis(high=max(times[2] for times, _ in every) * 1.05, title=title)
     unit = "output tokens/s for $1 an hour" if priced else "output tokens/s of an arm"
-    y = Axis(high=max(out[2] or out[0] or 0.0 for _, out in every) * 1.1, title=unit, most=5)
+    y = Axis(high=max(out[2] or out[0] or 0.0 for _, out in every) * 1.1, title=unit, maximum=5)
     of = "requests/s" if search["by"] == "rate" else "at a time"
     plot, where = (
         Plot(
@@ -238,7 +238,7 @@ def over_time(cells: Cells, arms: Arms) -> Iterator[Figure]:
     started = [record.started_unix_s for records in cells.requests.values() for record in records] or [0.0]
     begin, span_s = min(started), max(started) - min(started)
     units = (("s", 1.0, 180.0), ("min", 60.0, 3 * 3600.0), ("h", 3600.0, float("inf")))
-    time_name, per = next((name, length) for name, length, most in units if span_s < most)
+    time_name, per = next((name, length) for name, length, maximum in units if span_s < maximum)
     x = Axis(high=span_s / per or 1, title=f"{time_name} since the first request")
     for metric, unit, scale in _TIMES:
         name, title, panels = metric.name.removesuffix("_s"), f"{metric.title} over the run", []
@@ -247,12 +247,12 @@ def over_time(cells: Cells, arms: Arms) -> Iterator[Figure]:
             for id_, where, members in _places(cells, arms)
         ]
         top = max((v * scale for *_, lines in known for *_, points in lines for _, v in points), default=0.0)
-        y = Axis(high=top * 1.08 or 1, title=unit, most=5)
+        y = Axis(high=top * 1.08 or 1, title=unit, maximum=5)
         for id_, where, lines in known if top else ():
             plot = Plot(f"t{id_}-{name}", where, x, y, NARROW, f"{title}, {where}")
             for look, records, points in lines:
                 line = [(at_s / per, value * scale) for at_s, value in points]
-                plot.dots(line[:: -(-len(line) // MOST_POINTS) or 1], look)
+                plot.dots(line[:: -(-len(line) // MAX_POINTS) or 1], look)
                 failures = [((r.started_unix_s - begin) / per, y.low) for r in records if r.error]
                 plot.dots(failures, FAILED, "mark cross")
                 if line:
@@ -278,7 +278,7 @@ def distributions(cells: Cells, arms: Arms) -> Iterator[Figure]:
             known += [(id_, where, curves)] if curves else []
         ends = [percentile(ordered, _END) for *_, curves in known for _, ordered in curves]
         x = Axis(high=max(ends, default=0) * 1.05 or 1, title="ms")
-        y, panels = Axis(high=100, unit=" %", most=5), []
+        y, panels = Axis(high=100, unit=" %", maximum=5), []
         for id_, where, curves in known:
             what = f"Cumulative distribution of {metric.name}, {where}"
             plot = Plot(f"d{id_}-{name}", where, x, y, NARROW, what)
@@ -299,10 +299,10 @@ def distributions(cells: Cells, arms: Arms) -> Iterator[Figure]:
 
 def _shares(ordered: Sequence[float]) -> Points:
     """Values and the percentage of all that is not above each, in a limited number of steps."""
-    count, last = len(ordered), _MOST_STEPS - 1
-    if count <= _MOST_STEPS:
+    count, last = len(ordered), _MAX_STEPS - 1
+    if count <= _MAX_STEPS:
         return [(value, 100 * ((index + 1) / count)) for index, value in enumerate(ordered)]
-    return [(percentile(ordered, 100 * i / last), 100 * (i / last)) for i in range(_MOST_STEPS)]
+    return [(percentile(ordered, 100 * i / last), 100 * (i / last)) for i in range(_MAX_STEPS)]
 
 
 def answer(at: AtLoad, axis: Axis) -> Table:

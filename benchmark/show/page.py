@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 from benchmark.analyse.acceptance.advice import advise
-from benchmark.analyse.cells import Place, pairs_of, sort_out
+from benchmark.analyse.cells import Place, cells_of, pairs_of
 from benchmark.analyse.decision import AtLoad, Decision, decide
 from benchmark.analyse.sentences import sentences
 from benchmark.errors import ResultsError
@@ -24,16 +24,16 @@ from core.words import listed
 
 FILE_NAME = "report.html"
 PLAN_FILE = "plan-as-run.json"
-_MOST_CHARS = 600
+_MAX_CHARS = 600
 """Characters of a text that the page shows; the journal has all of it."""
 _MESSAGE_CHARS = 160
-_MOST_ARMS = 6
+_MAX_ARMS = 6
 """Arms that a figure shows."""
 
 
 def render(raw: RawRun, summary: Mapping[str, Any]) -> str:
     """The page as HTML."""
-    run, predicted, cells, decision = summary["run"], predictions(raw), sort_out(raw), decide(summary)
+    run, predicted, cells, decision = summary["run"], predictions(raw), cells_of(raw), decide(summary)
     at, shown = decision.at, _shown(summary, decision)
     arms = {name: look for name, look in looks(arm["name"] for arm in run["arms"]).items() if name in shown}
     gains = [gain for load in decision.loads for gain in (*load.by_class, *load.by_arm)]
@@ -70,7 +70,7 @@ def render(raw: RawRun, summary: Mapping[str, Any]) -> str:
         predicted=predicted,
         samples=_samples(raw),
         plan_file=PLAN_FILE,
-        most_points=figures.MOST_POINTS,
+        max_points=figures.MAX_POINTS,
         over_time=drawn(figures.over_time(cells, arms)),
         spread=drawn(figures.distributions(cells, arms)),
     )
@@ -98,7 +98,7 @@ def _loads(summary: Mapping[str, Any]) -> str:
 def _shown(summary: Mapping[str, Any], decision: Decision) -> list[str]:
     """The arms in figures: of many, the baseline and those that the answer names."""
     names = [arm["name"] for arm in summary["run"]["arms"]]
-    if len(names) <= _MOST_ARMS:
+    if len(names) <= _MAX_ARMS:
         return names
     best = {gain.arm for at in decision.loads for gain in (*at.by_class, at.mix) if gain}
     return [name for name in names if name in {*best, *(at.baseline for at in decision.loads)}]
@@ -160,8 +160,8 @@ def _sample(prompt: str, base: RequestRecord, treated: RequestRecord) -> dict[st
     is in them; `cut`: whether the beginning only is shown."""
     texts = (base.text or "", treated.text or "")
     equal, shared = texts[0] == texts[1], first_difference(*texts)
-    begin = 0 if equal else max(0, shared - _MOST_CHARS // 2)
-    end, lead = begin + _MOST_CHARS, "… " if begin else ""
+    begin = 0 if equal else max(0, shared - _MAX_CHARS // 2)
+    end, lead = begin + _MAX_CHARS, "… " if begin else ""
     answers = [
         {
             "arm": record.arm,
@@ -171,7 +171,7 @@ def _sample(prompt: str, base: RequestRecord, treated: RequestRecord) -> dict[st
         }
         for record, text in zip((base, treated), texts, strict=True)
     ]
-    prompt = prompt if len(prompt) <= _MOST_CHARS else f"{prompt[:_MOST_CHARS]} …"
+    prompt = prompt if len(prompt) <= _MAX_CHARS else f"{prompt[:_MAX_CHARS]} …"
     about = {"class": base.class_, "prompt_id": base.prompt_id, "prompt": prompt}
     return {**about, "answers": answers, "equal": equal}
 

@@ -1,8 +1,8 @@
-"""A run that is on, as Prometheus reads it: the values that CloudWatch gets, on a page in the text format.
+"""The page for Prometheus of a run in progress: the values that CloudWatch gets, in the text format.
 
 Each published metric is a summary: quantiles of the requests that ended in the last period, as CloudWatch would calculate
-them, and sum and count of all. The servers' own pages cannot tell this: they do not know classes, and the engine of vLLM
-0.9.1 counts a step of several tokens as one. Format:
+them, and sum and count of all. The servers' own pages do not have these values: they do not know classes, and the engine of
+vLLM 0.9.1 counts a step of several tokens as one. Format:
 https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
 """
 
@@ -18,7 +18,7 @@ from itertools import product
 from threading import Event, Thread
 from typing import Any
 
-from benchmark.analyse.cells import Place, cost, sort_out, throughput
+from benchmark.analyse.cells import Place, cells_of, cost, throughput
 from benchmark.analyse.stats import percentile
 from benchmark.analyse.values import published_values
 from benchmark.errors import PublishError
@@ -75,12 +75,12 @@ class Page:
             for name, new in published_values(record, plan.arm(record.arm).max_tokens_per_step).items():
                 own[name].sum, own[name].count = own[name].sum + sum(new), own[name].count + len(new)
                 own[name].recent += new if recent else ()
-        lines = [*_head(RUN_ACTIVE, "gauge", "1 while a run is on, 0 when it has ended")]
-        origin = {"experiment": plan.experiment, "provenance": raw.sittings[0].provenance}
+        lines = [*_head(RUN_ACTIVE, "gauge", "1 while a run is in progress, 0 when it has ended")]
+        origin = {"experiment": plan.experiment, "provenance": raw.sessions[0].provenance}
         lines.append(_sample(RUN_ACTIVE.prometheus_name, int(on), origin))
         lines += (line for metric in PUBLISHED for line in self._summary(plan.experiment, metric, series))
         lines += _head(COST, "gauge", COST.formula)
-        cells = sort_out(raw)
+        cells = cells_of(raw)
         for arm, class_, load in places:  # so far, as the report calculates them; CloudWatch has an estimate
             place = Place(class_, load)
             if price := cost(arm, throughput(arm, cells.of(arm, place), cells.blocks_of(arm, place))):

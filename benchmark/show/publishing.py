@@ -52,7 +52,7 @@ PRICES = (
     "$0.01 per 1,000 PutMetricData calls, $0.30 per custom metric and month, the first 10,000 (as commonly quoted for us-east-1; "
     "AWS's own page was not read)"
 )
-KEPT = (
+UPLOADED_FILES = (
     *("requests.jsonl", "divergence.jsonl", "sense.jsonl", "summary.json", "plan.json", "plan-as-run.json"),
     *("report.html", "*.csv", "llmperf/**/*.json"),
 )
@@ -73,7 +73,7 @@ class Parcel(NamedTuple):
 
 
 @dataclass(kw_only=True)
-class Published:
+class PublishResult:
     """What one publication sent."""
 
     already_there: int
@@ -97,7 +97,7 @@ class Publisher:
         self.destination = f"{namespace} at {client.meta.endpoint_url}"
         self._client, self._namespace, self._report, self._ledger = client, namespace, report, folder / LEDGER
 
-    def publish(self, raw: RawRun) -> Published:
+    def publish(self, raw: RawRun) -> PublishResult:
         """Send what the ledger does not have.
 
         Raises PublishError at the first call that fails after its retries; the ledger keeps those before it. Raises
@@ -111,7 +111,7 @@ class Publisher:
                 fcntl.flock(ledger, fcntl.LOCK_EX)
                 known = self._noted(ledger)
                 fresh = [record for record in measured if _request_id(record) not in known]
-                done = Published(already_there=len(measured) - len(fresh))
+                done = PublishResult(already_there=len(measured) - len(fresh))
                 for batch in calls(parcels(raw.plan, fresh)):
                     data = [datum for parcel in batch for datum in parcel.data]
                     ids = [id_ for parcel in batch for id_ in parcel.request_ids]
@@ -239,7 +239,7 @@ def _request_id(record: RequestRecord) -> str:
     return f"{record.arm} {record.pair_id}"
 
 
-class Growing:
+class GrowingJournal:
     """The journal of a run that is on. Each time only what was written since is read."""
 
     def __init__(self, folder: Path) -> None:
@@ -261,10 +261,10 @@ class Growing:
                     self._records.append(self._checked(line))
                 except ValueError as error:
                     report(f"{FILE_NAME}: line {self._lines} cannot be used and is left out ({error})")
-        sittings = tuple(one for one in self._records if isinstance(one, RunRecord))
+        sessions = tuple(one for one in self._records if isinstance(one, RunRecord))
         requests = tuple(one for one in self._records if isinstance(one, RequestRecord))
         blocks = tuple(one for one in self._records if isinstance(one, BlockRecord))
-        return RawRun(sittings, requests, blocks) if sittings else None
+        return RawRun(sessions, requests, blocks) if sessions else None
 
     def _checked(self, line: bytes) -> Record:
         record = from_json(json_of(line))
@@ -291,12 +291,12 @@ def follow(
     `allowed` is asked once there is a run, and raises where it must not be published. A call that CloudWatch does not
     take is reported, and made again a minute later.
     """
-    journal, begun, stopped = Growing(folder), clock(), False
+    journal, begun, stopped = GrowingJournal(folder), clock(), False
     active: str | None = None
     while not stopped:
         stopped = stop.is_set()
         if raw := journal.read(report):
-            allowed(raw.sittings[0])
+            allowed(raw.sessions[0])
             measured = any(record.phase == "measured" for record in raw.requests)
             on = measured or clock() - begun >= GRACE_S
             if page:
@@ -340,7 +340,7 @@ def upload(folder: Path, target: str, *, run_id: str, **where: str | None) -> li
     prefix = f"{parts.path.strip('/')}/".lstrip("/") + run_id
     client, written = aws_client("s3", **where), []
     try:
-        for path in (path for pattern in KEPT for path in sorted(folder.glob(pattern))):
+        for path in (path for pattern in UPLOADED_FILES for path in sorted(folder.glob(pattern))):
             key = f"{prefix}/{path.relative_to(folder).as_posix()}"
             client.upload_file(str(path), parts.netloc, key)
             written.append(f"s3://{parts.netloc}/{key}")

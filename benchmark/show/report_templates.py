@@ -41,16 +41,16 @@ _TEMPLATES = Path(__file__).parent / "templates"
 def filled(template: str, *, script: str = "", **content: Any) -> str:
     """A template with its content. A page has the style of all pages, and names the hash of its own `script` as the only one that
     a browser may run; lines of plain text are folded to the terminal's width."""
-    made = _templates().get_template(template)
+    templates = _templates().get_template(template)
     if not template.endswith(".html"):
-        text = re.sub(r"\n{3,}", "\n\n", made.render(content)).strip("\n")
+        text = re.sub(r"\n{3,}", "\n\n", templates.render(content)).strip("\n")
         return "\n".join(screen.folded(text.split("\n")))
     content["style"] = (_TEMPLATES / "report.css").read_text(encoding="utf-8")
     if script:
         text = (_TEMPLATES / script).read_text(encoding="utf-8")
         digest = b64encode(hashlib.sha256(text.encode()).digest()).decode()
         content |= {"script": text, "script_hash": f"sha256-{digest}"}
-    return made.render(content)
+    return templates.render(content)
 
 
 def sentences(name: str, *values: Any) -> list[str]:
@@ -82,7 +82,7 @@ def render(summary: Mapping[str, Any], *, everything: bool = False) -> str:
         load_lines=list(about_loads(summary)),
         cells=cells,
         step_costs=step_costs,
-        least_prompts=MIN_PROMPTS,
+        min_prompts=MIN_PROMPTS,
         equivalent=EQUIVALENT,
     )
     return "\n\n".join(dict.fromkeys(text.split("\n\n")))  # an arm alone has one table for both
@@ -101,25 +101,30 @@ def _tally(counts: Iterable[Mapping[str, int]]) -> list[tuple[str, int]]:
 
 @cache
 def _templates() -> jinja2.Environment:
-    made = environment(_TEMPLATES, autoescape=jinja2.select_autoescape(["html"]))
-    made.filters |= {"count": count, "json_text": json.dumps, "lean": tables.lean, "money": money}
-    made.filters |= {"ms": tables.ms, "tally": _tally, "value": tables.value_text}
-    made.filters |= {
+    templates = environment(_TEMPLATES, autoescape=jinja2.select_autoescape(["html"]))
+    templates.filters |= {"count": count, "json_text": json.dumps, "lean": tables.lean, "money": money}
+    templates.filters |= {"ms": tables.ms, "tally": _tally, "value": tables.value_text}
+    templates.filters |= {
         "breakable": lambda text: escape(text).replace("_", Markup("_<wbr>")),
         "form": lambda value, form: f"{value:{form}}",
         "in_words": lambda verdicts: Counter(map(tables.verdict_text, verdicts)).items(),
     }
-    made.tests["beside"] = lambda one, cell: Place.of(one) == Place.of(cell)
-    made.globals |= {"baseline_of": baseline_of, "cell_requests": cell_requests, "circular": CIRCULAR}
-    made.globals |= {"drawn": _drawn, "expected_verdicts": VERDICTS, "interval": interval, "load": Load}
-    made.globals |= {"made_up": MADE_UP, "metrics": METRICS, "place": Place.of, "split_steps": split_steps}
-    made.globals |= {
+    templates.tests["same_place"] = lambda one, cell: Place.of(one) == Place.of(cell)
+    templates.globals |= {"baseline_of": baseline_of, "cell_requests": cell_requests, "circular": CIRCULAR}
+    templates.globals |= {"drawn": _drawn, "expected_verdicts": VERDICTS, "interval": interval, "load": Load}
+    templates.globals |= {
+        "made_up": MADE_UP,
+        "metrics": METRICS,
+        "place": Place.of,
+        "split_steps": split_steps,
+    }
+    templates.globals |= {
         "sentence": sentence,
         "sentences": sentences,
         "tables": tables,
         "verdicts": VERDICT_WORDS,
     }
-    return made
+    return templates
 
 
 if __name__ == "__main__":  # while an image is built

@@ -99,7 +99,7 @@ def raw_run(*requests: RequestRecord, **plan_changes: Any) -> RawRun:
     plan = from_dict(plan_content(**plan_changes))
     opening = RunRecord(
         run="r1",
-        sitting=1,
+        session=1,
         started_unix_s=WALL,
         provenance="measured",
         plan=plan,
@@ -114,13 +114,13 @@ def raw_run(*requests: RequestRecord, **plan_changes: Any) -> RawRun:
 
 def held(raw: RawRun) -> RawRun:
     """The same run, of a client that holds a load while it measures."""
-    return replace(raw, sittings=tuple(replace(one, held=True) for one in raw.sittings))
+    return replace(raw, sessions=tuple(replace(one, held=True) for one in raw.sessions))
 
 
 def emulated(raw: RawRun, **changes: Any) -> RawRun:
     """The same run, of arms that say they are emulated."""
-    sittings = [replace(one, provenance="emulated", **changes) for one in raw.sittings]
-    return replace(raw, sittings=tuple(sittings))
+    sessions = [replace(one, provenance="emulated", **changes) for one in raw.sessions]
+    return replace(raw, sessions=tuple(sessions))
 
 
 def recorded_run(name: str, folder: Path) -> RawRun:
@@ -134,7 +134,7 @@ def recorded_run(name: str, folder: Path) -> RawRun:
 def store(raw: RawRun, folder: Path) -> Path:
     """`raw` as the journal of `folder`."""
     with Journal(folder) as book:
-        records: tuple[Record, ...] = (*raw.sittings, *raw.requests, *raw.blocks)
+        records: tuple[Record, ...] = (*raw.sessions, *raw.requests, *raw.blocks)
         for record in records:
             book.append(record)
     return folder

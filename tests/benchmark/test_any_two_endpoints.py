@@ -133,7 +133,7 @@ def test_a_changed_price_goes_on_with_the_run(run: Run, mine: Path, capsys: Capt
         found = summary(mine)
         prices = {cell["arm"]: cell["cost"]["usd_per_hour"] for cell in found["cells"]}
         assert prices == {"plain": 10, "drafted": 20}
-        told = "drafted: $10 an hour when the run began, $20 now: costs are by the last price"
+        told = "drafted: $10 per hour when the run began, $20 now: costs are by the last price"
         assert told in found["run"]["warnings"]
         assert main(["report", str(mine)]) == 0
     assert "costs are by the last price" in " ".join(capsys.readouterr().out.split())

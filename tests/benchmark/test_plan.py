@@ -144,9 +144,9 @@ def test_overrides_change_what_they_name_and_nothing_else() -> None:
     for of_arms, classes in (({"url": {"x": "http://h/v1"}}, None), ({}, ("x",))):
         with pytest.raises(PlanError, match="'x' is not in the plan"):
             overridden(plan(), of_arms, classes=classes)
-    for given, most in ((8, 8), (80, 50)):  # a ceiling of single prompts too
+    for given, maximum in ((8, 8), (80, 50)):  # a ceiling of single prompts too
         ceiling = overridden(plan(prompts=[PROMPT | {"max_tokens": 50}]), {}, max_tokens=given)
-        assert ceiling.prompts[0].max_tokens == most
+        assert ceiling.prompts[0].max_tokens == maximum
 
 
 def test_a_request_asks_for_usage_in_every_chunk_and_carries_the_plans_settings() -> None:

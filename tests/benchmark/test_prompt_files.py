@@ -170,7 +170,7 @@ def test_turns_that_arrive_in_another_order_are_refused(tmp_path: Path) -> None:
 def test_a_file_without_prompts_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None, words: str
 ) -> None:
-    monkeypatch.setattr("benchmark.prompt_files.MOST_ENTRIES", 2000)
+    monkeypatch.setattr("benchmark.prompt_files.MAX_ENTRIES", 2000)
     path = tmp_path / ("mine.csv" if "CSV without" in words else "mine.jsonl")
     with path.open("wb") as file:
         file.truncate(2**30 if content is None else 0)

@@ -32,7 +32,7 @@ def stored(folder: Path, day: int, name: str = "mine", *, complete: bool = True,
     """A run of that day as `run` leaves it, but for a page that is short."""
     raw = run_of(**{"classes": ("json",), "experiment": name} | asked)
     began = datetime(2026, 11, day, tzinfo=UTC).timestamp()
-    store(replace(raw, sittings=tuple(replace(one, started_unix_s=began) for one in raw.sittings)), folder)
+    store(replace(raw, sessions=tuple(replace(one, started_unix_s=began) for one in raw.sessions)), folder)
     (folder / "expected.json").write_text(json.dumps(EXPECTED), encoding="utf-8")
     summary = summarised(folder) | ON
     summary["run"]["complete"] = complete

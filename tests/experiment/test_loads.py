@@ -120,7 +120,7 @@ def test_check_and_price_say_what_a_run_may_take_and_which_loads_are_a_queue(var
     assert "0.5 to 8 requests a second, 8 a class or more\n" in as_text(load(variation(BY_RATE)))
     assert "a search of at most 8 cells, 30 minutes of loading, $5, then its first cell once more" in text
     assert "above serving.max_num_seqs = 4 requests wait for a place in the batch" in text
-    needs = "objective TTFT p90 1 s, TPOT p90 0.03 s needs 29 different prompts a load, all within it; the smallest load has 40"
+    needs = "objective TTFT p90 1 s, TPOT p90 0.03 s needs 29 different prompts per load, all within the limit; the smallest load has 40"
     assert needs in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= 100
     one = part(load(variation(SEARCHED)))

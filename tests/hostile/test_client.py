@@ -19,7 +19,7 @@ from urllib.parse import quote
 import pytest
 
 from benchmark.__main__ import main
-from benchmark.measure.client import Failure, ask, session
+from benchmark.measure.client import Failure, ask, http_session
 from benchmark.measure.stream import Output
 from tests.benchmark.conftest import Captured, plan_content
 from tests.benchmark.endpoint import MODEL
@@ -51,7 +51,7 @@ def statistics(**said: Any) -> dict[str, Any]:
 
 def failures(answers: Mapping[str, Answer], timeout_s: float = 10.0) -> dict[str, Failure]:
     async def each() -> dict[str, Output | Failure]:
-        async with session(timeout_s) as http:
+        async with http_session(timeout_s) as http:
             urls = {name: f"{server.url(name)}/chat/completions" for name in answers}
             return {name: await ask(http, url, b"{}", max_tokens=MAX_TOKENS) for name, url in urls.items()}
 

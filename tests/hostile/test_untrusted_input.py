@@ -25,7 +25,7 @@ from benchmark.measure.divergence import steps_of
 from benchmark.measure.endpoints import counters_in, started_in
 from benchmark.measure.journal import FILE_NAME, read
 from benchmark.measure.records import to_json
-from benchmark.measure.stream import MOST_TOKENS, SseParser, StreamFault, StreamTally
+from benchmark.measure.stream import MAX_TOKENS, SseParser, StreamFault, StreamTally
 from benchmark.plan import from_dict, load
 from benchmark.prompt_files import as_line, read_file
 from core.findings import Misuse
@@ -209,7 +209,7 @@ def sound() -> tuple[Path, bytes]:
 
 COUNTERS = {"vllm:spec_decode_num_drafts_total": 1.0}
 LINES: dict[str, dict[str, Any]] = {
-    "run": to_json(raw_run().sittings[0]),
+    "run": to_json(raw_run().sessions[0]),
     "request": to_json(answered("spec", 99, **SOUND)),
     "block": to_json(block(duration_s=10.0, counters_before=COUNTERS, counters_after=COUNTERS)),
 }
@@ -220,7 +220,7 @@ def the_figures_are_those_of_the_sound_run(folder: Path) -> None:
     raw = read(folder)
     summary = summarise(raw)
     json.dumps(summary, allow_nan=False)
-    assert clean(raw.left_out)
+    assert clean(raw.unusable_lines)
     (found,) = (one for one in summary["comparisons"] if (one["class"], one["metric"]) == ("chat", "tpot_s"))
     assert found["ratio"] == pytest.approx(3.5)
 
@@ -261,7 +261,9 @@ def test_any_line_in_a_journal_is_left_out_and_named(line: bytes) -> None:
     line = line.replace(b"\n", b" ")
     (folder / FILE_NAME).write_bytes(line + b"\n" + whole)
     the_figures_are_those_of_the_sound_run(folder)
-    assert read(folder).left_out.startswith(f"{FILE_NAME}: 1 line cannot be used and is left out: line 1 (")
+    assert read(folder).unusable_lines.startswith(
+        f"{FILE_NAME}: 1 line cannot be used and is left out: line 1 ("
+    )
     (folder / FILE_NAME).write_bytes(line + b"\n")
     with pytest.raises(ResultsError, match="holds no run") as error:
         read(folder)
@@ -323,7 +325,7 @@ def test_any_events_of_a_stream(events: list[Any], more: bytes) -> None:
     assert output.completion_tokens is None or 1 <= output.completion_tokens <= 40
     assert output.chunk_tokens is None or sum(output.chunk_tokens) == output.completion_tokens
     assert all(
-        count is None or 0 <= count <= MOST_TOKENS for count in (output.prompt_tokens, output.cached_tokens)
+        count is None or 0 <= count <= MAX_TOKENS for count in (output.prompt_tokens, output.cached_tokens)
     )
     json.dumps(output.spec_stats, allow_nan=False)
     output.text.encode()

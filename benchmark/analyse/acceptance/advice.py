@@ -1,7 +1,7 @@
-"""Which window to compile: speed-up of every smaller k, predicted from one run at the largest.
+"""Which window to compile: the speed-up of every smaller k, predicted from one run with the largest.
 
-On an accelerator whose graphs are compiled for one k this replaces a sweep. Nothing is fitted to one acceptance
-rate: each position's own share of accepted drafts goes in (`benchmark.analyse.acceptance.windows`).
+On an accelerator whose graphs are compiled for one k this replaces a sweep. The prediction does not assume one acceptance
+rate; it uses the share of accepted drafts at each position (`benchmark.analyse.acceptance.windows`).
 
 - `origin`: "predicted"; `basis`: from what; `step_times`: whose
 - `cells`: [{class, concurrency, rate_per_s, arm, source, per_position, largest_k, unused_drafts, n_prompts,
@@ -9,18 +9,18 @@ rate: each position's own share of accepted drafts goes in (`benchmark.analyse.a
   window 1 less that), draft_cost (draft_s / plain_s), by_k, best_k, recommended_k, not_told_apart, time_next, notes, text}], where
   `by_k` is [{k, tokens_per_step, tokens_per_step_low, tokens_per_step_high, step_s, tpot_s, speed_up, ci_low, ci_high, low, high,
   verdict}]
-- `left_out` (of a run only): [{class, concurrency, rate_per_s, arm, why}], cells whose chunks are not steps
+- `skipped` (of a run only): [{class, concurrency, rate_per_s, arm, why}], cells whose chunks are not steps
 - `mixes`: [{concurrency, rate_per_s, arm, weights: {class: share}, by_k: [{k, speed_up, ci_low, ci_high, low, high, verdict}],
   best_k, recommended_k, not_told_apart, time_next, text}]
 - `notes`: step times that were not used or that cannot be right, a sentence each
 - `by_load` (of a run only, whose step times are known at two loads or more): [{class (null: the mixture), arm, by: "concurrency" |
   "rate", choices: [{k, low, high}], text}], which window is fastest from which load to which
 
-`recommended_k` 0 is "keep plain decoding". Step times are exact at the windows that were timed and on a line or a power of k between them.
-`ci_low` and `ci_high` span the interval over prompts and, of a window that was not timed, other prices of drafts through the same points
-(`windows.SHAPES`); they are null where there are no prompts to take an interval over, while `low` and `high` still span the prices. Where
-some price makes `recommended_k` more than 5 % slower than another window, those that may be best are `not_told_apart`, and `time_next` is
-the window whose step is to be measured.
+`recommended_k` 0 means "keep plain decoding". Step times are exact at the windows that were timed, and interpolated between them. `ci_low`
+and `ci_high` span the interval over prompts and, for a window that was not timed, other assumptions about the cost of drafts
+(`windows.SHAPES`). They are null if there are no prompts for an interval; `low` and `high` then still span the assumptions. If
+`recommended_k` is more than 5 % slower than another window under some assumption, the windows that may be best are in `not_told_apart`,
+and `time_next` is the window whose step to time next.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from itertools import product
 from typing import Any
 
 from benchmark.analyse.acceptance import windows as of_windows
-from benchmark.analyse.acceptance.windows import AdviceOptions, KnownPrompt, PriceShape, Subject, Window
-from benchmark.analyse.acceptance.yields import known_at
-from benchmark.analyse.cells import Cells, sort_out
+from benchmark.analyse.acceptance.windows import AdviceOptions, PriceShape, PromptSample, Subject, Window
+from benchmark.analyse.acceptance.yields import step_yield_at
+from benchmark.analyse.cells import Cells, cells_of
 from benchmark.analyse.comparison import verdict
 from benchmark.analyse.sentences import rendered
 from benchmark.analyse.stats import Estimate
@@ -42,26 +42,26 @@ from benchmark.measure import sanity_check
 from benchmark.measure.journal import RawRun
 from benchmark.plan import Plan, PlannedArm
 
-_MOST_WINDOWS = 1001
-"""Each is a sum over its positions."""
-_MANY = 64
-"""Above so many windows fewer shapes are tried."""
-_MATTERS = 1.05
-"""A window that is faster by no more than this is not worth another measurement."""
+_MAX_WINDOWS = 1001
+"""A limit for the time: each window is a sum over its positions."""
+_MANY_WINDOWS = 64
+"""With more windows than this, fewer shapes are tried."""
+_MIN_GAIN = 1.05
+"""A window that is faster by a smaller factor is not worth another measurement."""
 _LOADS = 100
-"""Steps from the lowest to the highest load of a run at which windows are compared."""
+"""The number of steps from the lowest to the highest load of a run at which windows are compared."""
 _Predicted = tuple[Subject, Sequence[Window], Sequence[Sequence[Window]]]
-"""With the windows on lines between those that were timed, and as other shapes have them; none where each window was timed."""
-_ELSEWHERE = "as given, of another machine"
+"""A subject, its windows with the default shape, and its windows with each other shape (none if every window was timed)."""
+_OTHER_MACHINE = "as given, of another machine"
 
 
 def advise(raw: RawRun, options: AdviceOptions | None = None) -> dict[str, Any]:
     """Advice from a run, for each speculating arm, class and load of it.
 
-    Raises ResultsError for options that cannot be met, and where the run cannot tell: no plain arm, no speculating
-    arm, nothing known by position.
+    Raises ResultsError for options that are not possible with this run, and for a run without a plain arm, a speculating arm, or
+    acceptance by position.
     """
-    options, plan, run = options or AdviceOptions(), raw.plan, raw.sittings[0]
+    options, plan, run = options or AdviceOptions(), raw.plan, raw.sessions[0]
     if why := sanity_check.withholds(raw.sense):
         raise ResultsError(
             f"run {run.run}: {why}; nothing can be predicted from it, correct the server and measure again"
@@ -70,18 +70,18 @@ def advise(raw: RawRun, options: AdviceOptions | None = None) -> dict[str, Any]:
     speculating = {arm.name: arm for arm in plan.arms if arm.speculative_tokens}
     if not undrafted or not speculating:
         raise ResultsError(f"run {run.run}: {_undeclared(plan, not undrafted)}")
-    cells = sort_out(raw)
+    cells = cells_of(raw)
     timed = list(_timed(cells, speculating, options))
-    subjects, left_out = [], []
+    subjects, skipped = [], []
     for place, arm in product(cells.places, speculating.values()):
         plain = own if (own := cells.baseline_of(arm)) in undrafted else undrafted[0]
         if found := of_windows.subject_of(cells, plain, arm, place, options, timed):
             subjects.append(found)
-        known = known_at(cells, arm, place)
+        known = step_yield_at(cells, arm, place)
         if known.caution and not known.positions:
-            left_out.append({**place.to_dict(), "arm": arm.name, "why": known.caution})
+            skipped.append({**place.to_dict(), "arm": arm.name, "why": known.caution})
     if not subjects:
-        why = "; ".join(dict.fromkeys(cell["why"] for cell in left_out)) or (
+        why = "; ".join(dict.fromkeys(cell["why"] for cell in skipped)) or (
             "the server must send usage with every chunk, or statistics of speculation"
         )
         raise ResultsError(
@@ -90,12 +90,12 @@ def advise(raw: RawRun, options: AdviceOptions | None = None) -> dict[str, Any]:
     basis = f"run {run.run} of {plan.experiment} ({plan.model}), {run.provenance}"
     if any(prompt.made_up for prompt in plan.prompts):
         basis += ", with made-up texts, whose acceptance is not that of your traffic"
-    times = "the run's own" if options.step_times is None else _ELSEWHERE
+    times = "the run's own" if options.step_times is None else _OTHER_MACHINE
     advice = _advice(subjects, options, basis, times)
     return {
         **advice,
         "by_load": list(windows_by_load([] if options.step_times else [*advice["cells"], *advice["mixes"]])),
-        "left_out": left_out,
+        "left_out": skipped,
         "notes": [*advice["notes"], *_not_used(speculating, options)],
     }
 
@@ -103,7 +103,7 @@ def advise(raw: RawRun, options: AdviceOptions | None = None) -> dict[str, Any]:
 def _timed(
     cells: Cells, speculating: Mapping[str, PlannedArm], options: AdviceOptions
 ) -> Iterator[of_windows.TimedArm]:
-    """Arms with other windows, of this run and of others."""
+    """Arms with other windows, of this run and of other runs."""
     for name in options.timed_with:
         if name not in speculating:
             raise ResultsError(
@@ -112,7 +112,7 @@ def _timed(
             )
         yield of_windows.TimedArm(cells, speculating[name])
     for raw, wanted in options.timed_in:
-        run, others = raw.sittings[0].run, sort_out(raw)
+        run, others = raw.sessions[0].run, cells_of(raw)
         drafting = [arm for arm in raw.plan.arms if arm.speculative_tokens and wanted in (None, arm.name)]
         if not drafting:
             known = ", ".join(arm.name for arm in raw.plan.arms)
@@ -124,7 +124,7 @@ def _timed(
 
 
 def _not_used(speculating: Mapping[str, PlannedArm], options: AdviceOptions) -> Iterator[str]:
-    """Step times that the run has and that are not used. Arms may have another draft: their steps are used when somebody says so."""
+    """Notes about step times of the run that are not used. Arms may have another draft, so their steps are used only on request."""
     every = {name: arm.speculative_tokens for name, arm in speculating.items()}
     rest = {name: k for name, k in every.items() if name not in options.timed_with}
     if options.step_times or (len({*every.values()}) > 1 and rest):
@@ -149,9 +149,9 @@ def _undeclared(plan: Plan, plain: bool) -> str:
 def forecast(
     acceptance: Mapping[str, Sequence[float]], options: AdviceOptions, *, basis: str
 ) -> dict[str, Any]:
-    """Advice from survival by position, by class, and the step times of `options`: nothing of it is of this run.
+    """Advice without a run, from the survival by position of each class and the step times of `options`.
 
-    There are no prompts to take intervals over.
+    Without prompts there are no intervals over prompts.
     """
     if options.step_times is None:
         raise ResultsError("a forecast needs step times")
@@ -159,7 +159,7 @@ def forecast(
     subjects = [
         Subject(
             where={"class": class_, "concurrency": None, "rate_per_s": None, "arm": None},
-            samples=[KnownPrompt(survival=survival, times=options.step_times)],
+            samples=[PromptSample(survival=survival, times=options.step_times)],
             unused=unused,
             largest_k=len(survival) + unused,
             source="the file",
@@ -167,12 +167,12 @@ def forecast(
         )
         for class_, survival in acceptance.items()
     ]
-    return _advice(subjects, options, basis, _ELSEWHERE)
+    return _advice(subjects, options, basis, _OTHER_MACHINE)
 
 
 def _advice(subjects: Sequence[Subject], options: AdviceOptions, basis: str, times: str) -> dict[str, Any]:
     largest = max((options.k_max or subject.largest_k for subject in subjects), default=0)
-    shapes = of_windows.SHAPES if largest <= _MANY else of_windows.FEW_SHAPES
+    shapes = of_windows.SHAPES if largest <= _MANY_WINDOWS else of_windows.FEW_SHAPES
     rows = [
         (subject, _windows(subject, options.k_max), _in_other_shapes(subject, options, shapes))
         for subject in subjects
@@ -200,9 +200,9 @@ def _windows(subject: Subject, k_max: int | None) -> list[Window]:
             f"--k-max: {k_max} is beyond k = {subject.largest_k}, the largest that is known of "
             f"{class_}; what later positions would accept is not to be guessed"
         )
-    if largest > _MOST_WINDOWS:
+    if largest > _MAX_WINDOWS:
         raise ResultsError(
-            f"{class_}: {largest} windows are more than {_MOST_WINDOWS}; ask for fewer with --k-max"
+            f"{class_}: {largest} windows are more than {_MAX_WINDOWS}; ask for fewer with --k-max"
         )
     return [of_windows.predict(subject, k) for k in range(1, largest + 1)]
 
@@ -214,7 +214,7 @@ def _in_other_shapes(
     if all(k in timed for k in range(1, largest + 1)):
         return []
     if all(tuple(sample.times.timed) == timed for sample in subject.samples):
-        # With one timed window powers below 1 are not used, and what is fixed matters only below the smallest.
+        # With one timed window powers below 1 are not used. The fixed share matters only below the smallest timed window.
         shapes = [
             PriceShape(
                 fixed=0.0 if len(timed) > 1 and timed[0] == 1 else shape.fixed,
@@ -263,7 +263,7 @@ def _cell(
 
 
 def _mixes(rows: Sequence[_Predicted], mix: Mapping[str, float] | None, measure: str) -> list[dict[str, Any]]:
-    """For each arm and load the classes of which it is known; none where one class is all there is."""
+    """The mix for each arm and load, of its known classes; none if there is only one class."""
     known = {subject.where["class"] for subject, *_ in rows}
     if unknown := [class_ for class_ in mix or () if class_ not in known]:
         raise ResultsError(f"--mix: nothing is known of {unknown[0]!r}; known are {', '.join(sorted(known))}")
@@ -291,7 +291,7 @@ def _mix(members: Sequence[_Predicted], mix: Mapping[str, float] | None, measure
             gains[together[0].k] = of_windows.mixture(known)
         return gains
 
-    # A class whose windows were all timed has one shape, which goes with each of the others'.
+    # A class whose windows were all timed has one shape, which is combined with each shape of the other classes.
     others = [
         mixed([others[shape] if others else windows for _, windows, others in members])
         for shape in range(max(len(others) for *_, others in members))
@@ -306,7 +306,7 @@ def _mix(members: Sequence[_Predicted], mix: Mapping[str, float] | None, measure
 
 
 def _range(estimate: Estimate, others: Sequence[Estimate]) -> dict[str, Any]:
-    """The speed-up, its interval over prompts and over all prices of drafts, and the verdict that holds for each of them."""
+    """The speed-up, its interval over prompts and over all shapes, and the verdict if all shapes have the same."""
     every = (estimate, *others)
     low = math.exp(min(known.mean if known.low is None else known.low for known in every))
     high = math.exp(max(known.mean if known.high is None else known.high for known in every))
@@ -328,8 +328,8 @@ def _choice(
     measure: str,
     known: Mapping[int, Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """The rows by window, with what else is known of each; the fastest window, the one to take, and why in words: never one alone
-    that the step times do not single out."""
+    """The rows by window, the fastest window, the recommended window, and the reason in words. If the step times are not enough to choose
+    one window, the text says so."""
     rows = {
         k: {"k": k, **(known or {}).get(k, {}), **_range(gain, [other[k] for other in others])}
         for k, gain in gains.items()
@@ -338,27 +338,26 @@ def _choice(
     chosen = of_windows.recommended({k: row["speed_up"] for k, row in rows.items()})
     choice: dict[str, Any] = {"by_k": [*rows.values()], "best_k": best["k"], "recommended_k": chosen}
     speed_ups = [{0: 1.0} | {k: math.exp(gain.mean) for k, gain in other.items()} for other in others]
-    wins = {of_windows.recommended(own) for own in speed_ups if max(own.values()) > _MATTERS * own[chosen]}
+    wins = {of_windows.recommended(own) for own in speed_ups if max(own.values()) > _MIN_GAIN * own[chosen]}
     if not wins:
         text = rendered("windows", kind="choice", chosen=chosen, row=rows.get(chosen), best=best)
         return choice | {"not_told_apart": [], "time_next": None, "text": text}
     first, last = min({chosen, *wins} - {0}, default=0), max(chosen, *wins)
-    # Between two that are best for some shape lie those that are nearly so, and perhaps best for one that was not tried.
+    # Windows between two that are best for some shape are nearly as good, and may be best for a shape that was not tried.
     alike = [k for k in (0, *rows) if k in {chosen, *wins} or 0 < first <= k <= last]
-    # The one that may gain most: its step either shows that or rules it out.
+    # Time the window with the largest possible gain next: that confirms it or rules it out.
     following = max((k for k in rows if k not in timed), key=lambda k: (k in alike, rows[k]["high"]))
     text = rendered("windows", kind="open", alike=alike, following=following, measure=measure, rows=rows)
     return choice | {"not_told_apart": alike, "time_next": following, "text": text}
 
 
 def windows_by_load(advised: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Which window is fastest from which load to which, between the lowest and the highest load of a run, with the logarithms of load
-    and speed-up on lines between two measured loads. Where step times do not single out a window, only the largest is compared with
-    plain decoding."""
+    """The fastest window by load, from the lowest to the highest load of a run. The log speed-up is interpolated linearly in log load between
+    measured loads. If the step times are not enough to choose a window, only the largest window is compared with plain decoding."""
     groups: dict[tuple[Any, ...], dict[float, Mapping[str, Any]]] = {}
     for row in advised:
         by = "concurrency" if row["rate_per_s"] is None else "rate"
-        load = float(row["rate_per_s"] or row["concurrency"] or 0)  # a replay has one load, without a size
+        load = float(row["rate_per_s"] or row["concurrency"] or 0)  # a replay has one load without a size
         groups.setdefault((row.get("class"), row["arm"], by), {})[load] = row
     for (class_, arm, by), at in groups.items():
         at = dict(sorted(at.items()))

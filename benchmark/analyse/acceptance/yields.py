@@ -1,9 +1,9 @@
-"""How many tokens a decode step yields, and how that is known.
+"""The number of tokens that a decode step yields, and the source of that number.
 
-In the order of trust: the server's own statistics of each request (vLLM's `--per-request-spec-decode-metrics`); its
-counters of drafts, read before and after the cell's blocks; its counter of generated tokens, where that counts steps
-(vLLM 0.9.1); else tokens per streamed chunk: an engine streams one chunk for each decode step, so a chunk holds what
-one step yielded. Chunks can be merged or split on their way. Where something shows that they were, they do not count.
+The sources in order of preference: the server's own statistics of each request (vLLM's `--per-request-spec-decode-metrics`);
+its counters of drafts, read before and after the blocks of a cell; its counter of generated tokens, if it counts steps
+(vLLM 0.9.1); tokens per streamed chunk. An engine streams one chunk for each decode step, so a chunk has the tokens of one
+step. But chunks can be merged or split on the way. If there is evidence of that, chunks are not used.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ MADE_UP = "made up"
 NOTES = {
     SERVER: "1 + accepted drafts / speculative steps, counted by the server for each request",
     COUNTERS: "1 + accepted drafts / steps, by the server's counters before and after each block of the cell; other "
-    "traffic would be in them",
+    "traffic would be counted too",
     GENERATED: "(tokens - answers) / (advance of vllm:generation_tokens_total - answers), which the engine of vLLM "
-    "0.9.1 advances once a step and sequence; other traffic would be in it",
+    "0.9.1 advances once per step and sequence; other traffic would be counted too",
     CHUNKS: "tokens of all chunks but each answer's first, over the number of these chunks; a chunk is taken for a "
     "decode step, an answer's last one may be cut short",
     PLAIN: "by the plan a step of the arm yields one token",
@@ -46,60 +46,60 @@ _TOTALS = (
     "mean over answers of (tokens - 1) / (chunks - 1): the server tells totals only, so the first chunk is taken to hold "
     "one token and how tokens spread is unknown"
 )
-_SPLIT_LIMIT = 0.01
-"""Above this share of merged chunks, what is left does not stand for the engine's steps."""
-_AGREE = 0.03
-"""Two sources of one number may differ by so much."""
-_SHORTER = 0.95
-"""A step that drafts and verifies takes at least as long as a plain one. Where the chunks of each answer take less than
-this share, on average over the answer, they are not steps."""
+_MAX_MERGED_SHARE = 0.01
+"""With a larger share of merged chunks, the remaining chunks do not represent the steps of the engine."""
+_AGREEMENT = 0.03
+"""The tolerated relative difference between two sources of one number."""
+_MIN_STEP_RATIO = 0.95
+"""A step that drafts and verifies takes at least as long as a plain step. If the mean time per chunk is below this share of a plain step
+in every answer, chunks are not steps."""
 _MADE_UP = "the emulator does not know how many drafts of these prompts are accepted, so nothing can be predicted for your prompts"
 
 
 @dataclass(frozen=True)
-class Known:
-    """What is known of the decode steps of one cell."""
+class StepYield:
+    """The tokens per decode step of one cell, with their source."""
 
     source: str
     tokens_per_step: float | None
     note: str
     drafts: Drafts | None = None
     positions: tuple[str, Drafts] | None = None
-    """The first source that splits its counts by position, and they; None where none does or the arm never drafts."""
+    """The first source with counts by position, and these counts; None without one, or if the arm does not draft."""
     caution: str | None = None
-    """Why chunks are not taken for steps, where something shows that they are not."""
+    """Why chunks do not count as steps; None if they do."""
 
 
-INVENTED = Known(source=MADE_UP, tokens_per_step=None, note=_MADE_UP, caution=_MADE_UP)
-"""What is known of a class for which an emulated arm has no acceptance to go by."""
+MADE_UP_YIELD = StepYield(source=MADE_UP, tokens_per_step=None, note=_MADE_UP, caution=_MADE_UP)
+"""The value for a class for which an emulated arm does not know the acceptance."""
 
 
-def known_at(cells: Cells, arm: PlannedArm, place: Place) -> Known:
+def step_yield_at(cells: Cells, arm: PlannedArm, place: Place) -> StepYield:
     if (arm.name, place.class_) in cells.made_up:
-        return INVENTED
+        return MADE_UP_YIELD
     records, plain_s = cells.of(arm, place), cells.plain_s(arm, place)
     queue = Place(cells.loaded_with(place.class_), place.load)
-    blocks, beside = cells.blocks_of(arm, queue), cells.beside.get((arm.name, queue), ())
+    blocks, unmeasured = cells.blocks_of(arm, queue), cells.unmeasured.get((arm.name, queue), ())
     if queue == place:
-        return known(arm, records, blocks, plain_s, beside=beside)
-    # Counters are of all classes together: whether a chunk is a step is seen there.
-    whole = known(arm, cells.loaded(arm, place)[0], blocks, plain_s, beside=beside)
-    return known(arm, records, (), plain_s, doubt=whole.caution)
+        return step_yield(arm, records, blocks, plain_s, unmeasured=unmeasured)
+    # Counters are of all classes together, so whether chunks are steps is checked over all classes.
+    whole = step_yield(arm, cells.loaded(arm, place)[0], blocks, plain_s, unmeasured=unmeasured)
+    return step_yield(arm, records, (), plain_s, doubt=whole.caution)
 
 
-def known(
+def step_yield(
     arm: PlannedArm,
     records: Records,
     blocks: Blocks = (),
     plain_s: float | None = None,
     *,
-    beside: Records = (),
+    unmeasured: Records = (),
     doubt: str | None = None,
-) -> Known:
-    """From all measured requests of a cell, failed ones too; `plain_s`: of a plain arm's step there; `beside`: what else is in the
-    servers' counters; `doubt`: why chunks are not taken for steps, where that is known already."""
+) -> StepYield:
+    """The yield from all measured requests of a cell, including failed ones. `plain_s` is the time of a plain step there; `unmeasured` are
+    other requests in the servers' counters; `doubt` is a known reason why chunks are not steps."""
     answered = [record for record in records if record.error is None]
-    every, ceiling = [*records, *beside], arm.max_tokens_per_step
+    every, ceiling = [*records, *unmeasured], arm.max_tokens_per_step
     by_source = {
         SERVER: of_server(answered),
         COUNTERS: values.counter_deltas(blocks),
@@ -114,7 +114,7 @@ def known(
     caution = doubt if per_chunk is not None else None
     if per_chunk is not None and not caution:
         counts = [record for record in every if record.error is None]
-        of_all = _per_chunk(arm, counts)[0] if beside else None
+        of_all = _per_chunk(arm, counts)[0] if unmeasured else None
         in_all = of_all.tokens_per_step if of_all else per_chunk
         caution = next(_doubts(arm, counts, in_all, sources, plain_s), None)
     if seen and not caution:
@@ -130,11 +130,11 @@ def known(
     else:
         source, per_step, note = UNKNOWN, None, caution or NOTES[UNKNOWN]
     positions = next((counts for counts in sources if counts[1].survival()), None) if ceiling > 1 else None
-    return Known(source, per_step, note, drafts, positions, caution)
+    return StepYield(source, per_step, note, drafts, positions, caution)
 
 
-def acceptance(arm: PlannedArm, records: Records, known: Known) -> dict[str, Any]:
-    """Tokens per decode step over all steps of a cell, with its source and the engine's ceiling."""
+def acceptance(arm: PlannedArm, records: Records, known: StepYield) -> dict[str, Any]:
+    """`acceptance` of a cell: tokens per decode step over all steps, with their source and the ceiling of the engine."""
     note, split, per_step = known.note, known.positions, known.tokens_per_step
     if split and split[0] != known.source:
         note = f"{note}; by position: {split[0]}"
@@ -157,20 +157,20 @@ def acceptance(arm: PlannedArm, records: Records, known: Known) -> dict[str, Any
 
 
 def of_server(answered: Records) -> Drafts | None:
-    """Where each request has the server's counts."""
+    """The drafts from the server's statistics; None unless every request has them."""
     counts = [drafts for record in answered if (drafts := values.server_counts(record))]
     return values.total(counts) if counts and len(counts) == len(answered) else None
 
 
 def of_chunks(arm: PlannedArm, answered: Records) -> Drafts | None:
-    """Where each request has token counts for its chunks."""
+    """The drafts from chunks; None unless every request has token counts for its chunks."""
     if not answered or any(record.chunk_tokens is None for record in answered):
         return None
     return values.of_steps(map(values.decode_steps, answered), arm.max_tokens_per_step)
 
 
-def first_look(arm: PlannedArm, known: Known) -> str:
-    """After the warm-up, in one line: do the sources of an arm's tokens per step agree?"""
+def first_look(arm: PlannedArm, known: StepYield) -> str:
+    """One line after the warm-up: whether the sources of the tokens per step of an arm agree."""
     if known.tokens_per_step is None:
         return f"{arm.name}: tokens per step are not known: {known.note}"
     text = f"{arm.name}: {known.tokens_per_step:.2f} tokens per step by {known.source}"
@@ -182,7 +182,7 @@ def first_look(arm: PlannedArm, known: Known) -> str:
 
 
 def _per_chunk(arm: PlannedArm, answered: Records) -> tuple[Drafts | None, float | None]:
-    """The steps that chunks show, and tokens of a chunk: of these steps, else as a mean over answers with a total."""
+    """The drafts from chunks, if known, and the tokens per chunk: of these steps, or a mean over answers with a total."""
     if (seen := of_chunks(arm, answered)) and seen.steps:
         return seen, seen.tokens_per_step
     totals = [values.output_tokens(record, arm.max_tokens_per_step) for record in answered]
@@ -198,12 +198,12 @@ def _doubts(
     counted: Sequence[tuple[str, Drafts]],
     plain_s: float | None,
 ) -> Iterator[str]:
-    """What shows that chunks are not the engine's steps.
+    """Evidence that chunks are not the steps of the engine, in words.
 
-    The server counts the whole of an answer's last step, whose end the stream does not show.
+    The server counts the whole last step of an answer, but the stream does not show its end.
     """
     spread, ceiling = _spread(answered), arm.max_tokens_per_step
-    if (merged := _above(arm, spread)) > _SPLIT_LIMIT * spread.total():
+    if (merged := _above(arm, spread)) > _MAX_MERGED_SHARE * spread.total():
         yield (
             f"{merged} of {spread.total()} chunks hold more than the {ceiling} tokens that a step can yield: steps were "
             "merged on their way, as with a busy client"
@@ -216,7 +216,7 @@ def _doubts(
     timed = values.pooled(answered, ceiling)
     for source, drafts in counted[:1]:
         cut = 0.0 if source == GENERATED or not timed else len(answered) * (ceiling - 1) / 2 / timed.tokens
-        if abs(per_chunk / drafts.tokens_per_step - 1) > _AGREE + cut:
+        if abs(per_chunk / drafts.tokens_per_step - 1) > _AGREEMENT + cut:
             yield (
                 f"chunks hold {per_chunk:.2f} tokens, but a step yields {drafts.tokens_per_step:.2f} by {source}: a chunk "
                 "is not a step here"
@@ -224,7 +224,7 @@ def _doubts(
     if arm.speculative_tokens and not counted and plain_s:
         chunks_s = (record.chunk_s for record in answered)
         paced_s = max(((at[-1] - at[0]) / (len(at) - 1) for at in chunks_s if len(at) > 1), default=plain_s)
-        if paced_s < plain_s * _SHORTER:
+        if paced_s < plain_s * _MIN_STEP_RATIO:
             yield (
                 f"a chunk takes {paced_s * 1000:.1f} ms at most and a plain step {plain_s * 1000:.1f} ms, but a step "
                 "that also drafts is not shorter: a chunk is probably not a step"
@@ -232,25 +232,25 @@ def _doubts(
 
 
 def _spread(answered: Records) -> Counter[int]:
-    """How many chunks held so many tokens; empty unless every answer tells."""
+    """The number of chunks by their number of tokens; empty unless every answer has token counts."""
     if any(record.chunk_tokens is None for record in answered):
         return Counter()
     return Counter(chain.from_iterable(map(values.decode_steps, answered)))
 
 
 def _above(arm: PlannedArm, spread: Counter[int]) -> int:
-    """Chunks that hold more than a step can yield: steps that were merged on their way."""
+    """The number of chunks with more tokens than a step can yield: steps that were merged on the way."""
     return sum(times for tokens, times in spread.items() if tokens > arm.max_tokens_per_step)
 
 
-_MOST_POSITIONS = 1000
-"""Every window up to the last position is predicted, each as a sum over positions."""
+_MAX_POSITIONS = 1000
+"""A limit for the time: every window up to the last position is predicted, each as a sum over positions."""
 _SHAPE = 'JSON {"class": [0.9, 0.8, ...]}, the share of steps in which draft 1, 2, ... was accepted'
 
 
 def survivals(path: Path) -> dict[str, Sequence[float]]:
-    """The share of steps in which position 1, 2, ... was accepted, by class, from a file: a summary of a run, or the
-    shares themselves. Raises ResultsError."""
+    """The share of steps in which position 1, 2, ... was accepted, by class. The file is the summary of a run, or has only these
+    shares. Raises ResultsError."""
     try:
         content = json_of(text_of(path))
     except (OSError, ValueError) as error:
@@ -273,21 +273,21 @@ def survivals(path: Path) -> dict[str, Sequence[float]]:
 
 
 def _of_summary(cells: Sequence[Any]) -> dict[str, Sequence[float]]:
-    most: dict[str, tuple[int, Sequence[float]]] = {}
+    maximum: dict[str, tuple[int, Sequence[float]]] = {}
     for cell in cells:
         known = cell.get("acceptance") if isinstance(cell, dict) else None
         if isinstance(known, dict) and known.get("per_position") and isinstance(cell.get("class"), str):
             steps = known["steps"] if isinstance(known.get("steps"), int) else 0
-            if steps >= most.get(cell["class"], (0, ()))[0]:
-                most[cell["class"]] = (steps, known["per_position"])
-    return {class_: shares for class_, (_, shares) in most.items()}
+            if steps >= maximum.get(cell["class"], (0, ()))[0]:
+                maximum[cell["class"]] = (steps, known["per_position"])
+    return {class_: shares for class_, (_, shares) in maximum.items()}
 
 
 def _problem(shares: Any) -> str | None:
     if not isinstance(shares, list) or not shares:
         return f"{str(shares)[:60]!r} is not a list of shares"
-    if len(shares) > _MOST_POSITIONS:
-        return f"{len(shares)} positions are more than {_MOST_POSITIONS}"
+    if len(shares) > _MAX_POSITIONS:
+        return f"{len(shares)} positions are more than {_MAX_POSITIONS}"
     if any(type(share) not in (int, float) or not 0 <= share <= 1 for share in shares):
         return f"{shown(shares)} are not all numbers from 0 to 1"
     if any(later > earlier for earlier, later in pairwise(shares)):

@@ -42,7 +42,7 @@ class Kind:
     """One kind of runs."""
 
     k: int
-    at_once: int | None = None
+    concurrency: int | None = None
     """None: searched."""
     starts: int = 1
     shift: float = 0.0
@@ -52,18 +52,18 @@ class Kind:
 
     def __str__(self) -> str:
         moved = f", {math.exp(self.shift):.2f} times as fast" if self.shift else ""
-        at = f"{self.at_once} at once" if self.at_once else "searched"
+        at = f"{self.concurrency} at once" if self.concurrency else "searched"
         return f"{'A/A' if self.same else 'load'}, k = {self.k}{moved}, {at}, starts: {self.starts}"
 
 
 KINDS = (
-    *(Kind(k=1, at_once=n) for n in (1, 4, 24, 64)),
-    Kind(k=3, at_once=4),
-    *(Kind(k=7, at_once=n) for n in (4, 24)),
-    *(Kind(k=1, at_once=n, starts=2) for n in (4, 24)),
-    *(Kind(k=k, at_once=4, starts=4) for k in (1, 7)),
-    *(Kind(k=k, at_once=n, same=True) for k, n in ((0, 16), (1, 4), (1, 24), (7, 4))),
-    Kind(k=1, at_once=4, starts=2, same=True),
+    *(Kind(k=1, concurrency=n) for n in (1, 4, 24, 64)),
+    Kind(k=3, concurrency=4),
+    *(Kind(k=7, concurrency=n) for n in (4, 24)),
+    *(Kind(k=1, concurrency=n, starts=2) for n in (4, 24)),
+    *(Kind(k=k, concurrency=4, starts=4) for k in (1, 7)),
+    *(Kind(k=k, concurrency=n, same=True) for k, n in ((0, 16), (1, 4), (1, 24), (7, 4))),
+    Kind(k=1, concurrency=4, starts=2, same=True),
 )
 SEARCHES = (Kind(k=1), Kind(k=1, shift=0.08), Kind(k=1, starts=4), Kind(k=1, same=True))
 CLAIMS = ("crossing", "always", "never")
@@ -89,8 +89,8 @@ def simulated(kind: Kind, seed: str, beside: Sequence[int] = ()) -> tuple[Simula
     if kind.starts == 1:
         moved = math.log(arms[PLAIN].factors[0] / arms["spec"].factors[0])
     sizes: dict[str, Any] = {"requests": 64, "starts": kind.starts, "seed": dice.randrange(1 << 40)}
-    loads: dict[str, Any] = {"concurrency": [kind.at_once]}
-    if kind.at_once is None:
+    loads: dict[str, Any] = {"concurrency": [kind.concurrency]}
+    if kind.concurrency is None:
         loads = {"concurrency": [], "search": {"low": SEARCHED[0], "high": SEARCHED[1]}}
     empty = run_of(arms, work, prompts=16, **sizes, **loads)
     return SimulatedRun(empty=empty, arms=arms, work=work, dice=dice), moved
@@ -114,7 +114,7 @@ def _words(codes: Counter[str], runs: int) -> str:
 
 def truth_of(kind: Kind) -> float:
     """The logarithm of the speed-up, mean over starts."""
-    return 0.0 if kind.same else log_speed_up(kind.at_once or 1, kind.k, work_of(kind.k))
+    return 0.0 if kind.same else log_speed_up(kind.concurrency or 1, kind.k, work_of(kind.k))
 
 
 def fixed(kind: Kind, seed: str) -> tuple[Mapping[str, Any], float]:
@@ -188,7 +188,7 @@ def searches(runs: int, seed: int) -> Figures:
 
 def advised(beside: Sequence[int], seed: str) -> tuple[Mapping[int, Mapping[str, Any]], Sequence[int], float]:
     """What `advise` says of each window, those of which one may be best, and what the start of the servers adds to the truth."""
-    run, moved = simulated(Kind(k=7, at_once=WINDOWS_AT), seed, beside)
+    run, moved = simulated(Kind(k=7, concurrency=WINDOWS_AT), seed, beside)
     said = advise(run.listed(), AdviceOptions(timed_with=[f"k{k}" for k in beside]))
     (cell,) = (one for one in said["cells"] if one["arm"] == "spec")
     choice = cell["not_told_apart"] or [cell["recommended_k"]]

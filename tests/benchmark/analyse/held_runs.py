@@ -148,13 +148,13 @@ class SimulatedRun:
         assert block.supply
         at_load, began_s = f"{block.arm}/{block.load}", self.run_s
         answer_s = self._answers_s.get(at_load, self._answers_s.get(block.arm))
-        held = HeldLoad(at_once=block.load.concurrency, counted=block.supply.counted, answer_s=answer_s)
+        held = HeldLoad(concurrency=block.load.concurrency, counted=block.supply.counted, answer_s=answer_s)
         pairs = {"measured": block.supply.measured()}
-        beside = block.supply.beside()
+        unmeasured = block.supply.unmeasured()
 
         def send(now_s: float) -> tuple[Phase, Pair] | None:
             phase = held.send(now_s)
-            return None if phase is None else (phase, next(pairs.get(phase, beside)))
+            return None if phase is None else (phase, next(pairs.get(phase, unmeasured)))
 
         def ended(sent: _Sent, record: RequestRecord) -> None:
             held.ended(sent.phase, took_s=record.e2e_s or 0.0, ok=True)

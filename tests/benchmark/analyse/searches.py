@@ -13,7 +13,7 @@ from itertools import accumulate, chain, product
 
 from benchmark.analyse.load_search import Cell, Edge, Range, edge, next_load
 from benchmark.analyse.stats import Source, mean_of
-from benchmark.cell_size import SETS_A_START
+from benchmark.cell_size import SETS_PER_START
 from benchmark.measure.schedule import set_sizes
 from benchmark.plan import Load, Search, from_dict
 from tests.benchmark.analyse import noise as simulation
@@ -73,8 +73,8 @@ class Simulated(Measurement):
             drawn = not self.within.whole
             return [Cell(load, *mean, loads.count(load), drawn=drawn) for load, mean in known]
 
-        most = max(MOST_CELLS // self.starts, 2)
-        while len(loads) < most and (load := next_load([cells()], self.within)):
+        maximum = max(MOST_CELLS // self.starts, 2)
+        while len(loads) < maximum and (load := next_load([cells()], self.within)):
             measure(load, 0)
             loads.append(load)
         for start, load in product(range(1, self.starts), loads):
@@ -84,7 +84,7 @@ class Simulated(Measurement):
     def sizes(self, load: float) -> list[int]:
         """Requests of each set of a cell under one start."""
         whole = sizes(self.requests, load, self.within.whole)
-        return whole if self.starts == 1 else whole[:SETS_A_START]
+        return whole if self.starts == 1 else whole[:SETS_PER_START]
 
 
 def of_shape(shape: Shape, draw_spread: float = 0.0) -> Heights:
@@ -222,12 +222,12 @@ def judged(name: str, kind: Simulated, runs: int, seed: int, truth: float | None
         precise += found.precise
         right += found.precise and abs(found.load - crossing) <= within.tolerance(crossing)
     # Few starts tell little of how starts differ: then an interval that holds is wide.
-    most = simulation.COVERAGE[1] if kind.starts == 1 else 1.0
+    maximum = simulation.COVERAGE[1] if kind.starts == 1 else 1.0
     share, close = sum(covered) / max(len(covered), 1), right / max(precise, 1)
     grid = sum(sum(sizes(kind.requests, load, within.whole)) for load in GRID)
     chance = 2 * math.sqrt(PRECISE * (1 - PRECISE) / max(precise, 1))
     fine = (
-        simulation.meets(sum(covered), len(covered), (simulation.COVERAGE[0], most))
+        simulation.meets(sum(covered), len(covered), (simulation.COVERAGE[0], maximum))
         and close >= PRECISE - chance
     )
     columns = f"{share:6.1%} {precise / runs:8.1%} {close:17.1%} {sum(cells) / runs:6.1f}"

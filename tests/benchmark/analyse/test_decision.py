@@ -94,7 +94,7 @@ def two_batches(gains: dict[str, float], *, usd: dict[str, float] | None = None)
     own = {True: {"baseline": "plain-b8"}, False: dict[str, str]()}
     arms = tuple(arm.model_copy(update=own[arm.name.endswith("-b8")]) for arm in raw.plan.arms)
     plan = raw.plan.model_copy(update={"arms": arms})
-    return replace(raw, sittings=tuple(replace(one, plan=plan) for one in raw.sittings))
+    return replace(raw, sessions=tuple(replace(one, plan=plan) for one in raw.sessions))
 
 
 BETTER = {"plain-b8": 1.3, "spec-k7": 1.6, "spec-k7-b8": 2.6}
@@ -142,8 +142,8 @@ IN_WORDS: list[tuple[RawRun, str, str]] = [
     (held(one(LITTLE, spread=0.005)), "use", "1.08 times faster in this start of the servers over all classes in equal shares [1.08, 1.08]; 1.08 times faster in this start of the servers for b and a."),
     (held(one(pair(0.92, 1.4), spread=0.005)), "route", "0.92 times as fast in this start of the servers for a; used for everything it is 1.11 times faster over all"),
     (one(LITTLE, spread=0.005), "unclear", "is 1.08 times as fast over all classes"),
-    (one(pair(1.1, 1.1), spread=0.5), "unclear", "about 209 prompts a class would tell, 8 were asked."),
-    (one(BOTH, prompts=5), "unclear", "No verdict: both arms answered 5 prompts a class at most, 6 are needed."),
+    (one(pair(1.1, 1.1), spread=0.5), "unclear", "about 209 prompts per class would show a difference, 8 were asked."),
+    (one(BOTH, prompts=5), "unclear", "No verdict: both arms answered at most 5 prompts per class, and 6 are needed."),
     (kept(one(pair(2.0, 4.0)), class_b=5), "use", "use spec-k7 (window 7): 2.01 times faster for a [1.97, 2.06]; too few prompts for b."),
     (one({"a": 1.5}, usd=DEARER), "choose", "Your choice: spec-k7 (window 7) is 1.51 times faster for a [1.48, 1.54], $14.63 -> $29.16 per million output tokens, and costs more."),
     (one({"a": 0.8}, usd=CHEAPER), "choose", "per million output tokens, and costs less."),
@@ -268,8 +268,8 @@ def test_the_question_is_made_from_what_is_known_of_the_arms() -> None:
     assert json.loads(json.dumps(decision.as_json(), allow_nan=False))["question"] == decision.question
     drafting, other = {"b": 1}, {"b": 2, "c": 3}
     for arms, aa, expected in (
-        (drafting, False, "Does drafting 1 token a step pay for M?"),
-        ({"b": 2}, False, "Does drafting 2 tokens a step pay for M?"),
+        (drafting, False, "Does drafting 1 token per step pay for M?"),
+        ({"b": 2}, False, "Does drafting 2 tokens per step pay for M?"),
         ({"b": 0}, False, "Is b faster than a for M?"),
         ({"b": 0, "c": 1}, False, "Which arm is fastest for M?"),
         (other, False, "Which way of drafting pays for M?"),

@@ -12,7 +12,9 @@ from tests.benchmark.analyse.engine_coverage import Kind, advised, crossing_of, 
 from tests.measure.steady_state import log_speed_up
 
 
-@pytest.mark.parametrize("kind", [Kind(k=1, at_once=4), Kind(k=7, at_once=4), Kind(k=1, at_once=4, starts=2)])
+@pytest.mark.parametrize(
+    "kind", [Kind(k=1, concurrency=4), Kind(k=7, concurrency=4), Kind(k=1, concurrency=4, starts=2)]
+)
 def test_what_runs_find_is_the_steady_state_in_the_mean(kind: Kind) -> None:
     """Of a start, or of all starts: the error over several runs is small, and most intervals hold the truth."""
     found = [fixed(kind, f"smoke/{run}") for run in range(24)]
@@ -24,7 +26,7 @@ def test_what_runs_find_is_the_steady_state_in_the_mean(kind: Kind) -> None:
 
 
 def test_a_run_against_itself_finds_no_difference_in_the_mean() -> None:
-    found = [fixed(Kind(k=1, at_once=8, same=True), f"smoke/{run}")[0] for run in range(20)]
+    found = [fixed(Kind(k=1, concurrency=8, same=True), f"smoke/{run}")[0] for run in range(20)]
     assert fmean(math.log(one["ratio"]) for one in found) == pytest.approx(0, abs=0.02)
     assert sum(one["verdict"] in ("faster", "slower") for one in found) <= 6
 

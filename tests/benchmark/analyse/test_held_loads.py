@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmark.analyse.cells import Place, sort_out
+from benchmark.analyse.cells import Place, cells_of
 from benchmark.analyse.frontier import next_cell
 from benchmark.analyse.sentences import headline as headline_of_search
 from benchmark.analyse.sentences import sentences
@@ -66,7 +66,7 @@ def headline(raw: RawRun) -> dict[str, Any]:
 
 def test_only_what_was_sent_in_a_block_that_ended_counts_and_of_a_set_sent_twice_the_last() -> None:
     raw, place = run_of(), Place("chat", Load(concurrency=2))
-    cells = sort_out(raw)
+    cells = cells_of(raw)
     assert {one.phase for one in cells.of(raw.plan.arms[0], place)} == {"measured"}
     assert len(cells.of(raw.plan.arms[0], place)) == 4 * PROMPTS
     cut = [
@@ -78,12 +78,12 @@ def test_only_what_was_sent_in_a_block_that_ended_counts_and_of_a_set_sent_twice
         replace(one, started_unix_s=one.started_unix_s - 500.0) for one in raw.blocks if one.block == 2
     ]
     for blocks in (raw.blocks, (*earlier, *raw.blocks)):
-        again = sort_out(replace(raw, requests=(*cut, *raw.requests), blocks=blocks))
+        again = cells_of(replace(raw, requests=(*cut, *raw.requests), blocks=blocks))
         for arm in raw.plan.arms:
             assert again.of(arm, place) == cells.of(arm, place)
             assert again.blocks_of(arm, place) == cells.blocks_of(arm, place)
     cut_short = replace(raw, blocks=raw.blocks[2:])
-    assert {one.block for one in sort_out(cut_short).of(raw.plan.arms[0], place)} == {2, 3, 4}
+    assert {one.block for one in cells_of(cut_short).of(raw.plan.arms[0], place)} == {2, 3, 4}
 
 
 def test_blocks_of_two_classes_have_the_same_numbers_and_windows_of_their_own() -> None:
@@ -98,7 +98,7 @@ def test_blocks_of_two_classes_have_the_same_numbers_and_windows_of_their_own() 
         {"id": f"{c}-{i}", "class": c, "prompt": f"p {i}"} for c in ("chat", "raw") for i in range(PROMPTS)
     ]
     both = held(raw_run(*raw.requests, *other, prompts=prompts))
-    cells = sort_out(replace(both, blocks=(*raw.blocks, *map(later, raw.blocks))))
+    cells = cells_of(replace(both, blocks=(*raw.blocks, *map(later, raw.blocks))))
     assert [len(own) for own in cells.requests.values()] == [4 * PROMPTS] * 4
     assert {cells.source(one).queue for own in cells.requests.values() for one in own} == {"chat", "raw"}
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from benchmark.analyse.cells import sort_out
+from benchmark.analyse.cells import cells_of
 from benchmark.analyse.frontier import outcome
 from benchmark.analyse.load_search import ObjectiveAt, edge_of_objective, next_of_objective
 from benchmark.analyse.stats import clopper_pearson
@@ -49,7 +49,7 @@ def run_of(*records: RequestRecord, prompts: int, objective: object = LIMIT_S, *
 
 
 def judged(raw: RawRun, arm: str = "steady") -> dict[str, Any]:
-    cells = sort_out(raw)
+    cells = cells_of(raw)
     return outcome(cells, cells.plan.arm(arm), cells.plan.loads[0])
 
 

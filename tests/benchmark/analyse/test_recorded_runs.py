@@ -18,7 +18,7 @@ from tests.conftest import ROOT
 RECORDED = ROOT / "tests" / "data" / "h200"
 NEAR = (0.91, 1.10)
 WITHIN = 0.02
-NO_MARKS = "its loads were not held while they were measured"
+NO_MARKS = "the loads of this run were not held constant during measurement"
 
 
 @pytest.fixture(scope="module")

@@ -65,8 +65,8 @@ def reported(folder: Path, capsys: Captured) -> Reported:
     [
         (PLAIN_CONFIG, FUSED_CONFIG, "apart from the 2 values that speculation sets, these differ: neuron_config.async_mode false -> true."),
         ({"a": 1, "speculation_length": 0}, {"a": 1, "speculation_length": 7}, "equal but for the 1 value that speculation sets."),
-        (None, FUSED_CONFIG, "not compared, the baseline's compiled configuration was not there."),
-        (None, None, "not compared, engines/qwen-sd-vllm.json is not beside the records."),
+        (None, FUSED_CONFIG, "not compared, the compiled configuration of the baseline was missing."),
+        (None, None, "not compared, engines/qwen-sd-vllm.json is not in the folder of the run."),
     ],
     ids=["different", "equal", "no baseline", "absent"],
 )  # fmt: skip
@@ -79,7 +79,7 @@ def test_what_engines_have_different_beyond_speculation_is_said_and_what_they_de
     table, page, summary = reported()
     for text in (table, page):
         assert f"Engine of qwen-sd-vllm against qwen-vllm: {words}" in text
-        assert f"Engine of qwen-sd-vllm, declared beside speculation: {OFF}." in text
+        assert f"Engine of qwen-sd-vllm, declared in addition to speculation: {OFF}." in text
         assert "Engine of qwen-vllm, declared" not in text
     assert [arm.get("also_changes") for arm in summary["run"]["arms"]] == [None, [OFF]]
     keys = [one["baseline_key"] for one in summary["engines"].values()]
@@ -141,7 +141,7 @@ def test_a_file_of_something_else_is_one_line(
     assert main(["report", str(folder), "--all"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert name in line
-    assert "bring it again, or remove it" in line
+    assert "fetch it again, or remove it" in line
 
 
 QUOTED = [{"text": "as published", "source": "a blog"}]
@@ -328,6 +328,6 @@ def test_the_page_says_why_a_token_costs_other_than_the_forecast(tmp_path: Path,
     page, took = render_page(raw, summary), "the emulator takes" if origin == "emulated" else "here it took"
     forecast_usd = "check says $12.50 per million tokens for steady"
     assert f"{forecast_usd}, and this page ${mix.usd_before:.2f}: check predicts decoding alone" in page
-    ms = f"25.0 ms a token with 2 at a time; {took} 100.0 ms, and prompts and waiting are included."
+    ms = f"25.0 ms per token with 2 at a time; {took} 100.0 ms, and prompts and waiting are included."
     assert ms in page
     assert "check says" not in render_page(raw, summary | {"predicted_cost": {}})

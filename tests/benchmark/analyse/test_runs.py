@@ -108,7 +108,7 @@ def test_what_else_differs_is_warned_of_and_speed_ups_over_different_baselines_a
     found = compare_runs(old, raw_run(answered(), baseline="spec"))
     assert found["speed_ups"] == []
     assert "the baselines differ (steady, spec)" in found["warnings"][0]
-    new = replace(old, sittings=(*old.sittings, replace(old.sittings[0], sitting=2, client="0.3.0")))
+    new = replace(old, sessions=(*old.sessions, replace(old.sessions[0], session=2, client="0.3.0")))
     (text,) = compare_runs(old, new)["warnings"]
     assert text.startswith("client 0 measured the old run, client 0 and 0.3.0 the new one")
     assert compare_runs(new, new)["warnings"] == []
@@ -142,7 +142,7 @@ def test_more_failures_what_cannot_be_judged_and_an_arm_that_is_gone_do_not_pass
     few = regressions(OLD, replace(OLD, requests=asked, blocks=()))
     assert any("not finished" in text for text in few)
     assert any("too few to judge" in text for text in few)
-    without = RawRun((replace(OLD.sittings[0], plan=OLD.plan.with_arms(["steady"])),), tuple(steady))
+    without = RawRun((replace(OLD.sessions[0], plan=OLD.plan.with_arms(["steady"])),), tuple(steady))
     assert "spec: is in the baseline, not in the run" in regressions(OLD, without)
 
 
@@ -159,13 +159,13 @@ def test_what_the_interval_shows_beyond_the_tolerance_does_not_pass_whatever_the
 def test_cells_that_their_limit_cut_short_are_warned_of(minutes: float | None, more: int, cut: bool) -> None:
     plan = OLD.plan.model_copy(update={"cell_minutes": minutes})
     again = tuple(replace(one, pair_id=f"again/{one.pair_id}") for one in OLD.requests[:more])
-    sittings = tuple(replace(one, plan=plan) for one in OLD.sittings)
-    found = summarise(replace(OLD, requests=(*OLD.requests, *again), sittings=sittings))
+    sessions = tuple(replace(one, plan=plan) for one in OLD.sessions)
+    found = summarise(replace(OLD, requests=(*OLD.requests, *again), sessions=sessions))
     assert any(text.startswith("cells were cut at 2 minutes") for text in found["run"]["warnings"]) == cut
 
 
 def test_a_load_that_was_not_held_passes_no_gate_where_the_ratio_is_close_to_1() -> None:
-    waves = replace(OLD, sittings=tuple(replace(one, held=False) for one in OLD.sittings))
+    waves = replace(OLD, sessions=tuple(replace(one, held=False) for one in OLD.sessions))
     for baseline, run in ((OLD, slowed(waves, 1.085)), (waves, slowed(OLD, 1.085))):
         told = [text for text in regressions(baseline, run) if ", spec: " in text]
         assert told
@@ -173,7 +173,7 @@ def test_a_load_that_was_not_held_passes_no_gate_where_the_ratio_is_close_to_1()
 
 
 def test_the_verbs_end_with_1_where_something_became_slower(tmp_path: Path, capsys: Captured) -> None:
-    other = replace(OLD, sittings=(replace(OLD.sittings[0], client="9.9.9"),))
+    other = replace(OLD, sessions=(replace(OLD.sessions[0], client="9.9.9"),))
     runs = {"old": OLD, "new": SLOWER, "other": other}
     old, new, other_client = (str(store(raw, tmp_path / name)) for name, raw in runs.items())
 

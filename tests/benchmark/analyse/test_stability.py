@@ -167,13 +167,13 @@ def test_time_without_a_request_is_a_gap_and_a_long_request_is_none() -> None:
         return answered(pair=int(second), started_unix_s=WALL + second)
 
     raw = raw_run(at(0), at(50), at(200), at(9000))
-    again = replace(raw.sittings[0], sitting=2, started_unix_s=WALL + 8990)
-    resumed = replace(raw, sittings=(*raw.sittings, again))
+    again = replace(raw.sessions[0], session=2, started_unix_s=WALL + 8990)
+    resumed = replace(raw, sessions=(*raw.sessions, again))
     found = stability(resumed)["gaps"]
     assert [(round(one["seconds"]), one["resumed"]) for one in found] == [(150, False), (8800, True)]
     (said,) = (one for one in summarise(resumed)["run"]["warnings"] if "nothing was measured" in one)
     assert said.startswith("nothing was measured for 2.5 hours in 2 gaps, the longest from ")
-    assert said.endswith("; after 1 of them the run was taken up again")
+    assert said.endswith("; after 1 of them the run was resumed")
     busy = replace(raw_run(at(0), at(200)), blocks=(block(0.0, 190.0),))
     assert stability(busy)["gaps"] == []
     assert stability(raw_run())["gaps"] == []

@@ -140,8 +140,8 @@ def test_arms_that_share_an_address_are_called_a_a() -> None:
     ("change", "part"),
     [
         ({"ignore_eos": True}, "forced to max_tokens"),
-        ({"temperature": 0.7}, "equal outputs are not to be expected"),
-        ({"simultaneous": True}, "loaded at once"),
+        ({"temperature": 0.7}, "outputs are expected to differ"),
+        ({"simultaneous": True}, "loaded at the same time"),
         ({"requests": 4}, "fewer than 6 prompts in chat, raw"),
         ({}, "80 ms late in 1 of 1 blocks"),
     ],
@@ -258,7 +258,7 @@ def test_scheduler_and_drafting_add_up_to_the_step(change: dict[str, Any], loads
     lines = list(split_steps(known))
     assert len(lines) == loads
     assert lines[:1] == [
-        "Step of drafted, 4 at a time: 1.25 times as long as that of plain. What it changes beside drafting (asynchronous scheduling is off) "
+        "Step of drafted, 4 at a time: 1.25 times as long as that of plain. What it changes in addition to drafting (asynchronous scheduling is off) "
         "accounts for +0.10, as same shows, which decodes plainly; drafting accounts for +0.15."
     ][:loads]  # fmt: skip
 
@@ -285,7 +285,7 @@ def test_only_pairs_of_one_nonce_are_compared_and_the_baseline_with_its_second_a
         again(2, None, error="timeout"),
         again(9, "a b c", pair_id="of nobody"),
     )
-    found = summarise(replace(raw_run(*answers), closer=second))["losslessness"]
+    found = summarise(replace(raw_run(*answers), closer_look=second))["losslessness"]
     (treatment,) = found["treatments"]
     assert (treatment["n_pairs"], treatment["equal"], treatment["cannot_tell"]) == (2, 1, 1)
     assert (found["baseline"]["n_pairs"], found["baseline"]["differing"]) == (2, 1)
@@ -311,7 +311,7 @@ def with_verdicts(behind: float, *, itself: int = 0) -> RawRun:
     told = {"treatment": "spec", "arm": "steady", "given": 3, "max_tokens": 3, "steps": (step,)}
     asked = [Asked(**(OF | told), pair_id=f"chat/c2/{pair:04d}") for pair in range(6)]
     second = [again(pair, "a b d" if pair < itself else "a b c") for pair in range(32)]
-    return replace(raw_run(*answers), closer=(*asked, *second))
+    return replace(raw_run(*answers), closer_look=(*asked, *second))
 
 
 def test_near_ties_no_more_frequent_than_the_baselines_own_are_no_warning() -> None:

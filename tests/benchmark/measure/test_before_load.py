@@ -59,7 +59,7 @@ def test_the_baseline_alone_is_asked_before_the_load_and_a_resumed_run_does_not_
 ) -> None:
     endpoint.says = answering(RIGHT)
     assert checked() == 0
-    assert "sense check: steady answered 12 of 12 simple questions rightly" in capsys.readouterr().err
+    assert "sense check: steady answered 12 of 12 simple questions correctly" in capsys.readouterr().err
     assert len(asked(endpoint)) == 12
     assert asked(endpoint, "spec") == []
     first = endpoint.seen[:12]
@@ -114,7 +114,7 @@ def test_what_is_withheld_is_nowhere_else_either(
     for line in ("faster", "pays", "slower"):
         assert line not in capsys.readouterr().out
     assert main(["advise", str(out)]) == 2
-    assert "answered 0 of 12 simple questions rightly" in capsys.readouterr().err
+    assert "answered 0 of 12 simple questions correctly" in capsys.readouterr().err
     assert main(["compare", str(out), str(out)]) == 0
     told = capsys.readouterr().out
     assert "cannot be judged: steady answered 0 of 12" in " ".join(told.split())
@@ -211,7 +211,7 @@ def test_what_the_servers_say_that_is_different_is_among_what_drafting_also_chan
     assert [arm.also_changes for arm in arms] == [(), ("synchronous scheduling", "a=b", *found)]
     assert main(["report", str(out), "--all", "--also-changes", "spec=seen later"]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "Engine of spec, declared beside speculation: synchronous scheduling." in text
-    assert "Engine of spec, declared beside speculation: seen later." in text
+    assert "Engine of spec, declared in addition to speculation: synchronous scheduling." in text
+    assert "Engine of spec, declared in addition to speculation: seen later." in text
     assert main(["report", str(out), "--also-changes", "nobody=x"]) == 2
     assert "--also-changes: 'nobody' is not in the plan" in capsys.readouterr().err

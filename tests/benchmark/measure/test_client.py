@@ -10,7 +10,7 @@ from time import monotonic
 import pytest
 
 from benchmark.measure import journal
-from benchmark.measure.client import ask, session
+from benchmark.measure.client import ask, http_session
 from benchmark.measure.progress import Progress
 from benchmark.measure.rounds import run
 from benchmark.measure.stream import Output
@@ -23,7 +23,7 @@ BODY = json.dumps({"model": MODEL, "messages": [], "max_tokens": 40}).encode()
 
 def test_the_first_key_that_is_set_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     async def sent() -> str | None:
-        async with session(5.0) as http:
+        async with http_session(5.0) as http:
             return http.headers.get("Authorization")
 
     for keys, expected in (
@@ -52,7 +52,7 @@ def test_a_connection_is_used_again_unless_a_server_may_be_closing_it(
     """A request into a connection that is being closed would count as the server's failure."""
 
     async def several() -> None:
-        async with session(5.0) as http:
+        async with http_session(5.0) as http:
             for number in range(requests):
                 monkeypatch.setattr("aiohttp.connector.monotonic", lambda n=number: monotonic() + idle_s * n)
                 answer = await ask(http, endpoint.url(path) + "/chat/completions", BODY)

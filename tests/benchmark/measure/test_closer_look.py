@@ -210,7 +210,7 @@ def test_no_more_is_asked_than_is_said(start: Start, out: Path, capsys: Captured
     assert run(server, out, "--closer-look", "0.000001", rounds=8) == 0
     assert "stopped looking at differing answers" in capsys.readouterr().err
     given: dict[str, Any] = {"out": out, "timeout_s": 5, "progress": Progress(sys.stderr)}
-    asyncio.run(questions.look_closer(journal.read(out), **given, most=3, repeats=2))
+    asyncio.run(questions.look_closer(journal.read(out), **given, maximum=3, repeats=2))
     assert main(["report", str(out)]) == 0
     assert len(server.asked) == 2 * 3
     assert len(server.seen) == 2 * 8 + 2

@@ -106,7 +106,7 @@ def test_a_run_stops_when_too_many_fail(run: Run, out: Path, endpoint: Endpoint,
 def test_a_server_gets_the_pause_it_asks(
     run: Run, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("benchmark.measure.client._LONGEST_PAUSE_S", 0.3)
+    monkeypatch.setattr("benchmark.measure.client._MAX_PAUSE_S", 0.3)
     options = "--classes raw --concurrency 1 --max-error-rate 0.5"
     assert run(f"--arm spec={endpoint.url('429')} {options}") == 1
     began = [seen.began for seen in endpoint.seen if seen.arm == "429"][1:]
@@ -137,5 +137,5 @@ def test_a_run_that_begins_while_another_ends_repeats_nothing(
     assert ended == [0]
     nothing_is_lost_or_there_twice(out)
     raw = journal.read(out)
-    assert (raw.left_out, len(raw.sittings)) == ("", 2)
+    assert (raw.unusable_lines, len(raw.sessions)) == ("", 2)
     assert len(raw.requests) - kept == len(endpoint.seen) - asked

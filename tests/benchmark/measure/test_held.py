@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from benchmark.cell_size import ANSWERS_A_BLOCK, block_s
+from benchmark.cell_size import ANSWERS_PER_BLOCK, block_s
 from benchmark.measure.records import Phase
 from benchmark.measure.schedule import HeldLoad
 
@@ -82,7 +82,7 @@ def uneven(number: int) -> float:
 def test_first_requests_are_spread_over_one_answer(
     slots: int, answer_s: float | None, apart_s: float
 ) -> None:
-    starts_s = HeldLoad(at_once=slots, counted=4, answer_s=answer_s).starts_s
+    starts_s = HeldLoad(concurrency=slots, counted=4, answer_s=answer_s).starts_s
     assert starts_s == pytest.approx([slot * apart_s for slot in range(slots)])
 
 
@@ -90,7 +90,7 @@ def test_first_requests_are_spread_over_one_answer(
 @pytest.mark.parametrize("answer_s", [1.0, 0.01, None])
 def test_each_request_that_counts_meets_the_whole_load(slots: int, answer_s: float | None) -> None:
     """Also where answers take longer than expected, or where nothing is expected."""
-    held = HeldLoad(at_once=slots, counted=4 * slots, answer_s=answer_s)
+    held = HeldLoad(concurrency=slots, counted=4 * slots, answer_s=answer_s)
     sent = driven(held, uneven)
     from_s, length_s = window(held)
     for one in sent:
@@ -107,35 +107,37 @@ def test_each_request_that_counts_meets_the_whole_load(slots: int, answer_s: flo
     ("counted", "took_s", "expected_s"), [(4, 1.0, 1.0), (64, 1.0, 1.0), (64, 0.01, 0.01), (8, 2.0, 0.1)]
 )
 def test_the_window_lasts_four_median_answers(counted: int, took_s: float, expected_s: float) -> None:
-    held = HeldLoad(at_once=4, counted=counted, answer_s=expected_s)
+    held = HeldLoad(concurrency=4, counted=counted, answer_s=expected_s)
     assert len(of(driven(held, lambda _: took_s), "measured")) >= counted
     assert held.median_s == pytest.approx(took_s)
-    most_s = (max(ANSWERS_A_BLOCK, counted / 4) + 1) * took_s
-    assert ANSWERS_A_BLOCK * took_s * 0.999 <= window(held)[1] <= most_s, "and not much later"
+    max_s = (max(ANSWERS_PER_BLOCK, counted / 4) + 1) * took_s
+    assert ANSWERS_PER_BLOCK * took_s * 0.999 <= window(held)[1] <= max_s, "and not much later"
 
 
 @pytest.mark.parametrize("answer_s", [1.0, None])
 @pytest.mark.parametrize("took_s", [0.0001, 1.0])
 def test_failures_make_no_block_endless_and_flood_no_server(answer_s: float | None, took_s: float) -> None:
-    sent = driven(HeldLoad(at_once=8, counted=32, answer_s=answer_s), lambda _: took_s, ok=lambda _: False)
+    sent = driven(
+        HeldLoad(concurrency=8, counted=32, answer_s=answer_s), lambda _: took_s, ok=lambda _: False
+    )
     assert len(of(sent, "measured")) >= 32, "each is recorded as a failure"
     assert len(sent) <= 32 + 5 * 8, "not as many as can be refused meanwhile"
 
 
 def test_a_window_of_limited_length_has_fewer_requests_and_at_least_one() -> None:
-    held = HeldLoad(at_once=4, counted=400, answer_s=1.0, most_s=3.0)
+    held = HeldLoad(concurrency=4, counted=400, answer_s=1.0, max_s=3.0)
     assert 8 <= len(of(driven(held, lambda _: 1.0), "measured")) <= 16
     assert 3.0 <= window(held)[1] <= 4.0
-    assert of(driven(HeldLoad(at_once=1, counted=4, answer_s=1.0, most_s=0.0), lambda _: 1.0), "measured")
+    assert of(driven(HeldLoad(concurrency=1, counted=4, answer_s=1.0, max_s=0.0), lambda _: 1.0), "measured")
 
 
 def test_arrivals_at_a_rate_go_on_until_the_last_one_that_counts_has_ended() -> None:
-    sent = arriving(HeldLoad(at_once=None, counted=20, answer_s=1.0), 10, lambda now_s: now_s + 1.55)
+    sent = arriving(HeldLoad(concurrency=None, counted=20, answer_s=1.0), 10, lambda now_s: now_s + 1.55)
     kinds = [one.phase for one in sent]
     assert kinds == sorted(kinds, key=["ramp", "measured", "drain"].index), "one kind after the other"
     assert of(sent, "measured")[0].at_s == pytest.approx(1.0), "after one answer's time"
     window_s = kinds.count("measured") * 0.1
-    assert window_s == pytest.approx(ANSWERS_A_BLOCK * 1.55, abs=0.11), "20 would have taken 2 s"
+    assert window_s == pytest.approx(ANSWERS_PER_BLOCK * 1.55, abs=0.11), "20 would have taken 2 s"
     assert kinds.count("drain") == pytest.approx(15, abs=1), "until the last one has ended"
 
 
@@ -154,26 +156,28 @@ def queued(held: HeldLoad, times: float) -> float:
 
 @pytest.mark.parametrize("times", [0.5, 0.9, 1.5, 3.0, 10.0])
 def test_a_block_ends_also_at_a_rate_that_a_server_cannot_answer(times: float) -> None:
-    held = HeldLoad(at_once=None, counted=8, answer_s=1.0)
+    held = HeldLoad(concurrency=None, counted=8, answer_s=1.0)
     last_s = queued(held, times)
-    assert ANSWERS_A_BLOCK <= window(held)[1] <= 3 * ANSWERS_A_BLOCK + 1
-    assert last_s <= 1 + 2 * (3 * ANSWERS_A_BLOCK + 1), "what keeps the load up is sent as long as the window"
+    assert ANSWERS_PER_BLOCK <= window(held)[1] <= 3 * ANSWERS_PER_BLOCK + 1
+    assert last_s <= 1 + 2 * (3 * ANSWERS_PER_BLOCK + 1), (
+        "what keeps the load up is sent as long as the window"
+    )
 
 
 def test_blocks_at_such_a_rate_do_not_take_longer_from_one_to_the_next() -> None:
     answer_s, windows_s = 1.0, list[float]()
     for _ in range(4):
-        held = HeldLoad(at_once=None, counted=8, answer_s=answer_s, light_s=1.0)
+        held = HeldLoad(concurrency=None, counted=8, answer_s=answer_s, light_s=1.0)
         queued(held, 1.5)
         windows_s.append(window(held)[1])
         answer_s = held.median_s or 0.0
     assert answer_s > 2.0, "each answer of a block takes longer than the one before"
-    assert max(windows_s) <= 3 * ANSWERS_A_BLOCK + 1
+    assert max(windows_s) <= 3 * ANSWERS_PER_BLOCK + 1
 
 
 @pytest.mark.parametrize(("slots", "counted"), [(1, 4), (4, 16), (4, 64)])
 def test_how_long_a_block_takes_is_known_before(slots: int, counted: int) -> None:
-    held = HeldLoad(at_once=slots, counted=counted, answer_s=1.0)
+    held = HeldLoad(concurrency=slots, counted=counted, answer_s=1.0)
     took_s = max(one.until_s for one in driven(held, uneven))
     assert block_s(answer_s=1.05, counted=counted, in_flight=slots) == pytest.approx(took_s, rel=0.15)
-    assert block_s(answer_s=1.0, counted=400, in_flight=4, most_s=5.0) == pytest.approx(7.75)
+    assert block_s(answer_s=1.0, counted=400, in_flight=4, max_s=5.0) == pytest.approx(7.75)

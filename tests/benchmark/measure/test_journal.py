@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmark.cell_size import SETS, SETS_A_START
+from benchmark.cell_size import SETS, SETS_PER_START
 from benchmark.measure.journal import FILE_NAME, Journal, RawRun, exists, extent, read
 from benchmark.measure.records import REPEATED, to_json
 from benchmark.measure.schedule import measured_turns
@@ -19,7 +19,7 @@ def test_records_come_back_as_written_and_half_a_line_is_cut_off(tmp_path: Path)
     written = raw_run(answered(pair=0, text="grün 🙂"), failed(pair=1))
     with Journal(tmp_path) as book:
         assert not exists(tmp_path)
-        book.append(written.sittings[0])
+        book.append(written.sessions[0])
         assert read(tmp_path).requests == (), "a line is readable as soon as it is appended"
         book.append(written.requests[0])
     with (tmp_path / FILE_NAME).open("ab") as file:
@@ -28,7 +28,7 @@ def test_records_come_back_as_written_and_half_a_line_is_cut_off(tmp_path: Path)
     with Journal(tmp_path) as book:
         book.append(written.requests[1])
     found = read(tmp_path)
-    assert (found.sittings, found.left_out) == (written.sittings, "")
+    assert (found.sessions, found.unusable_lines) == (written.sessions, "")
     assert list(map(to_json, found.requests)) == list(map(to_json, written.requests))
 
 
@@ -71,17 +71,17 @@ def held_run(rounds: tuple[int, ...] = (1, REPEATED), **changes: Any) -> RawRun:
         for turn in measured_turns(raw.plan, round_, start=start)
         for one in turn
     ]
-    return replace(raw, sittings=(replace(raw.sittings[0], held=True),), blocks=tuple(blocks))
+    return replace(raw, sessions=(replace(raw.sessions[0], held=True),), blocks=tuple(blocks))
 
 
 @pytest.mark.parametrize(
     ("changes", "sets"),
     [
-        ({}, 2 * SETS + SETS_A_START),
-        ({"concurrency": [2, 4]}, 4 * SETS + SETS_A_START),
-        ({"mixed": True}, SETS + SETS_A_START),
-        ({"starts": 3}, 2 * 3 * SETS_A_START + SETS_A_START),
-        ({"rounds": (1, 2, REPEATED), "duration_s": 5}, 4 * SETS + SETS_A_START),
+        ({}, 2 * SETS + SETS_PER_START),
+        ({"concurrency": [2, 4]}, 4 * SETS + SETS_PER_START),
+        ({"mixed": True}, SETS + SETS_PER_START),
+        ({"starts": 3}, 2 * 3 * SETS_PER_START + SETS_PER_START),
+        ({"rounds": (1, 2, REPEATED), "duration_s": 5}, 4 * SETS + SETS_PER_START),
     ],
     ids=str,
 )
@@ -112,8 +112,8 @@ def test_a_search_is_complete_when_its_cells_are_whole_and_the_first_is_repeated
         for turn in measured_turns(raw.plan.cell(Load(concurrency=load)), round_)
         for one in turn
     )
-    whole = replace(raw, sittings=(replace(raw.sittings[0], held=True),), requests=requests, blocks=blocks)
+    whole = replace(raw, sessions=(replace(raw.sessions[0], held=True),), requests=requests, blocks=blocks)
     assert extent(whole)[1]
     assert not extent(replace(whole, blocks=blocks[:-1]))[1], "a cell is not whole"
-    first_two = replace(whole, requests=requests[:2], blocks=blocks[: -2 * SETS_A_START])
+    first_two = replace(whole, requests=requests[:2], blocks=blocks[: -2 * SETS_PER_START])
     assert not extent(first_two)[1], "the first cell is not repeated yet"

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from benchmark.analyse.cells import Place, sort_out
+from benchmark.analyse.cells import Place, cells_of
 from benchmark.analyse.explanation import warnings
 from benchmark.analyse.losslessness import judged, losslessness
 from benchmark.analyse.stability import stability
@@ -118,7 +118,7 @@ def test_a_cell_that_was_cut_is_measured_again_as_a_whole_and_no_pair_is_of_two_
 
     raw = journal.read(out)
     assert extent(raw)[1]
-    cells = sort_out(raw)
+    cells = cells_of(raw)
     nodes = {place.class_: {record.start for record in own} for (_, place), own in cells.requests.items()}
     assert nodes == {"a": {1}, "b": {2}}
     assert not [record for own in cells.requests.values() for record in own if record.error]
@@ -134,16 +134,16 @@ def test_a_cell_that_was_cut_is_measured_again_as_a_whole_and_no_pair_is_of_two_
 
 def _on(raw: RawRun, *nodes: str) -> RawRun:
     """A sitting each on these nodes, 100 s apart."""
-    sittings = (
+    sessions = (
         replace(
-            raw.sittings[0],
-            sitting=number,
+            raw.sessions[0],
+            session=number,
             started_unix_s=WALL + 100 * (number - 1),
             nodes=dict.fromkeys(ARMS, node),
         )
         for number, node in enumerate(nodes, start=1)
     )
-    return replace(raw, sittings=tuple(sittings))
+    return replace(raw, sessions=tuple(sessions))
 
 
 def test_pairs_of_a_replay_that_a_replaced_node_parts_are_left_out() -> None:
@@ -151,10 +151,10 @@ def test_pairs_of_a_replay_that_a_replaced_node_parts_are_left_out() -> None:
     asked: list[Any] = [answered(arm, pair) for pair in range(4) for arm in ARMS]
     late = [replace(one, started_unix_s=WALL + 101) for one in asked[3:4]]
     raw = _on(raw_run(*asked[:3], *late, *asked[4:]), "n1", "n2")
-    cells = sort_out(raw)
+    cells = cells_of(raw)
     pairs = cells.pairs((raw.plan.arms[0], raw.plan.arms[1]), Place("chat", Load(concurrency=2)))
     assert [base.pair_id[-1] for base, _ in pairs] == ["0", "2", "3"]
-    assert sort_out(_on(raw, "n1", "n1")).footing(Load(concurrency=2)).starts == 1
+    assert cells_of(_on(raw, "n1", "n1")).footing(Load(concurrency=2)).starts == 1
 
     other = replace(raw, requests=(replace(raw.requests[2], text="b"), *raw.requests[:2], *raw.requests[3:]))
     for nodes, n_pairs, differing in (("n1", "n1"), 4, 1), (("n1", "n2"), 3, 0):

@@ -154,7 +154,7 @@ def test_an_interrupted_replay_goes_on_with_its_answers(run: Run, out: Path, end
     assert run("--warmup 0", **asked(talk)) == 0
     assert [content_of(one) for one in endpoint.seen[:2]] == whole["spec"][-2:]
     assert summary(out)["run"]["complete"] is True
-    assert len(journal.read(out).sittings) == 2
+    assert len(journal.read(out).sessions) == 2
 
 
 def test_no_turn_follows_an_answer_that_never_came(run: Run, out: Path, endpoint: Endpoint) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmark.cell_size import SETS, SETS_A_START
+from benchmark.cell_size import SETS, SETS_PER_START
 from benchmark.measure import journal
 from benchmark.measure.endpoints import counters_in
 from benchmark.measure.journal import RawRun, extent
@@ -52,7 +52,7 @@ def test_rounds_are_begun_until_time_is_over(carried_out: CarriedOut, out: Path,
     assert len(in_rounds) == last * 2 * SETS
     assert sum(block.duration_s for block in in_rounds) >= 3
     assert sum(block.duration_s for block in in_rounds if block.round < last) < 3
-    assert [block.round for block in raw.blocks[-2 * SETS_A_START :]] == [REPEATED] * 2 * SETS_A_START
+    assert [block.round for block in raw.blocks[-2 * SETS_PER_START :]] == [REPEATED] * 2 * SETS_PER_START
     assert summary(out)["run"]["complete"] is True
     endpoint.seen.clear()
     carried_out("--duration 3s")

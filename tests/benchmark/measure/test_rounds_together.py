@@ -23,9 +23,9 @@ def stored(raw: RawRun, folder: Path, *rounds: list[str], **changes: Any) -> Pat
         plan = raw.plan.with_arms(names).model_copy(update={"max_tokens": 200})
         if number == len(rounds):
             plan = plan.model_copy(update=changes)
-        own = replace(raw.sittings[0], run=f"r{number}", plan=plan, plan_sha256=plan.sha256())
+        own = replace(raw.sessions[0], run=f"r{number}", plan=plan, plan_sha256=plan.sha256())
         requests = tuple(replace(one, run=f"r{number}") for one in raw.requests if one.arm in names)
-        store(replace(raw, sittings=(own,), requests=requests), folder / f"round-{number}")
+        store(replace(raw, sessions=(own,), requests=requests), folder / f"round-{number}")
     return folder
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmark.cell_size import ANSWERS_A_BLOCK, SETS, SETS_A_START
+from benchmark.cell_size import ANSWERS_PER_BLOCK, SETS, SETS_PER_START
 from benchmark.measure.records import REPEATED
 from benchmark.measure.schedule import Block, Pair, arm_order, measured_turns, set_sizes, warmup_turns
 from benchmark.plan import MIXED, Load, Plan, from_dict
@@ -33,13 +33,13 @@ def counted(block: Block, more: int = 0) -> list[Pair]:
     return list(islice(block.supply.measured(), block.supply.counted + more))
 
 
-def beside(block: Block) -> list[Pair]:
+def unmeasured(block: Block) -> list[Pair]:
     assert block.supply
-    return list(islice(block.supply.beside(), BESIDE))
+    return list(islice(block.supply.unmeasured(), BESIDE))
 
 
 def sent_in(block: Block) -> list[Pair]:
-    return [*counted(block), *beside(block)]
+    return [*counted(block), *unmeasured(block)]
 
 
 def of_arm(blocks: list[Block], arm: str) -> list[Pair]:
@@ -104,7 +104,7 @@ def test_a_cell_has_four_blocks_an_arm_each_with_at_least_four_waves(requests: i
 def test_a_block_and_a_round_go_on_with_the_prompts_after_those_before() -> None:
     made = plan(requests=5, concurrency=[1], prompts=plan_content()["prompts"][:6])
     prompts = [pair.prompt.id for round_ in (1, 2) for pair in of_arm(measured_blocks(made, round_), "a")]
-    assert len(prompts) == 2 * SETS * ANSWERS_A_BLOCK
+    assert len(prompts) == 2 * SETS * ANSWERS_PER_BLOCK
     for first in range(0, len(prompts) - 5, 6):
         assert len(set(prompts[first : first + 6])) == 6, "each prompt once before one comes again"
 
@@ -124,7 +124,7 @@ def test_classes_that_share_a_cell_are_asked_in_turn_and_have_equal_shares_of_ea
     blocks = measured_blocks(made)
     assert {block.class_ for block in blocks} == {MIXED}
     assert order(blocks[: 2 * SETS]) == "abbabaab"
-    for load, pairs in ((2, 28 // SETS), (5, ANSWERS_A_BLOCK * 5)):
+    for load, pairs in ((2, 28 // SETS), (5, ANSWERS_PER_BLOCK * 5)):
         for block in (one for one in blocks if one.load.concurrency == load):
             shares = Counter(pair.class_ for pair in counted(block))
             assert set(shares) == {"x", "y", "z"}
@@ -137,8 +137,8 @@ def test_classes_that_share_a_cell_are_asked_in_turn_and_have_equal_shares_of_ea
 
 def test_warm_up_goes_to_each_arm_over_all_classes_and_is_new_in_each_sitting_and_start() -> None:
     first, again, later = (
-        list(warmup_turns(plan(warmup=4), sitting, start=start))
-        for sitting, start in ((1, 1), (2, 1), (1, 2))
+        list(warmup_turns(plan(warmup=4), session, start=start))
+        for session, start in ((1, 1), (2, 1), (1, 2))
     )
     assert [block.arm for (block,) in first] == ["a", "b"]
     assert {pair.class_ for (block,) in first for pair in block.pairs} == {"chat", "raw"}
@@ -149,7 +149,7 @@ def test_warm_up_goes_to_each_arm_over_all_classes_and_is_new_in_each_sitting_an
 
 
 @pytest.mark.parametrize(
-    ("changes", "requests", "at_once"),
+    ("changes", "requests", "concurrency"),
     [
         ({"concurrency": [2, 32, 8], "warmup": 1}, 32, 32),
         ({"concurrency": [2], "warmup": 9}, 9, 2),
@@ -158,9 +158,9 @@ def test_warm_up_goes_to_each_arm_over_all_classes_and_is_new_in_each_sitting_an
     ],
     ids=str,
 )
-def test_the_warm_up_has_the_largest_load(changes: dict[str, Any], requests: int, at_once: int) -> None:
+def test_the_warm_up_has_the_largest_load(changes: dict[str, Any], requests: int, concurrency: int) -> None:
     for (block,) in warmup_turns(plan(**changes), 1):
-        assert (len(block.pairs), block.load.concurrency) == (requests, at_once)
+        assert (len(block.pairs), block.load.concurrency) == (requests, concurrency)
 
 
 def test_arrivals_at_a_rate_come_by_chance_in_four_blocks_none_faster_than_the_rate() -> None:
@@ -170,7 +170,7 @@ def test_arrivals_at_a_rate_come_by_chance_in_four_blocks_none_faster_than_the_r
         gaps_s = [pair.gap_s or 0.0 for pair in counted(block)]
         assert len(set(gaps_s)) == 100
         assert sum(gaps_s) == pytest.approx(20.0)
-        assert all(pair.gap_s for pair in (*counted(block, more=9), *beside(block))), "also beside them"
+        assert all(pair.gap_s for pair in (*counted(block, more=9), *unmeasured(block))), "also beside them"
 
 
 def test_cells_of_a_search_take_a_quarter_and_begin_with_another_arm_each_time() -> None:
@@ -207,22 +207,22 @@ def test_the_repeated_first_cell_asks_the_same_anew_at_the_same_times(load: Load
     else:
         cell = plan(requests=4, concurrency=[load.concurrency, 9], prompts=five)
     first, again = (measured_blocks(cell, round_) for round_ in (1, REPEATED))
-    assert order(again) == order(first)[: 2 * SETS_A_START] == "abba"
+    assert order(again) == order(first)[: 2 * SETS_PER_START] == "abba"
     assert {block.load for block in again} == {load}, "the first cell alone"
     same_but_nonces(first[: len(again)], again, counted)
 
 
 def test_a_set_that_was_cut_short_asks_the_same_prompts_with_other_nonces() -> None:
-    first, again = (measured_blocks(plan(concurrency=[2]), again=sitting) for sitting in (1, 2))
+    first, again = (measured_blocks(plan(concurrency=[2]), again=session) for session in (1, 2))
     assert [one.key for one in first] == [one.key for one in again]
     same_but_nonces(first, again, counted)
-    same_but_nonces(first, again, beside)
+    same_but_nonces(first, again, unmeasured)
 
 
 def test_a_run_with_several_starts_is_cut_into_equal_parts_that_ask_on() -> None:
     made = plan(requests=40, concurrency=[2], starts=3, warmup=0)
     parts = [measured_blocks(made, start=start) for start in (1, 2, 3)]
-    assert [order(part[: 2 * SETS_A_START]) for part in parts] == ["abba", "baab", "abba"]
+    assert [order(part[: 2 * SETS_PER_START]) for part in parts] == ["abba", "baab", "abba"]
     numbers = [sorted({block.number or 0 for block in part}) for part in parts]
     assert numbers == [[1, 2], [3, 4], [5, 6]], "every block has a number of its own"
     assert [{block.start for block in part} for part in parts] == [{1}, {2}, {3}]

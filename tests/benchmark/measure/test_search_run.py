@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from benchmark.__main__ import main
-from benchmark.analyse.cells import sort_out
+from benchmark.analyse.cells import cells_of
 from benchmark.errors import PlanError
 from benchmark.measure import journal
 from benchmark.measure.client import Failure
@@ -80,8 +80,8 @@ def address(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> str:
         sizes = tuple(size for _, size in chunks(arm))
         mine = body + arm.encode()
         under_way[arm] |= {mine: 0}
-        for one, most in under_way[arm].items():  # of two that end at once, neither has sent the next one
-            under_way[arm][one] = max(most, len(under_way[arm]))
+        for one, maximum in under_way[arm].items():  # of two that end at once, neither has sent the next one
+            under_way[arm][one] = max(maximum, len(under_way[arm]))
         await asyncio.sleep(TIME * len(sizes) * STEP_S[arm](len(under_way[arm])))
         step_s = STEP_S[arm](under_way[arm].pop(mine)) * random.Random(body).uniform(0.98, 1.02)
         return Output(
@@ -171,12 +171,12 @@ def test_a_search_whose_node_is_replaced_measures_the_cut_cell_again_and_pools_n
     raw = journal.read(tmp_path)
     assert (found["run"]["complete"], found["search"]["drift"]) == (True, [])
     starts = defaultdict[Load, set[int]](set)
-    for (_, place), records in sort_out(raw).requests.items():
+    for (_, place), records in cells_of(raw).requests.items():
         starts[place.load] |= {record.start for record in records}
     assert {load: of for load, of in starts.items() if load in kept.searched} == {
         load: {2 if load == cut else 1} for load in kept.searched
     }
-    again = [block for block in raw.blocks if block.load == cut and block.sitting == 2]
+    again = [block for block in raw.blocks if block.load == cut and block.session == 2]
     assert len(again) == 2 * 4
     assert of_all_classes(found)["load"] == pytest.approx(CROSSING, abs=1.6)
 
@@ -195,7 +195,10 @@ def test_a_server_that_fails_above_some_load_ends_with_what_was_learned(address:
         in said
     )
     assert re.search(r"0\.0 % of [0-9]+ requests, at most [0-9.]+ % with 95 % confidence \(p95 [0-9.]+", said)
-    assert "warning: objective: TPOT p95 0.001 s needs 59 different prompts a load, all within it; " in said
+    assert (
+        "warning: objective: TPOT p95 0.001 s needs 59 different prompts per load, all within the limit; "
+        in said
+    )
     assert "the smallest load has 8" in said
 
 

@@ -127,7 +127,7 @@ def test_a_page_says_its_answer_first_and_then_its_run(
         if case in SECTIONS:
             there = {*parsed(content).values("id")} & {*FIGURES, "frontier", "why", "cost"}
             assert there == SECTIONS[case], case
-        opening = runs[case].sittings[0]
+        opening = runs[case].sessions[0]
         assert {opening.plan_sha256, f"{opening.client}, {opening.python}"} <= {*parsed(content).texts("td")}
     for name in ("failures", "nothing answered"):
         (box,) = re.findall(r'<div class="warnings">.*?</div>', pages[name], re.DOTALL)

@@ -22,7 +22,7 @@ from benchmark.__main__ import main
 from benchmark.errors import PlanError, PublishError
 from benchmark.metrics import PUBLISHED
 from benchmark.show import publishing
-from benchmark.show.publishing import GRACE_S, Growing, Publisher, calls, follow, parcels, upload
+from benchmark.show.publishing import GRACE_S, GrowingJournal, Publisher, calls, follow, parcels, upload
 from tests.benchmark.conftest import Captured
 from tests.benchmark.records import WALL, answered, emulated, failed, raw_run, store
 
@@ -131,7 +131,7 @@ def test_two_that_publish_one_run_send_no_request_twice(tmp_path: Path) -> None:
 def test_a_growing_journal_is_read_once_and_a_line_that_is_not_whole_later(tmp_path: Path) -> None:
     holds(tmp_path / "whole", 3)
     text, lines = (tmp_path / "whole" / "requests.jsonl").read_bytes(), list[str]()
-    journal, cut, known = Growing(tmp_path), text.rindex(b"\n", 0, -1) + 9, []
+    journal, cut, known = GrowingJournal(tmp_path), text.rindex(b"\n", 0, -1) + 9, []
     assert journal.read(lines.append) is None
     for more in (b"damaged\n", text[:cut], text[cut:], b"{}\n"):
         with (tmp_path / "requests.jsonl").open("ab") as file:
@@ -139,8 +139,8 @@ def test_a_growing_journal_is_read_once_and_a_line_that_is_not_whole_later(tmp_p
         raw = journal.read(lines.append)
         known.append(len(raw.requests) if raw else None)
     assert known == [None, 2, 3, 3]
-    left_out = [f"requests.jsonl: line {number} cannot be used and is left out" for number in (1, 6)]
-    assert [line.partition(" (")[0] for line in lines] == left_out
+    unusable_lines = [f"requests.jsonl: line {number} cannot be used and is left out" for number in (1, 6)]
+    assert [line.partition(" (")[0] for line in lines] == unusable_lines
 
 
 def test_calls_stay_within_cloudwatchs_limits() -> None:
@@ -306,7 +306,7 @@ def test_copies_arrive_and_the_ledger_stays(s3: Any, moto_url: str, tmp_path: Pa
 
 
 REFUSED = """
---listen 127.0.0.1:9400 | --listen: shows a run that is on; add --follow
+--listen 127.0.0.1:9400 | --listen: shows a run in progress; add --follow
 --follow | --namespace: missing; name where CloudWatch keeps the metrics
 --follow --listen 9400 | '9400' is not HOST:PORT, as in 127.0.0.1:9400
 --follow --listen a:70000 | 'a:70000' is not HOST:PORT

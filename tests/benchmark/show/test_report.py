@@ -41,11 +41,11 @@ def test_everything_is_made_from_the_raw_file_each_time_the_same(folder: Path, c
         made.append({path: path.read_bytes() for path in folder.rglob("*") if path.is_file()})
         printed = capsys.readouterr()
         assert "chat" in printed.out
-        assert printed.err.startswith(f"Page: {folder}/report.html\nBeside it: ")
+        assert printed.err.startswith(f"Page: {folder}/report.html\nAlso written: ")
         assert printed.err.count("\n") == 2
     assert {path.name for path in folder.iterdir()} == FILES
     assert made[0] == made[1]
-    assert load(folder / "plan-as-run.json").sha256() == journal.read(folder).sittings[0].plan_sha256
+    assert load(folder / "plan-as-run.json").sha256() == journal.read(folder).sessions[0].plan_sha256
     for name, header in HEADERS.items():
         columns, known = (folder / name).read_text().splitlines()[0].split(","), header.split(",")
         assert [column for column in columns if column in known] == known

@@ -40,9 +40,9 @@ SAYS = {
 SAYS_ALL = {
     "merged chunks": ["36 of 37 chunks hold more than the 7 tokens that a step can yield"],
     "failures": ["same text as qwen-vllm in 4 of 7 pairs only", "error rates differ"],
-    "one arm": ["Quality: not asked, no answers to gsm8k are beside the records."],
+    "one arm": ["Quality: not asked, the folder of the run has no answers to gsm8k."],
     "nothing asked": [
-        "Engine of spec against steady: not compared, engines/spec.json is not beside the records."
+        "Engine of spec against steady: not compared, engines/spec.json is not in the folder of the run."
     ],
     "sweep": [
         "tokens per step cost of a step speed-up to expect observed",

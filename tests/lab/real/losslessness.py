@@ -27,7 +27,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from benchmark.analyse.losslessness import Judged, judged, losslessness
+from benchmark.analyse.losslessness import JudgedPairs, judged, losslessness
 from benchmark.measure import journal, questions
 from benchmark.measure.divergence import MARGIN_NATS
 from benchmark.measure.progress import Progress
@@ -151,7 +151,7 @@ def _plugin(folder: Path, per_1000: int) -> Iterator[None]:
         del os.environ["PYTHONPATH"], os.environ["WRONG_PER_1000"]
 
 
-async def _measured(plan: Plan, urls: Mapping[str, str], out: Path, *, repeats: int) -> Judged:
+async def _measured(plan: Plan, urls: Mapping[str, str], out: Path, *, repeats: int) -> JudgedPairs:
     """A run of these arms, the first the baseline, and the look at all its differing pairs."""
     drafting = {"wrong": {"speculative_tokens": 7, "max_tokens_per_step": 8}}
     arms = [{"name": name, "url": url, **drafting.get(name, {})} for name, url in urls.items()]
@@ -159,11 +159,11 @@ async def _measured(plan: Plan, urls: Mapping[str, str], out: Path, *, repeats: 
     progress = Progress(sys.stderr)
     await run(asked, out=out, timeout_s=120, progress=progress)
     given: dict[str, Any] = {"out": out, "timeout_s": 120, "progress": progress, "limit_s": 24 * 3600.0}
-    await questions.look_closer(journal.read(out), **given, most=10_000, repeats=repeats)
+    await questions.look_closer(journal.read(out), **given, maximum=10_000, repeats=repeats)
     return judged(journal.read(out))
 
 
-async def _seeded(plan: Plan, engine: str, out: Path, *, repeats: int) -> Judged:
+async def _seeded(plan: Plan, engine: str, out: Path, *, repeats: int) -> JudgedPairs:
     app = web.Application()
     app.router.add_route("*", "/{arm}/v1/{tail:.*}", Seeds(engine, out / "seeds.jsonl").handle)
     runner = web.AppRunner(app)
@@ -177,7 +177,7 @@ async def _seeded(plan: Plan, engine: str, out: Path, *, repeats: int) -> Judged
         await runner.cleanup()
 
 
-async def _should_be(engine: str, plan: Plan, found: Judged) -> dict[tuple[str, str], float]:
+async def _should_be(engine: str, plan: Plan, found: JudgedPairs) -> dict[tuple[str, str], float]:
     """By case, how far the first token that plain decoding would not have taken lies below the one it would have."""
     gaps = {}
     async with aiohttp.ClientSession() as http:
@@ -214,7 +214,7 @@ def _words(counts: Counter[str]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counts.items()) or "none"
 
 
-def _of(arm: str, found: Judged) -> Counter[str]:
+def _of(arm: str, found: JudgedPairs) -> Counter[str]:
     return Counter(one.name for (treatment, _), (_, one) in found.items() if treatment == arm)
 
 

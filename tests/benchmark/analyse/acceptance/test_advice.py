@@ -13,7 +13,7 @@ import pytest
 
 from benchmark.__main__ import main
 from benchmark.analyse.acceptance.advice import _advice, advise, forecast, windows_by_load
-from benchmark.analyse.acceptance.windows import AdviceOptions, KnownPrompt, Subject, mixture, step_times
+from benchmark.analyse.acceptance.windows import AdviceOptions, PromptSample, Subject, mixture, step_times
 from benchmark.analyse.acceptance.yields import survivals
 from benchmark.analyse.stats import clustered_mean
 from benchmark.analyse.summary import summarise
@@ -87,7 +87,7 @@ def told_by(*words: str) -> dict[str, Any]:
 
 def _advised(shares: list[float], *points: dict[int, float]) -> dict[str, Any]:
     """One prompt for each of `points`, all with the same survival."""
-    samples = [KnownPrompt(survival=shares, times=step_times(one), tokens=200) for one in points]
+    samples = [PromptSample(survival=shares, times=step_times(one), tokens=200) for one in points]
     where = {"class": "a", "concurrency": 1, "rate_per_s": None, "arm": "spec"}
     subject = Subject(
         where=where, samples=samples, unused=0, largest_k=len(shares), source="test", per_position=shares
@@ -149,11 +149,11 @@ def test_one_window_of_a_convex_engine_spans_what_smaller_ones_were_measured_to_
 def test_a_second_window_of_a_convex_engine_is_used_and_predicts_the_others(how: str, tmp_path: Path) -> None:
     run = recorded_run("e1-mid", tmp_path)
     narrow, middle = (measured_in(name, tmp_path) for name in ("e4-k1", "e4-k3"))
-    folder, beside = str(tmp_path / "e1-mid"), str(tmp_path / "e4-k1")
+    folder, extra_variance = str(tmp_path / "e1-mid"), str(tmp_path / "e4-k1")
     options = {
         "step times": ["--step-times", "0=0.0186,1=0.02414,7=0.08524"],
-        "run": ["--timed-with", beside],
-        "run and arm": ["--timed-with", f"{beside}:k1"],
+        "run": ["--timed-with", extra_variance],
+        "run and arm": ["--timed-with", f"{extra_variance}:k1"],
     }[how]
     found = told_by("advise", folder, *options)["cells"][0]
     assert list(found["timed_s"]) == ["1", "7"]
@@ -174,7 +174,7 @@ def test_what_cannot_be_used_of_another_run_is_named(tmp_path: Path, capsys: Cap
     store(replace(UPSTREAM, narrow_k=1).run(), tmp_path / "both")
     assert main(["advise", str(tmp_path / "both")]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "same draft too: --timed-with ARM, of spec (window 7), narrow (window 1)" in shown
+    assert "same draft, use --timed-with ARM: spec (window 7), narrow (window 1)" in shown
 
 
 @pytest.mark.parametrize("fixed", [0.0, 0.4, 1.0], ids=["from the first draft on", "a fixed part", "flat"])
