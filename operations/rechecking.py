@@ -77,7 +77,7 @@ def command(path: Path, run: Path, at_once: int, account: str | None, as_json: b
     with _no_check():
         small, traffic, cost = _measured(experiment, aws_of(experiment, account), plan, run.resolve())
     rows = checked(cut(promoted, small.plan, load), small, routes, traffic=traffic)
-    id_, states = promoted.sittings[0].run, {row.state for row in rows}
+    id_, states = promoted.sessions[0].run, {row.state for row in rows}
     sentence = _sentence(f"the policy of run {id_}", rows, f"{path} --from {run}")
     if as_json:
         print_json({"run": id_, "routes": [asdict(row) for row in rows], "sentence": sentence, **cost})
@@ -96,7 +96,7 @@ def _checkable(experiment: Experiment, raw: RawRun) -> dict[str, str]:
 
     Raises `Misuse` where there is nothing to check.
     """
-    serve, plan, run = experiment.serve, raw.plan, raw.sittings[0]
+    serve, plan, run = experiment.serve, raw.plan, raw.sessions[0]
     if serve is None or plan.experiment != experiment.name or run.provenance != "measured":
         why = f"{run.provenance} run {run.run} of {plan.experiment} is no policy of what {experiment.name} serves"
         raise Misuse(f"{why}; give the run that was promoted (./trnspec promote --from RUN)")

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from benchmark.analyse.cells import Cells, Place, sort_out
+from benchmark.analyse.cells import Cells, Place, cells_of
 from benchmark.analyse.comparison import MIN_PROMPTS, STARTS_DIFFER, as_ratio, log_ratios
 from benchmark.analyse.stats import Source, mean, of_sample
 from benchmark.errors import ResultsError
@@ -65,7 +65,7 @@ def smaller_plan(raw: RawRun, routes: Mapping[str, str], *, at_once: int) -> tup
     """
     plan, loads = raw.plan, sorted({one.load for one in raw.measured}, key=lambda load: load.size)
     if plan.replayed or not loads:
-        raise ResultsError(f"run {raw.sittings[0].run}: has no load that a smaller run could be compared at")
+        raise ResultsError(f"run {raw.sessions[0].run}: has no load that a smaller run could be compared at")
     load = next((load for load in loads if load.concurrency), loads[0])
     names = [arm.name for arm in plan.arms if arm.name in {*routes.values(), *baselines(plan, routes)}]
     answered = {(one.arm, one.prompt_id) for one in raw.measured if one.load == load and one.error is None}
@@ -77,7 +77,7 @@ def smaller_plan(raw: RawRun, routes: Mapping[str, str], *, at_once: int) -> tup
         chosen |= {able[index * len(able) // count] for index in range(count)}
     if not chosen:
         raise ResultsError(
-            f"run {raw.sittings[0].run}: no class has {MIN_PROMPTS} prompts that {' and '.join(names)} answered"
+            f"run {raw.sessions[0].run}: no class has {MIN_PROMPTS} prompts that {' and '.join(names)} answered"
         )
     changes = {
         "prompts": tuple(one for one in plan.prompts if one.id in chosen),
@@ -113,7 +113,7 @@ def checked(
 ) -> list[CheckedRoute]:
     """What `new` says of each class; `old` is cut to the same plan. `traffic`: the most real requests that an arm had beside the check,
     as far as they are known."""
-    runs, able = (sort_out(old), sort_out(new)), {name: routes[name] for name in new.plan.classes}
+    runs, able = (cells_of(old), cells_of(new)), {name: routes[name] for name in new.plan.classes}
     return [_route(runs, name, arm, together=len(able), traffic=traffic) for name, arm in able.items()]
 
 

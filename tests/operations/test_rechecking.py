@@ -41,8 +41,8 @@ def answers(plan: Plan, ratio: float, **changes: Any) -> RawRun:
             times = (0.1, 0.1 + own_s * (1 + index % 3 / 100))
             requests.append(answered(arm.name, index, chunk_s=times, **names, pair_id=pair, **changes))
     raw = records.raw_run(*requests)
-    opening = replace(raw.sittings[0], plan=plan, plan_sha256=plan.sha256())
-    return replace(raw, sittings=(opening,))
+    opening = replace(raw.sessions[0], plan=plan, plan_sha256=plan.sha256())
+    return replace(raw, sessions=(opening,))
 
 
 def promoted(**changes: Any) -> RawRun:
