@@ -1,4 +1,4 @@
-"""Files of prompts as people have them, read as lines of one form. The keys of an entry tell its format:
+"""Read files of prompts in common formats as entries of one form. The keys of an entry determine its format:
 
 - JSON lines or a JSON list: `prompt`, `messages` or `text`; `id`, `class` (or `category`), `max_tokens` and `tokens` where there
   are any; for a replay `at_s`, `conversation` and `think_s`;
@@ -45,9 +45,9 @@ ALL_FORMATS = "JSON lines, CSV, MT-Bench, Spec-Bench, ShareGPT, OpenAI batch or 
 _READ = f"give {ALL_FORMATS} in UTF-8; JSON has `prompt`, `messages` or `text` in each entry, CSV a column `prompt`"
 MAX_BYTES = 16 * 2**20
 MAX_ENTRIES, MAX_WRONG = 100_000, 1000
-"""Entries of a file; wrong ones after which it is read no further."""
+"""The maximum number of entries of a file, and of wrong entries after which reading stops."""
 MAX_PROBLEMS = 20
-"""As many as a person reads; a file of another format is wrong in every line."""
+"""The maximum number of problems that are reported. In a file of another format every line is wrong."""
 _MAX_REPEATED_LINES = 3
 _MAX_WAIT_S = 31 * 86_400
 _OURS, _TURNS, _SHARED, _BATCH = (
@@ -74,7 +74,7 @@ Line = tuple[str, Entry]
 
 @dataclass(frozen=True)
 class PromptFile:
-    """What could be read of a file, and what could not."""
+    """The entries of a file, and its problems."""
 
     format: str
     lines: tuple[Line, ...]
@@ -82,7 +82,7 @@ class PromptFile:
 
 
 class Unusable(Exception):
-    """Why an entry cannot be used, and what to do, as arguments."""
+    """An entry that cannot be used; the arguments are the reason and the remedy."""
 
 
 def read_file(path: Path, *, name: str) -> PromptFile:
@@ -126,7 +126,7 @@ def read_file(path: Path, *, name: str) -> PromptFile:
 
 
 def _entries(text: str, name: str) -> tuple[str, Iterator[tuple[str, Any]]]:
-    """The format, where the entries do not tell it, and they with their places."""
+    """The format, if it is not determined by the entries, and the entries with their places."""
     heading = text[: max(text.find("\n"), 0) or None].strip(_BLANK)
     if heading[:1] not in ("{", "[", ""):
         for delimiter in ",;\t":
@@ -186,7 +186,7 @@ def _in_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[str, Entry]
 
 
 def each_once(problems: list[Finding]) -> list[Finding]:
-    """Problems that more than a few lines have, once with their number."""
+    """The problems, with those of many lines only once with their number."""
     alike: dict[tuple[str, str], list[Finding]] = {}
     for problem in problems:
         alike.setdefault((problem.why, problem.remedy), []).append(problem)
@@ -198,7 +198,7 @@ def each_once(problems: list[Finding]) -> list[Finding]:
 
 
 def _arrival(entry: Entry) -> Entry:
-    """When an entry is asked, and after what."""
+    """The arrival time of an entry and its conversation."""
     arrival: Entry = {"made_up": True} if entry.get("made_up") is True else {}
     for key in ("at_s", "think_s"):
         if (value := entry.get(key)) is not None:
@@ -217,7 +217,7 @@ def _arrival(entry: Entry) -> Entry:
 
 
 def _out_of_time(lines: list[Line]) -> Iterator[Finding]:
-    """Entries without an arrival time beside others with one, and turns that arrive before the turn that they follow."""
+    """Problems with arrival times: entries without one if others have one, and turns that arrive before their preceding turn."""
     last: dict[str, float | None] = {}
     timed = any("at_s" in content for _, content in lines)
     for place, content in lines if timed else ():
@@ -234,7 +234,7 @@ def _out_of_time(lines: list[Line]) -> Iterator[Finding]:
 
 
 def entry_of(content: Any) -> Entry:
-    """An entry, parsed where it is still text: an object that can be sent as it is."""
+    """An entry as an object that can be sent; text is parsed."""
     try:
         entry: Any = json.loads(content) if isinstance(content, str) else content
         json.dumps(entry, ensure_ascii=False, allow_nan=False).encode()
@@ -268,7 +268,7 @@ def name_in(entry: Entry, keys: tuple[str, ...], otherwise: str) -> str:
 
 
 def _asked(entry: Entry, format_: str) -> Entry:
-    """What an entry asks, with the keys of our own lines."""
+    """The prompt of an entry, with the keys of our own format."""
     if format_ in (_TURNS, _SHARED):
         key = "turns" if format_ == _TURNS else "conversations"
         turns = entry[key] if isinstance(entry[key], list) else []
@@ -302,7 +302,7 @@ def _asked(entry: Entry, format_: str) -> Entry:
 
 
 def as_line(content: Entry) -> str:
-    """JSON with letters of any language as they were typed; what no terminal shows is escaped."""
+    """JSON with letters of any language as typed; characters that a terminal cannot show are escaped."""
     text = json.dumps(content, ensure_ascii=False)
     return (
         text if text.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
@@ -310,7 +310,7 @@ def as_line(content: Entry) -> str:
 
 
 def texts_of(line: Entry) -> list[str]:
-    """What a line asks, as far as it is text."""
+    """The texts of a line."""
     messages = line["messages"] if isinstance(line.get("messages"), list) else []
     said = [message.get("content") for message in messages if isinstance(message, dict)]
     return [text for text in (line.get("prompt"), *said) if isinstance(text, str)]

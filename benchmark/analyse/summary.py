@@ -1,6 +1,6 @@
-"""`summary.json`: everything that the tables and plots show, made from the raw records alone.
+"""`summary.json`: the data of all tables and plots, calculated from the raw records alone.
 
-A value that is not known is null, never zero; every number is a JSON number. A cell is identified by its arm, its
+An unknown value is null, never zero; every number is a JSON number. A cell is identified by its arm, its
 class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_per_s` for an open one
 (`concurrency` null).
 
@@ -51,15 +51,15 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   arrivals are over within three answers | null, late: [loads where the client was], once: [loads where an arm had one block for a class],
   drift: as in `course`}
 - `objectives`, empty without one: [{arm, concurrency, rate_per_s, outcome: "met" | "missed" | "cannot tell", limits: [{limit (in words), metric,
-  percentile, limit_s, outcome, n (requests), within (of them), prompts, counts_for (as so many independent requests), share, low, high (its one-sided
+  percentile, limit_s, outcome, n (requests), within (of them), prompts, counts_for (the effective number of independent requests), share, low, high (its one-sided
   95 % bounds), percentile_s}]}] (`benchmark/analyse/frontier.py`)
 - `best_baseline`, of several baselines the one with the cheapest tokens: [{class: null, concurrency, rate_per_s, arm,
   no_dearer: [treatments whose tokens cost no more than 5 % more than its own; all of them where this list would be empty]}]
 - `course`: {trends: [{arm, metric, hours (of loading, of the longest start), blocks, ratio (above 1: faster at the end than at the beginning), ci_low, ci_high,
   p_value, p_holm, verdict: "slower" | "faster" | "equivalent" | "not shown"}], restarts: [{arm, after, before: when its
-  counters began again}], nodes: [{at, arm, before, after: its node was replaced, which is another start of the servers}], request.gaps: [{from, to, seconds, resumed: whether the run was taken up again in it}],
+  counters began again}], nodes: [{at, arm, before, after: its node was replaced, which is another start of the servers}], gaps: [{from, to, seconds, resumed: whether the run was resumed in it}],
   drift: [{arm, metric, ratio (above 1: faster at the end), ci_low, ci_high, verdict, ...}], each arm in the first cell against its
-  repetition at the end; trends are not told of a search (`benchmark/analyse/stability.py`)
+  repetition at the end; a search has no trends (`benchmark/analyse/stability.py`)
 - `best`, of several treatments, of those of `no_dearer`: [{class (null: the mix), concurrency, rate_per_s, arm,
   over: [{arm, ratio (above 1: `best` is faster), ci_low, ci_high, together, verdict, one_start}]}]
 - `losslessness`: {margin_nats, `baseline`: {arm, and as a treatment has them, of its second answers} | null where it was not
@@ -71,11 +71,11 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   [{question, answer, error, judgement: "right" | "wrong" | "loop" | "noise" | "no answer"}]}, what the baseline answered
   before the load; null where it was not asked (`benchmark/measure/sanity_check.py`)
 
-Of what lies beside the records (`benchmark/analyse/result_files.py`), the verb `report` adds:
+From the optional files of a results folder (`benchmark/analyse/result_files.py`), the verb `report` adds:
 
 - `engines`: {arm: {compared, baseline_key, declared (values that differ because the arm speculates),
   undeclared: [{path, baseline, this}]}}; an arm without a comparison is not in it
-- `expectations`: [{arm, what: "plain_tpot_s" | "step_over_plain", measured, expected, low, high, text}], empty where nothing
+- `expectations`: [{arm, what: "plain_tpot_s" | "step_over_plain", measured, expected, low, high, text}], empty if nothing
   was expected (`benchmark/analyse/result_files.py`); before them the published figures that the run should meet, with what:
   "tpot_s" | "speed_up" | "tokens_per_step" and also classes, concurrency, ci_low, ci_high, origin (the run's provenance) and
   verdict: "reproduced" | "not reproduced" | "cannot tell"; `quoted`: [{text, source}], published results of the same target;
@@ -83,10 +83,10 @@ Of what lies beside the records (`benchmark/analyse/result_files.py`), the verb 
   earlier version
 - `predicted_cost`: {plain arm: {usd_per_million_output_tokens, tpot_s, concurrency}}, decoding alone, as `./trnspec check` says
 - `served_by`: the engines, in words; empty where they are not known
-- `decision`: what all of it says to do (`benchmark/analyse/decision.py`)
+- `decision`: the recommendation (`benchmark/analyse/decision.py`)
 - `quality`: {task, questions: {dataset, revision, sha256} | null, scores: [{arm, filter, n, correct}],
   comparisons: [{filter, baseline, treatment, n, difference, ci_low, ci_high, gained, lost, p_value}]} | null
-- `bill`: {usd, node_hours, text: what the run cost, with where the dollars are from} | null
+- `bill`: {usd, node_hours, text: the cost of the run, with the source of the prices} | null
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ _OF_PLAN = ("warmup", "seed", "max_tokens", "temperature", "ignore_eos", "simult
 
 
 def summarise(raw: RawRun) -> dict[str, Any]:
-    """The summary of a run, finished or not; where the baseline did not answer sensibly, without its verdicts."""
+    """The summary of a run, finished or not. It has no verdicts if the baseline failed the sanity check."""
     cells, known, happened = cells_of(raw), judged(raw), stability.stability(raw)
     compared = list(comparisons(cells))
     for _, together in groupby(compared, key=lambda row: Place.of(row).load):
@@ -152,8 +152,8 @@ def summarise(raw: RawRun) -> dict[str, Any]:
 
 
 def _withheld(summary: dict[str, Any]) -> dict[str, Any]:
-    """Without every verdict about arms, because what a server that writes nonsense takes for it says nothing about a server that works.
-    What was measured of each arm stays."""
+    """The summary without verdicts about arms, because the times of a server that writes nonsense say nothing about a working server. The
+    measurements of each arm are kept."""
     rows = {
         key: [
             row | {name: None for name in _RATIO if name in row} | {"verdict": "not judged"}
@@ -166,7 +166,7 @@ def _withheld(summary: dict[str, Any]) -> dict[str, Any]:
 
 
 def write(summary: dict[str, Any], folder: Path) -> Path:
-    """Store the summary in `folder`, whole or not at all. Raises StorageError."""
+    """Store the summary in `folder`, completely or not at all. Raises StorageError."""
     return write_whole(folder / FILE_NAME, json_text(summary, indent=1) + "\n")
 
 
@@ -258,7 +258,7 @@ def _cell(cells: Cells, arm: PlannedArm, place: Place, known: JudgedPairs) -> di
 
 
 def _equality(cells: Cells, arm: PlannedArm, place: Place, known: JudgedPairs) -> dict[str, Any]:
-    """How often a treatment wrote the baseline's text, and of greedy answers what the differing ones are."""
+    """How often a treatment wrote the same text as the baseline; for greedy decoding with the verdicts of the different answers."""
     base, plan = cells.baseline_of(arm), cells.plan
     pairs = cells.pairs((base, arm), place)
     verdicts = [known[arm.name, r.pair_id][1] for r, _ in pairs if (arm.name, r.pair_id) in known]
@@ -267,9 +267,9 @@ def _equality(cells: Cells, arm: PlannedArm, place: Place, known: JudgedPairs) -
 
 
 def _distributions(answered: Records, arm: PlannedArm, *, by_chunk: bool) -> dict[str, Any]:
-    """Each metric that has values of its own: over requests, or over chunks for the inter-chunk latency.
+    """The distribution of each metric: over requests, or over chunks for the inter-chunk latency.
 
-    `by_chunk`: whether chunks may stand for steps.
+    `by_chunk` is whether chunks may count as steps.
     """
     values = [request.request_values(record, arm.max_tokens_per_step) for record in answered]
     for record, own in zip(answered, values, strict=True):

@@ -1,6 +1,6 @@
-"""What options take and how help lists them; what a user declares about arms, and what options change about a plan.
+"""The values of options and their help; what a user declares about arms, and how options change a plan.
 
-`options.toml` has the options of each verb. The type, the limits and the words of a value of the plan are those of the plan's own
+`options.toml` has the options of each verb. An option for a field of the plan has the type, the limits and the description of that
 field.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from benchmark.plan import Plan
 
 Read = Callable[[str], Any]
-"""What a text says; raises ValueError, with what it must be."""
+"""Converts the text of an option to its value; raises ValueError with what is required."""
 Decorator = Callable[[Any], Any]
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _FIELDS = {
@@ -34,12 +34,12 @@ _FIELDS = {
     "--duration": "duration_s",
     "--tokens-per-step": "max_tokens_per_step",
 }
-"""Fields of the plan, or of an arm, whose option has another name."""
+"""Fields of the plan, or of an arm, with an option of another name."""
 _OF_ARMS = ("speculative_tokens", "max_tokens_per_step", "usd_per_hour", "also_changes")
 
 
 class Value(click.ParamType[Any]):
-    """A value that a function reads."""
+    """A click type whose values are converted by a function."""
 
     name = "value"
 
@@ -56,7 +56,7 @@ class Value(click.ParamType[Any]):
 
 
 class _Sectioned(click.Command):
-    """A command whose help has its options under headings."""
+    """A command whose help lists its options under headings."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         headings = {typed.split()[0]: heading for heading, typed, _ in _listed_options(str(self.name))}
@@ -75,7 +75,7 @@ def _texts() -> dict[str, Any]:
 
 
 def _listed_options(verb: str) -> Iterator[tuple[str, str, str]]:
-    """Heading, how the option is typed, and its text."""
+    """For each option: the heading, the option as it is typed, and its help text."""
     for section, rows in _texts()[verb].items():
         for typed, text in rows.items():
             yield from (
@@ -84,8 +84,8 @@ def _listed_options(verb: str) -> Iterator[tuple[str, str, str]]:
 
 
 def verb(name: str, *, epilog: str | None = None, **values: Read | Mapping[str, Any]) -> Decorator:
-    """A command with the options that `options.toml` lists for it. `values`: what reads the value of an option, where it is not
-    plain text or the text of a field of the plan, or more settings of click, `read` among them."""
+    """A command with its options from `options.toml`. `values` has, for options that are neither plain text nor a field of the plan, a
+    function that reads the value, or a mapping of click settings, which may have `read`."""
 
     def command(function: Any) -> Any:
         for section, typed, text in reversed([*_listed_options(name)]):
@@ -109,15 +109,15 @@ def verb(name: str, *, epilog: str | None = None, **values: Read | Mapping[str, 
 def folder(
     name: str = "folder", metavar: str = "DIR", help_: str = "What `run --out` wrote.", **settings: Any
 ) -> Decorator:
-    """An argument that is a path."""
+    """A path argument."""
     return click.argument(name, type=click.Path(path_type=Path), metavar=metavar, help=help_, **settings)
 
 
 def field(name: str, read: Read = str, *, part: str = "Plan") -> Read:
-    """Reads a value of a field of the plan, or of one of its parts; one that the plan does not have is what `read` makes of it."""
+    """A reader for a field of the plan or of one of its parts, which also checks the limits of the field. For another name it is `read`."""
 
     def checked(text: str) -> Any:
-        from benchmark import plan  # not before a value is given: help needs no pydantic
+        from benchmark import plan  # imported late, because help does not need pydantic
 
         known = getattr(plan, part).model_fields.get(name)
         return _held(read(text), known.annotation, known) if known else read(text)
@@ -126,19 +126,19 @@ def field(name: str, read: Read = str, *, part: str = "Plan") -> Read:
 
 
 def _held(value: Any, type_: Any, limits: Any) -> Any:
-    """The value, of that type and within the limits of a field of pydantic. Raises ValueError."""
+    """The value, checked against a type and the limits of a pydantic field. Raises ValueError."""
     from pydantic import TypeAdapter, ValidationError
 
     annotation: Any = Annotated[type_, limits]
     try:
         return TypeAdapter[Any](annotation).validate_python(value)
     except ValidationError as error:
-        own = str(error.errors()[0].get("ctx", {}).get("error", ""))  # which shows no secret of an address
+        own = str(error.errors()[0].get("ctx", {}).get("error", ""))  # does not show secrets of an address
         raise ValueError(own or f"{shown(value)} must be {limits.description}") from error
 
 
 def number(text: str) -> float:
-    """A number above 0 that sums and ratios of it survive."""
+    """A number above 0, within limits for which sums and ratios are finite."""
     from benchmark.limits import number
 
     return float(_held(text, float, number(1e9, above=1e-9)))
@@ -157,13 +157,13 @@ def whole(text: str, minimum: int = 0) -> int:
 
 
 def seconds(text: str) -> float:
-    """A time above 0: plain seconds, or with s, m or h behind it."""
+    """A time above 0 in seconds: a number, or a number followed by s, m or h."""
     unit_s = _UNITS_S.get(text[-1:])
     return number(text) if unit_s is None else number(text[:-1]) * unit_s
 
 
 def listed(text: str) -> list[str]:
-    """Names or numbers with commas between them, each once."""
+    """Names or numbers, separated by commas, each once."""
     names = list(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))
     if not names:
         raise ValueError(f"{shown(text)} names nothing; separate several with commas")
@@ -179,7 +179,7 @@ def pair(text: str, read: Read = str) -> tuple[str, Any]:
 
 
 def pairs(text: str) -> dict[str, str]:
-    """`NAME=VALUE` with commas between them."""
+    """`NAME=VALUE` pairs, separated by commas."""
     return dict(map(pair, text.split(",")))
 
 
@@ -191,7 +191,7 @@ def json_object(text: str) -> Any:
 
 
 def of_arms(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What the options about arms say, by the field of an arm and its name; a list adds to the arm's own."""
+    """The values of the options about arms, by field and name of the arm. A list is added to that of the arm."""
     values: dict[str, dict[str, Any]] = {name: dict(given[name]) for name in _OF_ARMS[:-1]}
     values["also_changes"] = {}
     for arm, text in given["also_changes"]:
@@ -206,21 +206,21 @@ def overridden(
     classes: Collection[str] | None = None,
     **settings: Any,
 ) -> Plan:
-    """The plan with other values: `of_arms` by field and arm, `settings` by field, where None leaves the plan's.
+    """The plan with other values: `of_arms` by field and arm, `settings` by field (None keeps the value of the plan).
 
-    Raises PlanError for an arm or a class that it does not have, and for values that no plan may have.
+    Raises PlanError for an unknown arm or class, and for invalid values.
     """
     from benchmark.plan import from_dict
 
     given = {name: value for name, value in settings.items() if value is not None}
     names, switches = [arm.name for arm in plan.arms], {field_: switch for switch, field_ in _FIELDS.items()}
     for name, by_arm in of_arms.items():
-        known(switches.get(name, f"--{name.replace('_', '-')}"), by_arm, names)
-    known("--baseline", [given["baseline"]] if "baseline" in given else (), names)
-    known("--classes", classes or (), plan.classes)
-    if "concurrency" in given:  # the one kind of load replaces the other
+        check_names(switches.get(name, f"--{name.replace('_', '-')}"), by_arm, names)
+    check_names("--baseline", [given["baseline"]] if "baseline" in given else (), names)
+    check_names("--classes", classes or (), plan.classes)
+    if "concurrency" in given:  # one kind of load replaces the other
         given["rate"] = []
-    if "duration_s" in given:  # and a duration a number of rounds
+    if "duration_s" in given:  # a duration replaces the number of rounds
         given["rounds"] = 1
     elif "rounds" in given:
         given["duration_s"] = None
@@ -236,22 +236,22 @@ def overridden(
     if plan.replayed and "requests" not in given:
         content["requests"] = len(content["prompts"])
     for prompt in content["prompts"]:
-        if "max_tokens" in prompt:  # the option is also the ceiling of what single prompts ask for
+        if "max_tokens" in prompt:  # the option also limits the values of single prompts
             prompt["max_tokens"] = min(prompt["max_tokens"], given.get("max_tokens", prompt["max_tokens"]))
     return from_dict(content)
 
 
-def known(option: str, given: Collection[str], names: Collection[str]) -> None:
-    """PlanError for a name that the plan does not have."""
+def check_names(option: str, given: Collection[str], names: Collection[str]) -> None:
+    """Raises PlanError for a name that the plan does not have."""
     for name in given:
         if name not in names:
             raise PlanError(f"{option}: {name!r} is not in the plan; it has {', '.join(names)}")
 
 
 def recorded(folder: Path, given: Mapping[str, Any] | None = None) -> RawRun:
-    """The run in `folder`, with what options declare about its arms; k drafts yield k + 1 tokens unless they say otherwise.
+    """The run in `folder`, with the options about its arms. By default k drafts yield k + 1 tokens.
 
-    Which lines of it cannot be used is said on standard error. Raises ResultsError or PlanError.
+    Lines that cannot be used are reported on standard error. Raises ResultsError or PlanError.
     """
     from benchmark.measure import journal
 

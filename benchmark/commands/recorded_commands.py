@@ -1,5 +1,5 @@
-"""Verbs that read recorded runs: `report` makes all that people and tools read, `publish` sends it to CloudWatch and S3 or shows it to
-Prometheus, `compare` and `gate` set two runs side by side, `advise` says which window to compile."""
+"""Verbs that read recorded runs: `report` writes summary, page and exports, `publish` sends a run to CloudWatch and S3 or shows it to
+Prometheus, `compare` and `gate` compare two runs, `advise` recommends the window to compile."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def report(**given: Any) -> int:
 
 
 def reported(folder: Path, raw: RawRun, *, as_json: bool, everything: bool = False) -> int:
-    """Write all that is made of the records, print the answer, then say where it is; the exit code is that of `show`."""
+    """Write summary, page and exports, print the answer and the names of the files; the exit code is that of `show`."""
     from benchmark.measure.journal import write_whole
     from benchmark.show import exports, page
 
@@ -48,7 +48,7 @@ def reported(folder: Path, raw: RawRun, *, as_json: bool, everything: bool = Fal
 
 
 def summarised(folder: Path, raw: RawRun | None = None) -> dict[str, Any]:
-    """Make the summary of `folder`, whose journal is `raw` where it was read already, and store it there."""
+    """Make the summary of `folder` and store it there. `raw` is its journal, if it was read already."""
     from benchmark.analyse.decision import decide, is_withheld
     from benchmark.analyse.result_files import against_published, optional_results, served_by
     from benchmark.analyse.summary import summarise, write
@@ -65,7 +65,7 @@ def summarised(folder: Path, raw: RawRun | None = None) -> dict[str, Any]:
 
 
 def show(summary: dict[str, Any], *, as_json: bool, everything: bool = False) -> int:
-    """Print what the summary says to do, or `everything`; 1 where a cell has no answer at all."""
+    """Print the recommendation, or `everything`; returns 1 if a cell has no answer at all, else 0."""
     from benchmark.show.report_templates import render, render_all
 
     text = render_all if everything else render
@@ -74,7 +74,7 @@ def show(summary: dict[str, Any], *, as_json: bool, everything: bool = False) ->
 
 
 def host_and_port(text: str) -> tuple[str, int]:
-    """Where to listen."""
+    """`HOST:PORT`, the address to listen at."""
     host, _, port = text.rpartition(":")
     if not host or not (port.isascii() and port.isdecimal()) or not int(port) < 65536:
         raise ValueError(f"{text!r} is not HOST:PORT, as in 127.0.0.1:9400")
@@ -150,7 +150,7 @@ def _refuse_emulated(given: Mapping[str, Any], opening: RunRecord) -> None:
 
 
 def points(text: str) -> dict[int, float]:
-    """Seconds of a step by window, as in `0=0.045,7=0.0944`."""
+    """Seconds per step by window, as in `0=0.045,7=0.0944`."""
     times = {}
     for item in text.split(","):
         k, _, seconds = item.partition("=")
@@ -172,7 +172,7 @@ def shares(text: str) -> dict[str, float]:
 @cli.folder("old", "OLD", "What `run --out` wrote, before.")
 @cli.folder("new", "NEW", "The same plan, later.")
 def compare(old: Path, new: Path, json: bool) -> int:
-    """Compare two runs of one plan; exit 1 where something became slower."""
+    """Compare two runs of one plan; exit 1 if something became slower."""
     from benchmark.analyse.runs import compare_runs
 
     comparison = compare_runs(cli.recorded(old), cli.recorded(new))
@@ -249,7 +249,7 @@ def advise(**given: Any) -> int:
 def _timed(
     given: Sequence[str], raw: RawRun | None
 ) -> tuple[tuple[str, ...], list[tuple[RawRun, str | None]]]:
-    """Arms of the run, and other runs, of each an arm or all."""
+    """The values of --timed-with: arms of the run, and other runs, each with an arm or None for all."""
     from benchmark.measure import journal
 
     own = {arm.name for arm in raw.plan.arms} if raw else set()

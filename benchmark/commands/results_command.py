@@ -1,4 +1,4 @@
-"""`results`: the runs below a folder as a table, on the terminal and on a page that links their reports."""
+"""`results`: list the runs below a folder as a table, on the terminal and on a page with links to their reports."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _CHECKOUT = Path(__file__).resolve().parents[2]
 _HOW = "`./trnspec demo` makes a run in three minutes, `./trnspec benchmark run` measures endpoints"
 _COMPARE = "./trnspec benchmark compare"
 _MAX_NAME_CHARS = 24
-"""Characters of a name in the terminal's table."""
+"""The maximum characters of a name in the table on the terminal."""
 
 
 class Column(NamedTuple):
-    """One column of the table. Rows without a `key` are last, however it is sorted."""
+    """One column of the table. Rows without a `key` are always last."""
 
     option: str
     heading: str
@@ -97,7 +97,7 @@ def command(folder: Path | None, sort: str, all: bool, json: bool) -> int:
 
 
 def rows_of(folder: Path) -> list[ListedRun]:
-    """Every folder below `folder`, the newest run first. Raises ResultsError where none holds a run, OSError."""
+    """Every folder below `folder`, the newest run first. Raises ResultsError if there is no run, OSError."""
     from benchmark.analyse.runs import OTHER, row_of
 
     if not folder.is_dir():
@@ -114,7 +114,7 @@ def rows_of(folder: Path) -> list[ListedRun]:
 
 
 def _ranks(rows: Sequence[ListedRun], column: Column) -> list[int]:
-    """The place of each row in a sorted column; equal values share one."""
+    """The rank of each row in a sorted column; equal values have equal ranks."""
     keys = [column.key(row) for row in rows]
     known = sorted({key for key in keys if key is not None}, reverse=column.largest_first)
     places = {key: place for place, key in enumerate(known)}
@@ -150,7 +150,7 @@ def _lines(folder: Path, found: Sequence[ListedRun], *, everything: bool) -> Ite
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Columns as wide as they need; those that do not fit beside the others go on in a line below them."""
+    """Columns with the width that they need; columns that do not fit into the line continue in a line below."""
     rows = [
         [_cut(cell, _MAX_NAME_CHARS) if 0 < column < 3 else cell for column, cell in enumerate(row)]
         for row in rows
@@ -175,7 +175,7 @@ def _cut(text: str, maximum: int) -> str:
 
 
 def _typed(folder: Path, row: ListedRun) -> str:
-    """The folder of a run as a word that can be pasted into a shell, whatever is in its name."""
+    """The folder of a run, quoted for a shell."""
     raw = os.path.join(os.fsencode(folder), unquote_to_bytes(row.link))
     if (text := os.fsdecode(raw)).isprintable():
         return shlex.quote(text)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def _by_percentile(text: str) -> dict[str, dict[str, str]]:
-    """`METRIC=SECONDS` or `METRIC.PERCENTILE=SECONDS` with commas between them."""
+    """`METRIC=SECONDS` or `METRIC.PERCENTILE=SECONDS`, separated by commas."""
     limits: dict[str, dict[str, str]] = {}
     for name, value in map(cli.pair, text.split(",")):
         metric, dot, percentile = name.partition(".")
@@ -46,7 +46,7 @@ def _search_range(text: str) -> dict[str, float]:
 
 
 def _search_budget(text: str) -> dict[str, float]:
-    """`cells=N,minutes=X,usd=X`, one of them at least."""
+    """`cells=N,minutes=X,usd=X`, at least one of them."""
     budget = cli.pairs(text)
     if unknown := set(budget) - {"cells", "minutes", "usd"}:
         raise ValueError(f"{min(unknown)!r} is not one of cells, minutes, usd")
@@ -76,7 +76,7 @@ def _search_budget(text: str) -> dict[str, float]:
     epilog="Every arm gets the API key in BENCHMARK_API_KEY, or in OPENAI_API_KEY where that is not set. Where greedy answers of "
     "two arms differ, both are asked for log-probabilities there after the load (docs/losslessness.md).",
 )
-@click.option("--experiment", hidden=True)  # as --name was called before
+@click.option("--experiment", hidden=True)  # the earlier name of --name
 def command(**given: Any) -> int:
     """Measure arms on the same prompts, then print what to do."""
     from benchmark.commands.recorded_commands import reported, show, summarised
@@ -97,8 +97,8 @@ def command(**given: Any) -> int:
         about = {"out": out, "timeout_s": given["timeout"], "progress": progress}
         plan, nodes, searching = _plan(given), dict(given["nodes"]), dict[str, Any]()
         if plan.objective:
-            _say_what_it_needs(plan, progress)
-        cli.known("--node", nodes, plan.prices)
+            _report_needed_prompts(plan, progress)
+        cli.check_names("--node", nodes, plan.prices)
         if plan.search:
             from benchmark.analyse.frontier import next_cell, search_status
 
@@ -136,8 +136,8 @@ def _only_one(given: Mapping[str, Any], *names: str) -> None:
         raise click.UsageError(f"{typed[1]}: not allowed with {typed[0]}")
 
 
-def _say_what_it_needs(plan: Plan, progress: Progress) -> None:
-    """Say how many different prompts the objective needs, as a warning where the smallest load has fewer."""
+def _report_needed_prompts(plan: Plan, progress: Progress) -> None:
+    """Print how many different prompts the objective needs, as a warning if the smallest load has fewer."""
     from benchmark.measure.schedule import prompts_at_lowest_load
     from benchmark.objectives import need, prompts_needed
 
@@ -147,7 +147,7 @@ def _say_what_it_needs(plan: Plan, progress: Progress) -> None:
 
 
 def _look_at_steps(loader: Loader) -> None:
-    """Say whether the sources of each drafting arm's tokens per step agree, as far as the warm-up shows it."""
+    """Print whether the sources of the tokens per step of each drafting arm agree, from the warm-up."""
     if not any(arm.speculative_tokens for arm in loader.plan.arms):
         return
     from benchmark.analyse.acceptance.yields import first_look, step_yield_at
@@ -166,7 +166,7 @@ def _look_at_steps(loader: Loader) -> None:
 
 
 def _plan(given: Mapping[str, Any]) -> Plan:
-    """The plan of a file, or one made of prompts, with what the options change."""
+    """The plan of a file, or one from prompts, with the changes of the options."""
     from benchmark.plan import Plan, from_dict, load
 
     asked = load(given["plan"]) if given["plan"] else from_dict(_plan_of_prompts(given))
@@ -174,12 +174,14 @@ def _plan(given: Mapping[str, Any]) -> Plan:
     settings = {name: None if given[name] is False else given[name] for name in names}
     settings |= _search(given, asked)
     if given["objective"] is None and asked.objective is None and (given["slo"] or asked.slo):
-        settings["objective"] = {}  # none: in plans of earlier versions the slo of a search was one
+        settings[
+            "objective"
+        ] = {}  # empty: in plans of earlier versions the slo of a search was its objective
     return cli.overridden(asked, {"url": dict(given["url"])} | cli.of_arms(given), **settings)
 
 
 def _search(given: Mapping[str, Any], asked: Plan) -> dict[str, Any]:
-    """What a search changes about the plan: its own loads go. Raises PlanError for what does not go with it."""
+    """The changes of a plan for a search, which replaces its loads. Raises PlanError for options that cannot be combined."""
     searched, budget = given["search"], given["search_budget"] or {}
     between = searched.to_dict(exclude_unset=True) if searched else given["search_rate"]
     if between is None:
@@ -201,11 +203,11 @@ def _plan_of_prompts(given: Mapping[str, Any]) -> dict[str, Any]:
     if absent := [name for name, value in missing.items() if not value]:
         raise PlanError(f"--prompts: needs {', '.join(absent)} as well, which a plan would say")
     baseline = given["baseline"] or given["url"][0][0]
-    drafted = {baseline: 0} | dict(given["speculative_tokens"])  # unless told, the baseline decodes plainly
+    drafted = {baseline: 0} | dict(given["speculative_tokens"])  # by default the baseline decodes plainly
     timed = any("at_s" in prompt for prompt in prompts)
     replayed = timed or any("conversation" in prompt for prompt in prompts)
     arms = [
-        # Without a declaration a step may yield anything, so that chunks never stand for tokens.
+        # Without a declaration a step may yield any number of tokens, so chunks never count as tokens.
         {
             "name": name,
             "url": url,
@@ -223,7 +225,7 @@ def _plan_of_prompts(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _prompts(path: Path) -> list[dict[str, Any]]:
-    """The prompts of the file at `path` as a plan has them. Raises PlanError."""
+    """The prompts of the file at `path`, in the form of a plan. Raises PlanError."""
     from benchmark.prompt_files import read_file
 
     file = read_file(path, name=path.name)
@@ -231,5 +233,5 @@ def _prompts(path: Path) -> list[dict[str, Any]]:
         places = (replace(one, where=str(one.value), value=None) for one in file.problems)
         raise PlanError("; ".join(one.line() for one in places))
     print(f"{path.name}: {count(len(file.lines), 'prompt')}, {file.format}", file=sys.stderr)
-    # How long a prompt is decides what is compiled, not what is asked.
+    # The length of a prompt matters for compilation, not for the request.
     return [{key: value for key, value in line.items() if key != "tokens"} for _, line in file.lines]

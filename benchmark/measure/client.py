@@ -1,10 +1,10 @@
-"""A streamed request over HTTP: an `Output`, or a `Failure` with a name.
+"""Send a streamed request over HTTP; the result is an `Output` or a `Failure` with a name.
 
-Nothing is retried. The clock is read as soon as a packet is there, before anything in it is parsed.
+Nothing is retried. The clock is read when a packet arrives, before it is parsed.
 
-The key of the arms is sent with each request, and kept nowhere. What a server says may repeat it: a 401 that quotes the
-request, a proxy that echoes headers, a model that is shown them. So `hidden` is called on each text of a server before it
-is cut and enters a record or a message.
+The API key of the arms is sent with each request and stored nowhere. The text of a server may contain it: an error that quotes
+the request, a proxy that echoes headers, a model that sees them. So each text of a server is passed through `hidden` before
+it is shortened and stored in a record or a message.
 """
 
 from __future__ import annotations
@@ -36,47 +36,47 @@ _IDLE_CONNECTION_S = 2.0
 """Connections idle for longer are dropped: servers close theirs after some seconds (uvicorn after 5), and a
 request sent into a closing connection would be counted as the server's failure."""
 _DRAIN_S = 0.1
-"""How long the end of the body may follow [DONE] for its connection to be used again."""
+"""How long to wait for the end of the body after [DONE], so that the connection can be reused."""
 _HEADERS = {"Content-Type": "application/json", "Accept": "text/event-stream"}
 CLASS_HEADER = "X-Prompt-Class"
 _STREAMS = ("text/event-stream", "text/plain", "application/octet-stream")
-"""Types that an event stream comes with; the last is what aiohttp says where the server says nothing."""
+"""Accepted content types of an event stream. The last is that of aiohttp if the server sends none."""
 _MAX_BYTES, _BYTES_PER_TOKEN, _MAX_BYTES_TOTAL = 4 << 20, 4 << 10, 256 << 20
-"""Bytes of an answer on the wire: what any may have, what each of its tokens adds, and the most."""
+"""The maximum bytes of an answer: a base, an addition for each token, and an upper limit."""
 _BEGINNING = 2000
-"""So many bytes of a page, or of what comes with a status other than 200, are enough for the message."""
+"""The number of bytes of a page, or of the body of an HTTP error, that are read for the message."""
 _ERROR_BODY_S = 1.0
-"""How long what comes with a status other than 200 may take."""
+"""The maximum time for the body of an HTTP error."""
 _PAUSE_S = 1.0
-"""How long a server is left alone that takes no connection."""
+"""The pause after a server did not accept a connection."""
 _MAX_PAUSE_S = 60.0
 _NO_ANSWERS: Mapping[str, str] = {}
 _MAX_FINISH_REASON_CHARS = 60
 _FAULTS = (StreamFault, TimeoutError, aiohttp.ClientError, OSError, ValueError)
 API_KEYS = ("BENCHMARK_API_KEY", "OPENAI_API_KEY")
-"""Variables with the key of the arms, where they need one; the first that is set counts."""
+"""Environment variables with the API key of the arms. The first one that is set is used."""
 KEY_REMEDY = f"set {' or '.join(API_KEYS)} to the key of the arms"
 KEY_REPLACEMENT = "(API key)"
 _MIN_KEY_CHARS = 6
-"""A shorter key is a placeholder, such as EMPTY for a server that asks for none, and may be a word of an answer."""
+"""A shorter key is a placeholder, such as EMPTY for a server without a key, and may occur in an answer."""
 _IN_URLS = str.maketrans("+/", "-_")
 _MAX_ESCAPE_CHARS = 8
-"""Characters that one of the key may be written with: a Unicode escape whose backslash was escaped twice."""
+"""The maximum number of characters for one character of the key: a Unicode escape with a twice escaped backslash."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a request has no numbers."""
+    """A failed request, with the reason."""
 
     name: str
     message: str
     pause_s: float = 0.0
-    """How long the server asks to be left alone, or is likely to need. The next request waits, this one is over."""
+    """Seconds that the next request waits: as the server asks (Retry-After), or as it probably needs. The failed request is not retried."""
 
 
 @contextlib.asynccontextmanager
 async def http_session(timeout_s: float) -> AsyncIterator[aiohttp.ClientSession]:
-    """An HTTP session without a limit on connections; `timeout_s` bounds each whole request."""
+    """An HTTP session without a limit on connections; `timeout_s` is the timeout of each whole request."""
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_CONNECTION_S)
     timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(timeout_s, 10.0))
     headers = {"Accept-Encoding": "identity", **authorization()}
@@ -95,8 +95,8 @@ async def ask(
     max_tokens: int = MAX_TOKENS,
     late_s: float = 0.0,
 ) -> Output | Failure:
-    """Send `body`, a prompt of `class_` which asks for `max_tokens` at most, to `url` and read the stream to its end; times count from
-    when it was to be sent, `late_s` ago. A server ignores the header with the class; a gateway chooses an arm by it."""
+    """Send `body`, which asks for at most `max_tokens`, to `url` and read the stream to its end. Times count from when the request was due,
+    `late_s` ago. The header with `class_` is for a gateway, which chooses an arm by it; a server ignores it."""
     headers = {**_HEADERS, CLASS_HEADER: class_} if class_.isascii() and class_.isprintable() else _HEADERS
     tally, sent = StreamTally(max_tokens), perf_counter() - late_s
     try:
@@ -121,7 +121,7 @@ async def ask(
 
 
 async def ask_whole(http: aiohttp.ClientSession, url: str, body: bytes, *, max_tokens: int) -> Any | Failure:
-    """Send `body`, which asks for `max_tokens` at most and no stream; the JSON that comes back."""
+    """Send `body`, which asks for at most `max_tokens` and no stream; returns the JSON of the answer."""
     sent = perf_counter()
     try:
         async with http.post(url, data=body, headers=_HEADERS, allow_redirects=False) as response:
@@ -159,7 +159,7 @@ async def _read(response: aiohttp.ClientResponse, tally: StreamTally, sent: floa
 
 
 async def read_at_most(response: aiohttp.ClientResponse, maximum: int) -> bytes:
-    """The whole body. Raises StreamFault where it is longer, or compressed, which was not asked for."""
+    """The whole body. Raises StreamFault if it is longer than `maximum`, or compressed, which was not requested."""
     _refuse_compressed(response)
     body = bytearray()
     while packet := await response.content.readany():
@@ -176,8 +176,7 @@ def _refuse_compressed(response: aiohttp.ClientResponse) -> None:
 
 
 async def _accept(response: aiohttp.ClientResponse) -> None:
-    """Raises StreamFault for an answer that is compressed, and for a status other than 200, with the beginning of what the
-    server says about it."""
+    """Raises StreamFault for a compressed answer, and for a status other than 200, with the beginning of its body."""
     if response.status == 200:
         return _refuse_compressed(response)
     beginning, whole = bytearray(), False
@@ -211,8 +210,7 @@ def _failure(error: Exception, sent: float, chunks: int) -> Failure:
 
 
 def one_line(text: str, limit: int = 300) -> str:
-    """`text` of a server without the API key, line breaks and other characters that a terminal would act on, at most `limit`
-    characters."""
+    """The text of a server in one line, without the API key and control characters, at most `limit` characters."""
     shown = "".join(
         c if c.isprintable() else " " if c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in hidden(text)
     )
@@ -220,15 +218,15 @@ def one_line(text: str, limit: int = 300) -> str:
 
 
 def request_path(pair: Pair) -> str:
-    """Below the base URL: chat for messages, completions for raw text."""
+    """The path below the base URL: chat for messages, completions for raw text."""
     return "/completions" if pair.prompt.messages is None else "/chat/completions"
 
 
 def request_body(plan: Plan, pair: Pair, answers: Mapping[str, str] = _NO_ANSWERS) -> bytes:
-    """The request. The nonce comes before the prompt, where a prefix cache begins to compare.
+    """The body of a request. The nonce is before the prompt, so that a prefix cache does not match.
 
-    A later turn of a conversation has all before it, as it was sent, with the `answers` (by pair). Raises
-    LookupError where one is missing.
+    A later turn of a conversation includes all turns before it, as they were sent, with the `answers` (by pair). Raises
+    LookupError if an answer is missing.
     """
     max_tokens = pair.prompt.max_tokens or plan.max_tokens
     content: dict[str, Any] = {
@@ -252,7 +250,7 @@ def request_body(plan: Plan, pair: Pair, answers: Mapping[str, str] = _NO_ANSWER
 
 
 def _messages(turn: Pair, answers: Mapping[str, str]) -> list[Mapping[str, Any]]:
-    """What a turn adds: the answer before it, unless its own messages begin with one that was recorded, and they."""
+    """The messages of a turn: the answer before it, unless the turn begins with a recorded one, and its own messages."""
     messages = turn.prompt.messages or ()
     last = max(index for index, message in enumerate(messages) if by_user(message))
     marked = {**messages[last], "content": f"[{turn.nonce}] {messages[last]['content']}"}
@@ -263,7 +261,7 @@ def _messages(turn: Pair, answers: Mapping[str, str]) -> list[Mapping[str, Any]]
 
 
 def authorization() -> dict[str, str]:
-    """The header with the arms' key, if one is set. Raises PlanError for one that no header can hold."""
+    """The header with the API key, if one is set. Raises PlanError for a key that is not possible in a header."""
     name, key = _key()
     if not (key.isascii() and key.isprintable()):
         raise PlanError(f"{name}: holds characters that an HTTP header cannot; set it to the key alone")
@@ -271,9 +269,9 @@ def authorization() -> dict[str, str]:
 
 
 def hidden(text: str, *, cut: bool = False) -> str:
-    """`text` without the key: plain, with its characters escaped for JSON, a URL or HTML, in base64 or as hexadecimal digits.
+    """`text` without the API key: plain, escaped for JSON, a URL or HTML, in base64, or as hexadecimal digits.
 
-    Of a text that was `cut` somewhere, the end is dropped where a part of the key may be.
+    If the text was `cut`, its end is removed too, because it may be a part of the key.
     """
     _, key = _key()
     if len(key) < _MIN_KEY_CHARS:
@@ -283,22 +281,22 @@ def hidden(text: str, *, cut: bool = False) -> str:
 
 
 def _key() -> tuple[str, str]:
-    """The variable and what it holds; empty texts where none is set."""
+    """The name of the variable and its value; empty if none is set."""
     named = ((name, os.environ.get(name, "").strip()) for name in API_KEYS)
     return next((pair for pair in named if pair[1]), ("", ""))
 
 
 @lru_cache(maxsize=4)
 def _pattern(key: str) -> re.Pattern[str]:
-    """What finds the key in upper or lower case: values of headers are often shown in lower case."""
+    """The pattern that matches the key, ignoring case, because header values are often shown in lower case."""
     encoded = [*_encoded(key.encode())]
     either = "|".join(["".join(map(_written, key)), *map(re.escape, encoded)])
     begins = "".join(map(re.escape, {key[0], *"%\\&", *(text[0] for text in encoded)}))
-    return re.compile(f"(?=[{begins}])(?:{either})", re.IGNORECASE)  # looking ahead halves the time
+    return re.compile(f"(?=[{begins}])(?:{either})", re.IGNORECASE)  # the lookahead halves the time
 
 
 def _written(character: str) -> str:
-    """A character as it is, or escaped in one of the usual ways."""
+    """The pattern of a character, plain or escaped in one of the usual ways."""
     code = ord(character)
     number = f"%{code:02x}|\\\\+u00{code:02x}|\\\\+x{code:02x}|&#(?:0*{code}|x0*{code:x});"
     escaped = "" if character.isalnum() else rf"|\\+{re.escape(character)}"
@@ -307,7 +305,7 @@ def _written(character: str) -> str:
 
 
 def _encoded(key: bytes) -> Iterator[str]:
-    """Hexadecimal digits, and what base64 of any text makes of the key in it, which depends on how many bytes are before it."""
+    """The key in hexadecimal digits, and in base64, which depends on the number of bytes before it (three variants)."""
     yield key.hex()
     for before in range(3):
         whole = b64encode(bytes(before) + key).decode()

@@ -1,8 +1,8 @@
-"""Where two greedy answers to one prompt part, and what the baseline's log-probabilities say of it: a near-tie, a fault, or
-nothing that can be known. docs/losslessness.md has the reasons.
+"""The first difference of two greedy answers to one prompt, and its verdict from the log-probabilities of the baseline: near-tie, fault,
+or cannot tell. docs/losslessness.md has the reasons.
 
-`divergence.jsonl`, beside `requests.jsonl`, holds what was asked for it after the load. Two kinds of line: `again`, the
-baseline's second answer to one of its requests; `asked`, tokens of an answer with their log-probabilities.
+`divergence.jsonl`, in the folder of `requests.jsonl`, has the requests for this after the load. There are two kinds of lines: `again`,
+the second answer of the baseline to one of its requests; `asked`, tokens of an answer with their log-probabilities.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from benchmark.plan import Plan
 
 FILE_NAME = "divergence.jsonl"
 MARGIN_NATS = 0.5
-"""Two tokens are a near-tie where neither lies further than this below the most likely one.
+"""Two tokens are a near-tie if the log-probability of neither is further than this below that of the most likely token.
 
 Four steps of bfloat16 at logits from 16 to 32, where its 8 significant bits leave steps of 0.125; differences of logits are
 differences of log-probabilities. Measured on the lab's target, whose steps are 0.03: answers in bfloat16 and in float32
-part within four steps too (docs/losslessness.md).
+differ within four steps too (docs/losslessness.md).
 """
 MAX_LISTED = 20
-"""Tokens asked for at each place: the most that OpenAI's chat and vLLM, give by default."""
+"""The number of tokens that are requested at each position: the maximum of OpenAI's chat and, by default, of vLLM."""
 UNREAL = NONE_GIVEN, DUMMY, NOT_GREEDY = (
     "no log-probabilities",
     "dummy log-probabilities",
     "the server did not take its most likely token",
 )
 _ROUNDING = 0.01
-"""The most that listed probabilities may exceed 1 together, and the most likely token the token that was taken."""
+"""The tolerance for rounding: of the sum of listed probabilities above 1, and of the written token below the most likely one."""
 
 Logprob = Annotated[float, Field(allow_inf_nan=False)]
 Token = Annotated[str, Field(max_length=2000)]
@@ -46,12 +46,12 @@ class WrittenToken(NamedTuple):
     token: Token
     logprob: Logprob | None
     top: Annotated[Mapping[Token, Logprob], Field(max_length=64)]
-    """The most likely tokens there, and this one."""
+    """The most likely tokens at this position, and the written one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """What every line holds: which pair it is about, and the error where the server gave none of the rest."""
+    """The common fields of all lines: the pair, and the error if the server did not answer."""
 
     run: RunId
     pair_id: Name
@@ -61,13 +61,13 @@ class Line:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Which question it answers."""
+        """The key of the question."""
         return (self.pair_id,)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Again(Line):
-    """The baseline's second answer to a request."""
+    """The second answer of the baseline to a request."""
 
     text: Text | None = None
     completion_tokens: int | None = None
@@ -76,14 +76,14 @@ class Again(Line):
 
 @dataclass(frozen=True, kw_only=True)
 class Asked(Line):
-    """The tokens that a server wrote when it was asked for log-probabilities."""
+    """The tokens of a server with their log-probabilities."""
 
     treatment: Name
-    """Whose answer differs from the baseline's; the baseline itself where its second answer does."""
+    """The arm whose answer differs from that of the baseline; the baseline itself, if its second answer differs."""
     arm: Name
-    """Who was asked."""
+    """The arm that was asked."""
     given: Annotated[int, Field(ge=0)]
-    """Characters of the answer that the request held already; 0 asks for the answer from its beginning."""
+    """The number of characters of the answer in the request; 0 asks for the answer from its beginning."""
     max_tokens: Ordinal
     steps: tuple[WrittenToken, ...] = ()
 
@@ -93,13 +93,13 @@ class Asked(Line):
 
 
 def read(folder: Path, run: str) -> tuple[Line, ...]:
-    """What `folder` holds of `run`, each question once. Raises ResultsError."""
+    """The lines in `folder` for `run`, each question once. Raises ResultsError."""
     kinds: dict[str, type[Line]] = {"again": Again, "asked": Asked}
     return answers_in(folder / FILE_NAME, kinds, lambda line: line.run == run)
 
 
 def steps_of(answer: Any) -> tuple[WrittenToken, ...]:
-    """The steps of a completion or a chat completion, none where it has no log-probabilities. Raises ValueError."""
+    """The steps of a completion or a chat completion; empty without log-probabilities. Raises ValueError."""
     try:
         listed = answer["choices"][0].get("logprobs") or {}
         rows = [
@@ -116,27 +116,27 @@ def steps_of(answer: Any) -> tuple[WrittenToken, ...]:
 
 
 def _listed(top: Any) -> dict[str, Any]:
-    """A chat has a list of objects where a completion has one object."""
+    """The log-probability by token. A chat has them as a list of objects, a completion as one object."""
     return {entry["token"]: entry["logprob"] for entry in top} if isinstance(top, list) else dict(top or {})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """Two answers to one request that are not the same."""
+    """Two different answers to one request."""
 
     ours: RequestRecord
-    """The baseline's."""
+    """The request of the baseline."""
     theirs: str
     treatment: str
 
     @property
     def text(self) -> str:
-        """The baseline's."""
+        """The answer of the baseline."""
         return self.ours.text or ""
 
     @property
     def common(self) -> int:
-        """Characters that both begin with."""
+        """The number of characters that are equal at the beginning of both."""
         return first_difference(self.text, self.theirs)
 
 
@@ -152,7 +152,7 @@ def is_pair(ours: RequestRecord, theirs: RequestRecord) -> bool:
 
 
 def cases(requests: Sequence[RequestRecord], lines: Iterable[Line], plan: Plan) -> Iterator[Case]:
-    """Where a treatment wrote something else than its baseline, and then where the plan's baseline itself did."""
+    """Cases in which a treatment differs from its baseline, then cases in which the plan's baseline differs from itself."""
     baselines = plan.baselines
     for arm in dict.fromkeys(record.arm for record in requests if baselines[record.arm] != record.arm):
         ours = answers_of(baselines[arm], requests)
@@ -166,7 +166,7 @@ def cases(requests: Sequence[RequestRecord], lines: Iterable[Line], plan: Plan) 
 
 
 def first_difference(text: str, other: str) -> int:
-    """Index of the first character in which two texts differ; their end where they do not."""
+    """The index of the first different character of two texts; the length of the shorter one if there is none."""
     for index, (left, right) in enumerate(zip(text, other, strict=False)):
         if left != right:
             return index
@@ -175,19 +175,19 @@ def first_difference(text: str, other: str) -> int:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is known of a case."""
+    """The verdict about a case."""
 
     name: Literal["near-tie", "fault", "cannot tell"]
     why: str = ""
-    """Why it is not known."""
+    """The reason, if the run cannot tell."""
     gap_nats: float | None = None
-    """How far the less likely of the two tokens lies below the most likely one, at least."""
+    """The distance of the less likely of the two tokens from the most likely token, or a lower bound of it."""
     tokens: tuple[str, str | None] | None = None
-    """The baseline's and the other's; None for one that is not listed."""
+    """The token of the baseline and that of the other arm; None if not listed."""
 
 
 def verdict(case: Case, lines: Iterable[Line]) -> Verdict:
-    """A near-tie where one answer of the baseline's server shows it; a fault where one shows that and none a near-tie."""
+    """The verdict from all answers: a near-tie if one answer shows a near-tie, else a fault if one shows a fault."""
     best = Verdict("cannot tell", "not asked")
     asked = [
         a
@@ -204,7 +204,7 @@ def verdict(case: Case, lines: Iterable[Line]) -> Verdict:
 
 
 def judge(case: Case, ours: Asked, theirs: Asked | None = None) -> Verdict:
-    """What one answer of the baseline's server shows, with the other's server's to the same question."""
+    """The verdict from one answer of the baseline's server and that of the other arm's server to the same question."""
     if ours.error:
         return Verdict("cannot tell", f"no answer ({ours.error})")
     if (place := _place(case, ours)) is None:
@@ -224,7 +224,7 @@ def judge(case: Case, ours: Asked, theirs: Asked | None = None) -> Verdict:
     if mine is None or mine == other or (other is None and not case.theirs[at:]):
         return Verdict("cannot tell", "which tokens were taken is not known")
     gap = max(_behind(step, mine), _behind(step, other))
-    if theirs and own == other and own not in step.top:  # then its own server knows how likely it was
+    if theirs and own == other and own not in step.top:  # only its own server has its probability
         taken = theirs.steps[index]
         gap = max(gap, 0 if unreal([taken]) in (DUMMY, NONE_GIVEN) else _behind(taken, own))
     if gap > MARGIN_NATS:
@@ -235,15 +235,15 @@ def judge(case: Case, ours: Asked, theirs: Asked | None = None) -> Verdict:
 
 
 def _behind(step: WrittenToken, token: str | None) -> float:
-    """How far a token lies below the most likely one; at least so far where it is not listed."""
+    """The distance of a token from the most likely one; for a token that is not listed, a lower bound."""
     minimum = min(step.top.values())
     return max(step.top.values()) - step.top.get(token or "", minimum)
 
 
 def unreal(steps: Sequence[WrittenToken]) -> str:
-    """Why these are not log-probabilities of a greedy choice; empty where they are.
+    """The reason why these are not log-probabilities of a greedy choice; empty if they are.
 
-    vLLM's fork for Neuron puts a token's number there, others zero or -9999 at every place.
+    vLLM's fork for Neuron returns the number of the token instead; other servers return zero or -9999 at every position.
     """
     for step in steps:
         values, maximum = step.top.values(), max(step.top.values(), default=0.0)
@@ -260,9 +260,9 @@ def unreal(steps: Sequence[WrittenToken]) -> str:
 
 
 def _place(case: Case, ours: Asked) -> tuple[int, int] | None:
-    """The step that leaves what both answers have in common, and where in the text it begins.
+    """The first step after the common text of both answers, as its index and its position in the text.
 
-    None where the server wrote something else before that, or ended.
+    None if the server wrote something else before that, or ended.
     """
     at = ours.given
     for index, step in enumerate(ours.steps):
@@ -276,9 +276,9 @@ def _place(case: Case, ours: Asked) -> tuple[int, int] | None:
 
 
 def _taken(rest: str, other: str, own: str | None, step: WrittenToken) -> str | None:
-    """The token with which an answer goes on as `rest`; None where it is not known.
+    """The token with which an answer continues as `rest`; None if unknown.
 
-    It is what its own server wrote again, or wrote where that answer ended; else the longest one of the list that fits.
+    It is the token that its own server wrote again; otherwise the longest listed token that matches.
     """
     if own and (rest.startswith(own) if rest else not other.startswith(own)):
         return own

@@ -1,7 +1,7 @@
-"""What a server says about itself: at `/models` what it serves, at `/metrics` what it counts and when it was started, and its version.
+"""Information of a server about itself: its models (`/models`), its counters and start time (`/metrics`), its version (`/version`).
 
-vLLM counts per engine and model since its start, so the difference over a block is the block's, as long as nobody else asks
-the server meanwhile. https://docs.vllm.ai/en/latest/usage/metrics.html
+vLLM counts per engine and model since its start. So the difference over a block is that of the block, as long as there is no other
+traffic. https://docs.vllm.ai/en/latest/usage/metrics.html
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ _SETTINGS = ("block_size", "cache_dtype", "enable_prefix_caching")
 (vLLM 0.29.0: v1/metrics/loggers.py, `log_metrics_info`; entrypoints/serve/instrumentator/basic.py)."""
 _MODELS_TIMEOUT, _PAGE_TIMEOUT = aiohttp.ClientTimeout(total=15), aiohttp.ClientTimeout(total=5)
 _MAX_MODELS_BYTES, _MAX_METRICS_BYTES, _MAX_SETTINGS_BYTES = 8 << 20, 16 << 20, 2 << 20
-"""Bytes of a list of models, of a server's metrics, and of a page that is read for what it says about the server."""
+"""The maximum bytes of a list of models, of a server's metrics, and of a page with settings."""
 _MAX_MODELS_NAMED, _MAX_TEXTS, _MAX_VALUE_CHARS = 10, 100, 100
-"""Models that a message names, texts of an emulator, characters of an owner or of a setting."""
+"""The maximum number of models in a message, of texts of an emulator, and of characters of an owner or a setting."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
-    """What an endpoint says about itself."""
+    """Information of an endpoint about itself."""
 
     owner: str
-    """Who owns the model."""
+    """The owner of the model."""
     cautions: tuple[str, ...] = ()
-    """What the timings of an emulator were not fitted to."""
+    """Cautions of an emulator about its timings."""
     made_up: tuple[str, ...] = ()
-    """Classes for which an emulator knows no acceptance."""
+    """Classes for which an emulator does not know the acceptance."""
 
     @property
     def emulated(self) -> bool:
@@ -65,7 +65,7 @@ class Endpoint:
 
 
 async def endpoints(http: aiohttp.ClientSession, plan: Plan) -> dict[str, Endpoint]:
-    """What the endpoint of each arm says about itself. Raises EndpointError where the model is not served."""
+    """The information of the endpoint of each arm. Raises EndpointError if the model is not served."""
     return {arm.name: await _endpoint(http, arm, plan.model) for arm in plan.arms}
 
 
@@ -76,7 +76,7 @@ async def _endpoint(http: aiohttp.ClientSession, arm: PlannedArm, model: str) ->
         async with http.get(f"{arm.url}/models", timeout=_MODELS_TIMEOUT, allow_redirects=False) as response:
             if response.status in (401, 403):
                 raise EndpointError(f"{where}: answered HTTP {response.status}; {KEY_REMEDY}")
-            if response.status != 200:  # a redirect is not followed: requests to the arm would not be either
+            if response.status != 200:  # redirects are not followed, as for requests to the arm
                 to = response.headers.get("Location")
                 answered = f"HTTP {response.status}{f' (to {one_line(to, 200)})' if to else ''}"
                 raise EndpointError(f"{where}: answered {answered}; {remedy}")
@@ -111,7 +111,7 @@ def _about(entry: Mapping[str, Any]) -> Endpoint:
 
 
 async def with_differences(http: aiohttp.ClientSession, plan: Plan) -> Plan:
-    """The plan with what the server of an arm says that its baseline's says otherwise: its version, settings of its cache."""
+    """The plan, with the differences between the server of each arm and that of its baseline: version and settings of the cache."""
     each = await asyncio.gather(*(_settings(http, arm) for arm in plan.arms))
     settings, arms = dict(zip(plan.baselines, each, strict=True)), []
     for arm in plan.arms:
@@ -141,7 +141,7 @@ async def _settings(http: aiohttp.ClientSession, arm: PlannedArm) -> dict[str, s
 async def counters_page(
     http: aiohttp.ClientSession, arm: PlannedArm, warn: Callable[[str], None]
 ) -> str | None:
-    """What the arm's server has at `/metrics`, empty where that is nothing of use; None where it cannot be reached."""
+    """The text at `/metrics` of the arm's server, empty if it is not usable; None if the server cannot be reached."""
     url = metrics_url(arm.url)
     try:
         return await _page(http, url, _MAX_METRICS_BYTES)
@@ -162,17 +162,17 @@ async def _page(http: aiohttp.ClientSession, url: str, maximum: int) -> str:
 
 
 def metrics_url(base_url: str) -> str:
-    """Where vLLM shows its metrics."""
+    """The URL of vLLM's metrics."""
     return _outside_v1(base_url, "/metrics")
 
 
 def _outside_v1(base_url: str, path: str) -> str:
-    """A page of vLLM beside /v1, not below it."""
+    """The URL of a page of vLLM that is not below /v1."""
     return base_url.removesuffix("/v1") + path
 
 
 def started_in(text: str) -> float | None:
-    """When the server's process was started, where it says so."""
+    """The start time of the server's process, if the server reports it."""
     lines = (_LINE.match(line) for line in text.splitlines() if line.startswith(_STARTED))
     started = next((_number(match["value"]) for match in lines if match), None)
     return started if started is not None and started <= LAST_MOMENT else None

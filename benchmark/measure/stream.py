@@ -1,8 +1,8 @@
-"""What a streamed completion says: when output came, how many tokens each chunk held, what was written.
+"""Parse a streamed completion: the arrival of output, the tokens of each chunk, the text.
 
-How many tokens a chunk holds is taken from the server's cumulative usage where every chunk carries it;
-it is never guessed from the text, and a total that comes at the end is not spread over the chunks.
-Counts that cannot be true are refused here, before anything is computed from them.
+The tokens of a chunk are from the server's cumulative usage, if every chunk has it. They are never guessed from the
+text, and a total at the end is not distributed over the chunks. Impossible counts are refused here, before anything
+is calculated from them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from core.files import json_of
 TokenSource = Literal["usage-per-chunk", "final-usage", "chunks"]
 END = "[DONE]"
 MAX_TOKENS = 1 << 24
-"""The most tokens of a prompt or an answer. No model takes as many."""
+"""The maximum tokens of a prompt or an answer; more than any model accepts."""
 _OVERSHOOT_TOKENS = 64
-"""Drafts of the last step that the end of the answer cut off: they are accepted and not in the answer."""
+"""The tolerance for accepted drafts of the last step that are after the end of the answer."""
 _MAX_ENTRIES = 1024
 _MAX_CHARS = 200
 MAX_EVENT_BYTES = 2 << 20
-"""The longest event, or line that does not end. An event of one step has some hundred bytes."""
+"""The maximum size of an event or an unfinished line. An event of one step has some hundred bytes."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -37,10 +37,10 @@ class StreamFault(Exception):
 
 
 class SseParser:
-    """Server-sent events out of a byte stream: packets in, in any cut; the data of each complete event out.
+    """A parser of server-sent events. Its input are packets of bytes with any boundaries, its output is the data of each complete event.
 
-    Lines are cut as bytes and decoded once complete, so a character split between packets stays whole. Comments and
-    the fields `event`, `id` and `retry` are read over.
+    Lines are decoded when they are complete, so a character can be split between packets. Comments and the fields `event`,
+    `id` and `retry` are ignored.
     https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
     """
 
@@ -80,9 +80,9 @@ class SseParser:
         return events
 
     def close(self) -> list[str]:
-        """The event that a blank line completes, and the end of the stream: servers forget the last blank line.
+        """The event that a blank line or the end of the stream completes (some servers omit the last blank line).
 
-        A line that was cut short is dropped.
+        A partial line is ignored.
         """
         if not self._data:
             return []
@@ -92,9 +92,9 @@ class SseParser:
         return [event]
 
     def _whole(self, packet: bytes) -> list[str] | None:
-        """The events of a packet of whole one-line events with nothing else in it, as nearly all are; or None.
+        """The events of a packet that consists of complete one-line events, as nearly all do; None for another packet.
 
-        It takes a third of the time of going line by line.
+        This takes a third of the time of parsing line by line.
         """
         if self._line or self._data or not packet.startswith(b"data: ") or not packet.endswith(b"\n\n"):
             return None
@@ -110,20 +110,20 @@ class Output:
     """One complete streamed answer. Times are seconds since the request was sent."""
 
     chunk_s: tuple[float, ...]
-    """Arrival of each chunk that carries output."""
+    """Arrival of each chunk with output."""
     chunk_tokens: tuple[int, ...] | None
-    """Tokens in each of them; None unless the source is usage-per-chunk."""
+    """Tokens in each of these chunks; None unless the source is usage-per-chunk."""
     stream_chunks: int
-    """All chunks with a choice in them, role-only and empty ones included."""
+    """All chunks with a choice, including role-only and empty ones."""
     prompt_tokens: int | None
     cached_tokens: int | None
-    """Prompt tokens that the server took from its prefix cache, where it says so."""
+    """Prompt tokens from the server's prefix cache, if it says so."""
     completion_tokens: int | None
-    """None where the server sends no usage."""
+    """Tokens of the answer; None if the server sends no usage."""
     finish_reason: str | None
     token_source: TokenSource
     spec_stats: dict[str, Any] | None
-    """The server's own statistics of speculation for this request, where it sends them."""
+    """The server's statistics of speculation for this request, if it sends them."""
     text: str
 
 
@@ -131,11 +131,11 @@ class _Chunk(NamedTuple):
     at_s: float
     text: str
     cumulative: int | None
-    """Tokens of the answer so far, where the server says so."""
+    """Tokens of the answer so far, if the server says so."""
 
 
 class StreamTally:
-    """Collects the events of one answer, of `max_tokens` at most; what is more than such an answer can be is refused."""
+    """Collects the events of one answer of at most `max_tokens`. A longer answer is refused."""
 
     def __init__(self, max_tokens: int = MAX_TOKENS) -> None:
         self.done = False
@@ -151,11 +151,11 @@ class StreamTally:
 
     @property
     def chunks(self) -> int:
-        """Chunks seen so far that hold text."""
+        """The number of chunks with text so far."""
         return sum(1 for chunk in self._chunks if chunk.text)
 
     def take(self, data: str, at_s: float) -> None:
-        """Read one event that arrived `at_s` seconds after sending. Raises StreamFault."""
+        """Add an event that arrived `at_s` seconds after sending. Raises StreamFault."""
         if self.done:
             return
         if data == END:
@@ -184,7 +184,7 @@ class StreamTally:
             raise StreamFault("too_large", f"{size} for at most {self._max_tokens} tokens")
 
     def _take_usage(self, event: Mapping[str, Any]) -> bool:
-        """Whether this event counts tokens. Raises ImplausibleCount where what it says cannot be true."""
+        """Read the usage of an event; returns whether it has any. Raises ImplausibleCount for impossible counts."""
         usage, metrics = event.get("usage"), event.get("metrics")
         drafts = metrics.get("speculative_decoding") if isinstance(metrics, dict) else None
         if isinstance(drafts, dict):
@@ -202,7 +202,7 @@ class StreamTally:
         return True
 
     def output(self) -> Output:
-        """The whole answer. Raises StreamFault where the stream carried no output or never ended."""
+        """The complete answer. Raises StreamFault if the stream had no output or did not end."""
         if not self.done:
             raise StreamFault("no_done", f"the stream ended after {self.chunks} chunks without [DONE]")
         tokens, total = self._tokens_per_chunk(), self._completion
@@ -224,12 +224,12 @@ class StreamTally:
             finish_reason=self._finish_reason,
             token_source="usage-per-chunk" if tokens else "chunks" if total is None else "final-usage",
             spec_stats=self._spec_stats,
-            # JSON may cut a character outside the basic plane into two escapes.
+            # JSON may have a character outside the basic plane as two escapes.
             text=text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"),
         )
 
     def _tokens_per_chunk(self) -> list[int] | None:
-        """New tokens of each chunk by cumulative usage; None where that is absent or contradicts itself."""
+        """The new tokens of each chunk from cumulative usage; None if it is missing or contradicts itself."""
         if any(chunk.text and chunk.cumulative is None for chunk in self._chunks):
             return None
         totals = [0]
@@ -253,7 +253,7 @@ def _event(data: str) -> dict[str, Any]:
 
 
 def _text(choice: dict[str, Any]) -> str:
-    """What a choice adds, reasoning included: reasoning is generated like any other output."""
+    """The text of a choice, including reasoning, which is generated like any other output."""
     delta = choice.get("delta")
     if not isinstance(delta, dict):
         delta = {"content": choice.get("text")}
@@ -262,7 +262,7 @@ def _text(choice: dict[str, Any]) -> str:
 
 
 class ImplausibleCount(ValueError):
-    """A count that cannot be true."""
+    """An impossible count."""
 
 
 def _untrue(what: str) -> StreamFault:
@@ -270,7 +270,7 @@ def _untrue(what: str) -> StreamFault:
 
 
 def tokens_in(usage: Mapping[str, Any], key: str, *, maximum: int = MAX_TOKENS) -> int | None:
-    """The count of tokens under `key`, from 0 to `maximum`; None where the key is absent. Raises ImplausibleCount."""
+    """The number of tokens under `key`, from 0 to `maximum`; None if the key is missing. Raises ImplausibleCount."""
     value = usage.get(key)
     if value is None or (type(value) is int and 0 <= value <= maximum):
         return value
@@ -278,7 +278,7 @@ def tokens_in(usage: Mapping[str, Any], key: str, *, maximum: int = MAX_TOKENS) 
 
 
 def statistics_of(drafts: Mapping[str, Any], *, max_tokens: int = MAX_TOKENS) -> dict[str, Any]:
-    """Statistics of speculation without what is nested or long. Raises ImplausibleCount."""
+    """Statistics of speculation without nested or long values. Raises ImplausibleCount."""
     maximum = max_tokens + _OVERSHOOT_TOKENS
     for key in ("num_spec_steps", "num_accepted_draft_tokens"):
         tokens_in(drafts, key, maximum=maximum)
@@ -295,7 +295,7 @@ def _are_counts(value: Any, maximum: int) -> bool:
 
 
 def _is_simple(value: Any) -> bool:
-    """Whether a value is one of JSON's simple ones, of usual size, or a list of counts."""
+    """Whether a value is a simple JSON value of usual size, or a list of counts."""
     if isinstance(value, str):
         return len(value) <= _MAX_CHARS
     if isinstance(value, (int, float)):

@@ -1,7 +1,7 @@
-"""Axes and marks of a plot; a template makes SVG of them that takes colours and font from the page around it.
+"""Axes and marks of a plot. A template renders them as SVG with the colours and the font of the page.
 
-One drawing serves light and dark pages and print. Marks stay inside the plot area and every text is outside it, so that no label
-lies on a mark, whatever the values are.
+The same drawing is used on light and dark pages and in print. Marks are inside the plot area and all texts outside of it, so labels
+never overlap marks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import cycle
 from typing import Any, NamedTuple
 
 _COLOURS = 6
-"""Colours for treatments; the page's style has as many `--series-N`, and `--series-0` for the baseline."""
+"""The number of colours for treatments. The style sheet has `--series-N` for each, and `--series-0` for the baseline."""
 DOT = "M-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0z"
 _SHAPES = (
     DOT,
@@ -23,44 +23,44 @@ _SHAPES = (
     "M0 3.7L3.5-2.6H-3.5z",
 )
 NARROW, WIDE = 340, 460
-"""Widths of a drawing: one of several in a row, or alone."""
+"""Widths of a drawing: in a row of several, or alone."""
 _TOP, _RIGHT, _HEIGHT, _PER_CHAR = 20, 16, 0.36, 6.4
-"""Above and right of the plot area; its height as a share of the width; room for a character in every font of the page."""
+"""The margins above and to the right of the plot area; its height as a share of the width; the width of a character."""
 _RATIOS = (1, 0.1, 0.2, 0.5, 2, 5, 10, 20, 50, 100, 3, 1.5, 0.7, 0.3, 0.8, 0.9, 1.1, 1.2, 4, 1.3)
-"""Ticks of a logarithmic axis by importance: where there is no room, the later ones are left out."""
+"""Ticks of a logarithmic axis by importance. If there is not enough space, later ones are left out."""
 _EDGE = 0.04
-"""Share of such an axis at each end that has no ticks, because their texts would stick out."""
+"""The share of a logarithmic axis at each end without ticks, because their texts would be outside of the drawing."""
 Points = Sequence[tuple[float, float]]
 
 
 class Look(NamedTuple):
-    """How a series is drawn: by shape as well as by colour."""
+    """The look of a series: a shape and a colour."""
 
     name: str
     variable: str
-    """Name of its colour in the page's style."""
+    """The variable of its colour in the style sheet."""
     shape: str = ""
     """A path around the point 0, 0."""
 
 
 LEVEL = Look("", "--muted")
-"""A line to compare with."""
+"""The look of a reference line."""
 FAILED = Look("", "", "M-3.5-3.5L3.5 3.5M-3.5 3.5L3.5-3.5")
 
 
 def looks(names: Iterable[str]) -> dict[str, Look]:
     """A look for each name, the baseline first; 30 treatments differ."""
     others = zip(cycle(range(1, _COLOURS + 1)), cycle((*_SHAPES[1:], _SHAPES[0])), strict=False)
-    made: dict[str, Look] = {}
+    by_name: dict[str, Look] = {}
     for name in names:
-        colour, shape = next(others) if made else (0, _SHAPES[0])
-        made[name] = Look(name, f"--series-{colour}", shape)
-    return made
+        colour, shape = next(others) if by_name else (0, _SHAPES[0])
+        by_name[name] = Look(name, f"--series-{colour}", shape)
+    return by_name
 
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """From `low` to `high`, shared by all that is compared; one that is not logarithmic begins at 0."""
+    """An axis from `low` to `high`, shared by all plots that are compared. A linear axis begins at 0."""
 
     low: float = 0.0
     high: float
@@ -70,25 +70,24 @@ class Axis:
     log: bool = False
     whole: bool = False
     """Whether ticks are whole numbers only."""
-    maximum: int = 6
-    """Ticks."""
+    max_ticks: int = 6
     marked: tuple[float, ...] = ()
-    """Where given, ticks are at some of these values, the outer ones first."""
+    """If given, ticks are at some of these values, the outer ones first."""
 
     def at(self, value: float) -> float:
-        """Where `value` is, from 0 to 1; what is beyond an end is at that end."""
+        """The position of `value`, from 0 to 1. A value beyond an end is at that end."""
         low, high = self.low, self.high
         if self.log:
             low, high, value = math.log(low), math.log(high), math.log(value)
         return min(1.0, max(0.0, (value - low) / (high - low)))
 
     def percent(self, value: float) -> float:
-        """Where `value` is, in percent of the axis."""
+        """The position of `value` in percent of the axis."""
         return round(100 * self.at(value), 2)
 
     @property
     def ticks(self) -> list[tuple[float, str]]:
-        """Round values within the ends and their texts, not so many that the texts would meet."""
+        """Round values within the ends with their texts, few enough that texts do not overlap."""
         return [(value, f"{value:,.10g}{self.unit}") for value in self._values()]
 
     def _values(self) -> list[float]:
@@ -96,10 +95,10 @@ class Axis:
             inside = (tick for tick in _RATIOS if _EDGE <= self.at(tick) <= 1 - _EDGE)
             kept: list[float] = []
             for tick in (self.marked[0], *reversed(self.marked)) if self.marked else inside:
-                if all(abs(self.at(tick) - self.at(other)) >= 1 / self.maximum for other in kept):
+                if all(abs(self.at(tick) - self.at(other)) >= 1 / self.max_ticks for other in kept):
                     kept.append(tick)
             return sorted(kept)
-        minimum = self.high / self.maximum
+        minimum = self.high / self.max_ticks
         power = 10.0 ** math.floor(math.log10(minimum))
         step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= minimum * 0.999)
         step = float(max(1, math.ceil(step))) if self.whole else step
@@ -116,7 +115,7 @@ def ratio_axis(ratios: Iterable[tuple[float | None, float | None, float | None]]
 
 @dataclass
 class Plot:
-    """A plot area between two axes, which marks are added to."""
+    """A plot area between two axes, with marks."""
 
     id: str
     """Unique on the page."""
@@ -127,9 +126,9 @@ class Plot:
     """Width of the drawing."""
     about: str = ""
     said: list[str] = field(default_factory=list)
-    """What it is about and what it shows of each series, for those who cannot see it."""
+    """Its subject and a description of each series, for people who cannot see it."""
     marks: list[tuple[str, str, list[tuple[str, str]]]] = field(default_factory=list)
-    """Class in the page's style and colour of shapes, and of each where it is moved to, if it is, and its path."""
+    """For each group of shapes: the class in the style sheet, the colour, and for each shape its position (or an empty text) and path."""
 
     def __post_init__(self) -> None:
         self.left = 9 + _PER_CHAR * max(len(text) for _, text in self.y.ticks)
@@ -142,17 +141,17 @@ class Plot:
         self.marks += [(kind, look.variable, [("", f"M{path}")])] if path else []
 
     def interval(self, x: Sequence[float | None], y: Sequence[float | None], look: Look) -> None:
-        """A line between two points, by their values on each axis; nothing where one is not known."""
+        """A line between two points, by their values on each axis; nothing if one is unknown."""
         ends = [(at, value) for at, value in zip(x, y, strict=True) if at is not None and value is not None]
         self.line(ends if len(ends) == 2 else (), look)
 
     def zone(self, low: float, high: float) -> None:
-        """Shade what is between two values of `y`."""
+        """Shade the range between two values of `y`."""
         left, right = self.x.low, self.x.high
         self.line([(left, low), (left, high), (right, high), (right, low)], LEVEL, "zone")
 
     def dots(self, points: Iterable[tuple[float, float]], look: Look, kind: str = "mark dot") -> None:
-        """A mark of the series' shape at each point."""
+        """A mark with the shape of the series at each point."""
         paths = [(self._at(*point), look.shape) for point in points]
         self.marks += [(kind, look.variable, paths)] if paths else []
 
@@ -160,12 +159,12 @@ class Plot:
         return f"{self.left + self.x.at(x) * self.width:.1f} {self.down(y):.1f}"
 
     def down(self, y: float) -> float:
-        """Where a value of `y` is, from the top of the drawing."""
+        """The position of a value of `y`, from the top of the drawing."""
         return self.top + (1 - self.y.at(y)) * self.height
 
 
 class Figure(NamedTuple):
-    """Plots that belong together, with the entries of their legend, and what their caption is about."""
+    """Plots of one figure, with the entries of their legend, and data for the caption."""
 
     id: str
     title: str

@@ -1,7 +1,7 @@
-"""A run in other tools' formats: three CSV files, and the two JSON files a cell that ray-project/llmperf writes.
+"""Export a run to other formats: three CSV files, and for each cell the two JSON files of ray-project/llmperf.
 
-Times are in seconds, an empty field or null is an unknown value. Names and keys of the JSON files are llmperf's
-(`token_benchmark_ray.py`, version 2023-08-31), their values ours where its own mislead: `schema_note` says how.
+Times are in seconds; an empty field or null is an unknown value. The JSON files have the names and keys of llmperf
+(`token_benchmark_ray.py`, version 2023-08-31). Values whose definition in llmperf is misleading are ours; see `schema_note`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _RESPONSE = {
     "tokens_per_chunk": metrics.TOKENS_PER_CHUNK,
     "inter_chunk_latency_s": None,
 }
-"""Keys of a response behind those of its error, with our value where it is one of a request: seven of llmperf's, three of ours."""
+"""The keys of a response after those of its error, with our metric, if it has one: seven keys of llmperf, three of ours."""
 _SUMMARISED = (*list(_RESPONSE)[:4], "number_input_tokens", "number_output_tokens", *list(_RESPONSE)[7:])
 
 
@@ -89,7 +89,7 @@ def _requests(raw: RawRun) -> Iterator[Json]:
 
 
 def _cells(summary: Mapping[str, Any]) -> Iterator[Json]:
-    """Each with whether its arm meets the objective at its load, over all classes."""
+    """The rows of cells, each with the outcome of the objective of its arm at its load, over all classes."""
     at = ("arm", "concurrency", "rate_per_s")
     outcomes = {tuple(map(row.get, at)): row["outcome"] for row in summary["objectives"]}
     for cell in summary["cells"]:
@@ -100,7 +100,8 @@ def _cells(summary: Mapping[str, Any]) -> Iterator[Json]:
 
 
 def _csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    """A text that a spreadsheet would take for a formula gets an apostrophe in front: servers choose finish reasons."""
+    """The text of a CSV file. Text that a spreadsheet would read as a formula gets an apostrophe in front, because servers choose finish
+    reasons."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)
@@ -130,7 +131,7 @@ def write_llmperf(raw: RawRun, folder: Path) -> list[Path]:
 
 
 def _response(arm: PlannedArm, record: RequestRecord) -> Json:
-    """One request. A failure has the HTTP status, else llmperf's -1."""
+    """The response of one request. A failure has its HTTP status or -1, as in llmperf."""
     failed, values = record.error is not None, request_values(record, arm.max_tokens_per_step)
     status = (record.error or "").removeprefix("http_")
     tokens = None if failed else output_tokens(record, arm.max_tokens_per_step)
@@ -150,7 +151,7 @@ def _response(arm: PlannedArm, record: RequestRecord) -> Json:
 def _summary(
     raw: RawRun, arm: str, place: Place, records: Sequence[RequestRecord], answers: Sequence[Json]
 ) -> Json:
-    """llmperf's flat summary of one cell, then what it does not have."""
+    """The flat summary of llmperf for one cell, then additional keys."""
     plan, opening = raw.plan, raw.sessions[0]
     tokens = [answer["number_input_tokens"] for answer in answers]
     tokens = [number for number in tokens if number is not None]
@@ -184,7 +185,7 @@ def _summary(
 
 
 def _spread(values: Iterable[float | None]) -> Json:
-    """Quantiles (linear), mean, extremes and sample deviation; null where there are too few values."""
+    """Quantiles (linear), mean, extremes and sample deviation; null if there are too few values."""
     known = sorted(value for value in values if value is not None)
     return {
         "quantiles": {f"p{q}": percentile(known, q) if known else None for q in (25, 50, 75, 90, 95, 99)},
@@ -196,7 +197,7 @@ def _spread(values: Iterable[float | None]) -> Json:
 
 
 def _flat(prefix: str, content: Mapping[str, Any]) -> Json:
-    """Keys of parts behind those of what holds them, with _ between."""
+    """A flat dictionary: nested keys are joined with _."""
     flat: Json = {}
     for key, value in content.items():
         name = f"{prefix}{key}"
@@ -209,6 +210,6 @@ def _ended(record: RequestRecord) -> float:
 
 
 def _slug(name: str) -> str:
-    """`name` as a folder; what it loses is made up for by a hash, so that two names stay two folders."""
+    """`name` as a folder name. If characters are replaced, a hash is added, so that different names remain different."""
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-")
     return plain if plain == name else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:6]}"

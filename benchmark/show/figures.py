@@ -1,7 +1,8 @@
-"""Figures of the page, and its tables with a mark in each row. Panels of one figure have the same axes, and so have tables that are
-compared.
+"""The figures of the page, and its tables with a mark in each row. Panels of one figure, and tables that are compared, have the same
+axes.
 
-The window is the number of speculative tokens: measured where arms of one family had several, else predicted from the one.
+The window is the number of speculative tokens. Values by window are measured if arms of one family had several windows, and
+otherwise predicted.
 """
 
 from __future__ import annotations
@@ -37,23 +38,23 @@ from benchmark.show.tables import Lane, Row, Table, change, ms, plain
 Arms = Mapping[str, Look]
 ALL_CLASSES = "all classes"
 MAX_POINTS = 240
-"""Marks of one arm in one panel."""
+"""The maximum number of marks of one arm in one panel."""
 _TIMES = ((E2E, "s", 1.0), (TPOT, "ms", 1000.0), (TTFT, "ms", 1000.0))
 _SPREAD = ((TPOT, "over requests"), (INTER_CHUNK_LATENCY, "over chunks: how even the text appears"))
 _END = 99
-"""Percentile at which the axes of values end."""
+"""The percentile at which the axes of values end."""
 _MAX_STEPS = 200
-"""Steps of a distribution."""
+"""The maximum number of steps of a distribution."""
 _DASHED = "mark line dashed"
 _KINDS = {word: code.replace(" ", "-") for code, word in VERDICT_WORDS.items()}
-"""The class of each verdict in the page's style."""
+"""The class of each verdict in the style sheet."""
 _NUMBERS = ("speed-up [95 %]", "ms per token", "$ per million tokens")
 _ENDS = ("ci_low", "ci_high", "low", "high")
 
 
 def against_windows(loads: Sequence[AtLoad], predicted: Sequence[Mapping[str, Any]]) -> Iterator[Figure]:
-    """A panel for each family of arms and each load: what was observed if several windows were run, else what is predicted; none
-    where only one window is known."""
+    """Speed-up against window, with a panel for each family of arms and each load: measured if several windows were run, else predicted. No
+    panel if only one window is known."""
     gains: dict[tuple[str, Load, str], list[Gain]] = {}
     for at in loads:
         for gain in (*at.by_window, *at.by_arm):
@@ -71,8 +72,8 @@ def against_windows(loads: Sequence[AtLoad], predicted: Sequence[Mapping[str, An
     lines = {key: line for key, line in lines.items() if key[:2] in where}
     points = [point for key, line in lines.items() for point in (*line, *formula.get(key, ()))]
     last, highest = (max((point[i] for point in points), default=1) for i in (0, 1))
-    x = Axis(high=last + 0.4, title="speculative tokens", whole=True, maximum=8)
-    y, width = Axis(high=highest * 1.15, unit="×", maximum=5), WIDE if len(where) == 1 else NARROW
+    x = Axis(high=last + 0.4, title="speculative tokens", whole=True, max_ticks=8)
+    y, width = Axis(high=highest * 1.15, unit="×", max_ticks=5), WIDE if len(where) == 1 else NARROW
     styles, panels = looks(("", *dict.fromkeys(class_ for *_, class_ in lines))), []
     for index, (family, load) in enumerate(where):
         title = f"{family}, {load.in_words}" if len({load for _, load in where}) > 1 else family
@@ -92,7 +93,7 @@ def against_windows(loads: Sequence[AtLoad], predicted: Sequence[Mapping[str, An
 
 
 def over_load(summary: Mapping[str, Any], loads: Sequence[AtLoad], arms: Arms) -> Iterator[Figure]:
-    """Speed-up over all classes against the load, with the crossover of each arm and its interval, of a run that searched its loads."""
+    """Speed-up over all classes against load, with the crossover of each arm and its interval; only for a search."""
     known = [
         (at.load.size, gain) for at in sorted(loads, key=lambda at: at.load.size) for gain in at.over_mix
     ]
@@ -106,7 +107,9 @@ def over_load(summary: Mapping[str, Any], loads: Sequence[AtLoad], arms: Arms) -
         return
     sizes = sorted({size for *_, gains in curves for size, _ in gains})
     title = f"load, {'requests per second' if summary['search']['by'] == 'rate' else 'requests at once'}"
-    x = Axis(low=sizes[0] / 1.1, high=sizes[-1] * 1.1, title=title, log=True, maximum=12, marked=tuple(sizes))
+    x = Axis(
+        low=sizes[0] / 1.1, high=sizes[-1] * 1.1, title=title, log=True, max_ticks=12, marked=tuple(sizes)
+    )
     y = ratio_axis((gain.ratio, gain.low, gain.high) for *_, gains in curves for _, gain in gains)
     plot = Plot(
         "o",
@@ -136,7 +139,7 @@ def over_load(summary: Mapping[str, Any], loads: Sequence[AtLoad], arms: Arms) -
 
 
 def crossovers(summary: Mapping[str, Any]) -> Table:
-    """Up to which load each treatment pays, for the mix and by class, of a run that searched its loads."""
+    """Up to which load each treatment pays, for the mix and by class; only for a search."""
     known = summary["crossovers"] if summary.get("search") else ()
     several = len({row["class"] for row in known}) > 2
     rows = [
@@ -148,7 +151,7 @@ def crossovers(summary: Mapping[str, Any]) -> Table:
 
 
 def frontier(summary: Mapping[str, Any], arms: Arms) -> Iterator[Figure]:
-    """Output of each arm for a dollar against its time per token, at every load that a search measured."""
+    """Output per dollar of each arm against its time per token, at every load of a search."""
     search = summary.get("search") or {"arms": ()}
     curves = [row for row in search["arms"] if row["arm"] in arms and row["points"]]
     if not curves:
@@ -159,9 +162,8 @@ def frontier(summary: Mapping[str, Any], arms: Arms) -> Iterator[Figure]:
     drawn = []
     for row in curves:
         per, pairs = price[row["arm"]] if priced else 1.0, []
-        for point in row[
-            "points"
-        ]:  # where an objective limits the time of a token, the percentile that it limits
+        # If an objective limits the time per token, its percentile is shown.
+        for point in row["points"]:
             slow_s = point["tpot_percentile_s"] if limit else None
             times = [1000 * value for value in ([slow_s] * 3 if slow_s else point["tpot_s"])]
             pairs.append((times, [value and value / per for value in point["output_tokens_per_s"]]))
@@ -170,7 +172,7 @@ def frontier(summary: Mapping[str, Any], arms: Arms) -> Iterator[Figure]:
     title = f"ms per output token{f', {limit.percentile} of requests' if limit else ''}"
     x = Axis(high=max(times[2] for times, _ in every) * 1.05, title=title)
     unit = "output tokens/s for $1 an hour" if priced else "output tokens/s of an arm"
-    y = Axis(high=max(out[2] or out[0] or 0.0 for _, out in every) * 1.1, title=unit, maximum=5)
+    y = Axis(high=max(out[2] or out[0] or 0.0 for _, out in every) * 1.1, title=unit, max_ticks=5)
     of = "requests/s" if search["by"] == "rate" else "at a time"
     plot, where = (
         Plot(
@@ -210,7 +212,7 @@ def frontier(summary: Mapping[str, Any], arms: Arms) -> Iterator[Figure]:
 
 
 def _places(cells: Cells, arms: Arms) -> Iterator[tuple[str, str, Sequence[tuple[Look, Records]]]]:
-    """Each class and load with a record: an identifier, its name in a title, and the requests of each arm as they were sent."""
+    """Each class and load with records: an identifier, a title, and the requests of each arm in the order of sending."""
     for number, load in enumerate(cells.plan.loads):
         for index, class_ in enumerate(cells.plan.classes):
             place = Place(class_, load)
@@ -224,7 +226,7 @@ def _places(cells: Cells, arms: Arms) -> Iterator[tuple[str, str, Sequence[tuple
 
 
 def _points(plan: Plan, metric: Metric, records: Records, begin_unix_s: float = 0.0) -> Points:
-    """Seconds since the beginning of the run and the value, of each answer that has one."""
+    """(seconds since the beginning of the run, value) of each answer with a value."""
     values = (
         request_values(record, plan.arm(record.arm).max_tokens_per_step).get(metric.name)
         for record in records
@@ -234,7 +236,7 @@ def _points(plan: Plan, metric: Metric, records: Records, begin_unix_s: float = 
 
 
 def over_time(cells: Cells, arms: Arms) -> Iterator[Figure]:
-    """A figure for each metric with a value, request by request."""
+    """A figure for each metric with values: every request over time."""
     started = [record.started_unix_s for records in cells.requests.values() for record in records] or [0.0]
     begin, span_s = min(started), max(started) - min(started)
     units = (("s", 1.0, 180.0), ("min", 60.0, 3 * 3600.0), ("h", 3600.0, float("inf")))
@@ -247,7 +249,7 @@ def over_time(cells: Cells, arms: Arms) -> Iterator[Figure]:
             for id_, where, members in _places(cells, arms)
         ]
         top = max((v * scale for *_, lines in known for *_, points in lines for _, v in points), default=0.0)
-        y = Axis(high=top * 1.08 or 1, title=unit, maximum=5)
+        y = Axis(high=top * 1.08 or 1, title=unit, max_ticks=5)
         for id_, where, lines in known if top else ():
             plot = Plot(f"t{id_}-{name}", where, x, y, NARROW, f"{title}, {where}")
             for look, records, points in lines:
@@ -264,7 +266,7 @@ def over_time(cells: Cells, arms: Arms) -> Iterator[Figure]:
 
 
 def distributions(cells: Cells, arms: Arms) -> Iterator[Figure]:
-    """Cumulative shares of two metrics; of the inter-chunk latency a value for each pair of chunks."""
+    """Cumulative shares of two metrics. The inter-chunk latency has a value for each pair of chunks."""
     for metric, over in _SPREAD:
         name, known = metric.name.removesuffix("_s"), []
         for id_, where, members in _places(cells, arms):
@@ -278,7 +280,7 @@ def distributions(cells: Cells, arms: Arms) -> Iterator[Figure]:
             known += [(id_, where, curves)] if curves else []
         ends = [percentile(ordered, _END) for *_, curves in known for _, ordered in curves]
         x = Axis(high=max(ends, default=0) * 1.05 or 1, title="ms")
-        y, panels = Axis(high=100, unit=" %", maximum=5), []
+        y, panels = Axis(high=100, unit=" %", max_ticks=5), []
         for id_, where, curves in known:
             what = f"Cumulative distribution of {metric.name}, {where}"
             plot = Plot(f"d{id_}-{name}", where, x, y, NARROW, what)
@@ -298,7 +300,7 @@ def distributions(cells: Cells, arms: Arms) -> Iterator[Figure]:
 
 
 def _shares(ordered: Sequence[float]) -> Points:
-    """Values and the percentage of all that is not above each, in a limited number of steps."""
+    """(value, percentage of values that are not above it), in a limited number of steps."""
     count, last = len(ordered), _MAX_STEPS - 1
     if count <= _MAX_STEPS:
         return [(value, 100 * ((index + 1) / count)) for index, value in enumerate(ordered)]
@@ -306,7 +308,7 @@ def _shares(ordered: Sequence[float]) -> Points:
 
 
 def answer(at: AtLoad, axis: Axis) -> Table:
-    """Each class with its best treatment, then the best treatment over all classes, where something could be compared."""
+    """The best treatment of each class, then the best treatment over all classes; empty if nothing could be compared."""
     gains = [*at.by_class, *([at.mix] if at.mix and len(at.by_class) > 1 else ())]
     rows = [((gain.class_ or ALL_CLASSES, gain.arm), gain) for gain in gains if any(g.ratio for g in gains)]
     total, title = len(gains) > len(at.by_class), f"Speed-up by class, {at.load.in_words}"
@@ -314,7 +316,7 @@ def answer(at: AtLoad, axis: Axis) -> Table:
 
 
 def treatments(at: AtLoad, axis: Axis) -> Table:
-    """Every treatment over all classes, the best first, where there are several."""
+    """Every treatment over all classes, the best first; empty if there is only one."""
     rows = [((gain.arm, gain.baseline), gain) for gain in at.over_mix if len(at.by_arm) > 1]
     return _of_gains(f"Arms over {ALL_CLASSES}", ("arm", "baseline"), rows, axis)
 
@@ -334,13 +336,13 @@ def _of_gains(
 def _compared(
     axis: Axis, verdict: str, ratio: float | None, low: float | None, high: float | None
 ) -> tuple[str, Lane]:
-    """A verdict with its ratio and interval, where they are known, and their picture."""
+    """A verdict with its ratio and interval, if known, and their picture."""
     text = verdict if ratio is None else f"{verdict}: {ratio:.2f}×{interval(low, high)}"
     return text, _lane(axis, _KINDS[verdict], ratio, low, high)
 
 
 def by_other_metrics(summary: Mapping[str, Any], at: AtLoad) -> Iterator[Table]:
-    """The same arms and classes by the metrics that do not decide, all on one axis."""
+    """The same arms and classes by the other metrics, on one axis."""
     wanted = {(at.load, gain.class_, gain.baseline, gain.arm) for gain in at.by_class}
     known = [
         (row, (row["ratio"], row["ci_low"], row["ci_high"]))
@@ -358,7 +360,7 @@ def by_other_metrics(summary: Mapping[str, Any], at: AtLoad) -> Iterator[Table]:
 
 
 def step_costs(at: AtLoad) -> Table:
-    """Tokens that a step yields against what it costs, where an arm drafts and its steps are known."""
+    """Tokens per step against the cost of a step, for drafting arms with known steps."""
     known = [(gain, gain.tokens_per_step, gain.step_cost) for gain in at.by_class if gain.window]
     steps = [(gain, tokens, cost) for gain, tokens, cost in known if tokens and cost]
     axis = Axis(high=max((max(tokens, cost) for _, tokens, cost in steps), default=1) * 1.05)
@@ -373,7 +375,7 @@ def step_costs(at: AtLoad) -> Table:
 
 
 def forecast(expectations: Sequence[Mapping[str, Any]]) -> Table:
-    """The run over what published results predict: each row has its own quantity, its bounds are shaded."""
+    """The run compared with the forecast from published results. Each row has its own quantity; its bounds are shaded."""
     ratios = [
         tuple(row[key] / row["expected"] if row.get(key) else None for key in ("measured", *_ENDS))
         for row in expectations
@@ -390,7 +392,7 @@ def forecast(expectations: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _expected(row: Mapping[str, Any]) -> Row:
-    """Arm, quantity, value of the run with its interval, expected value and bounds."""
+    """The columns of a row: arm, quantity, value of the run with its interval, expected value, bounds."""
     quantity, what, kind = QUANTITIES[row["what"]], "", "forecast range"
     if "verdict" in row:
         what = f": {', '.join(row['classes']) or ALL_CLASSES}, {row['concurrency']} at a time"
@@ -402,7 +404,7 @@ def _expected(row: Mapping[str, Any]) -> Row:
 
 
 def _against(row: Mapping[str, Any]) -> tuple[str, str]:
-    """How a row against the forecast is drawn, and its result in words."""
+    """The class in the style sheet of a row against the forecast, and its result in words."""
     if row.get("verdict") == "cannot tell":
         return "not-shown", VERDICTS["cannot tell"]
     side = (row["measured"] > row["high"]) - (row["measured"] < row["low"])
@@ -414,7 +416,7 @@ def _against(row: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _lane(axis: Axis, kind: str, ratio: float | None, low: float | None, high: float | None) -> Lane:
-    """A line for the interval and a mark for the ratio, hollow where there are too few prompts for a verdict."""
+    """A line for the interval and a mark for the ratio. The mark is hollow if there are too few prompts for a verdict."""
     if ratio is None:
         return Lane(kind, ())
     at, begin, end = (axis.percent(value or ratio) for value in (ratio, low, high))

@@ -25,10 +25,10 @@ from core.words import listed
 FILE_NAME = "report.html"
 PLAN_FILE = "plan-as-run.json"
 _MAX_CHARS = 600
-"""Characters of a text that the page shows; the journal has all of it."""
+"""The maximum characters of a text on the page; the journal has the whole text."""
 _MESSAGE_CHARS = 160
 _MAX_ARMS = 6
-"""Arms that a figure shows."""
+"""The maximum number of arms in a figure."""
 
 
 def render(raw: RawRun, summary: Mapping[str, Any]) -> str:
@@ -77,7 +77,7 @@ def render(raw: RawRun, summary: Mapping[str, Any]) -> str:
 
 
 def _parted(decision: Decision) -> tuple[str, str]:
-    """The headline of a search, or what to do, up to the first semicolon outside brackets; and the rest."""
+    """The sentence in two parts: the headline of a search, or the text up to the first semicolon outside brackets; and the rest."""
     sentence, head = (text.replace("->", "→") for text in (decision.sentence, decision.headline))
     whole = re.match(r"(?:\([^)]*\)|[^;])*", sentence)
     end = len(head) or (whole.end() if whole else 0)
@@ -85,7 +85,7 @@ def _parted(decision: Decision) -> tuple[str, str]:
 
 
 def _loads(summary: Mapping[str, Any]) -> str:
-    """Which loads the numbers hold for."""
+    """The loads of the run, in words."""
     loads: dict[str, list[Load]] = defaultdict(list)
     for load in dict.fromkeys(Place.of(cell).load for cell in summary["cells"]):
         loads[load.unit].append(load)
@@ -96,7 +96,7 @@ def _loads(summary: Mapping[str, Any]) -> str:
 
 
 def _shown(summary: Mapping[str, Any], decision: Decision) -> list[str]:
-    """The arms in figures: of many, the baseline and those that the answer names."""
+    """The arms in figures: all or, if there are many, the baselines and the arms that the answer names."""
     names = [arm["name"] for arm in summary["run"]["arms"]]
     if len(names) <= _MAX_ARMS:
         return names
@@ -120,7 +120,7 @@ def _unexplained(summary: Mapping[str, Any], at: AtLoad) -> dict[str, list[str]]
 
 
 def predictions(raw: RawRun) -> list[dict[str, Any]]:
-    """Predictions of the run by class and for all classes together; empty where it has none."""
+    """Predictions of the run by class and for all classes together; empty if there are none."""
     try:
         advice = advise(raw)
     except ResultsError:
@@ -156,8 +156,8 @@ def _samples(raw: RawRun) -> list[dict[str, Any]]:
 
 
 def _sample(prompt: str, base: RequestRecord, treated: RequestRecord) -> dict[str, Any]:
-    """A prompt, empty where the plan does not have it, and both texts from one place on, so that the place where they part
-    is in them; `cut`: whether the beginning only is shown."""
+    """A prompt (empty if it is not in the plan) and a part of both texts that includes their first difference; `cut` is whether the text
+    continues after that part."""
     texts = (base.text or "", treated.text or "")
     equal, shared = texts[0] == texts[1], first_difference(*texts)
     begin = 0 if equal else max(0, shared - _MAX_CHARS // 2)

@@ -30,16 +30,16 @@ from benchmark.plan import Load
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PATH = "/metrics"
 LAST_LOOK_S = 45.0
-"""How long a run that has ended waits for Prometheus to read it: more than an interval of the PodMonitor, less than what
-Kubernetes gives a pod that ends."""
+"""How long the page of an ended run waits for Prometheus: longer than the interval of the PodMonitor, shorter than the grace period of
+a pod in Kubernetes."""
 Cell = tuple[str, str, str]
-"""Arm, class and load, as their labels have them."""
+"""Arm, class and load, as in the labels."""
 Cells = dict[Cell, dict[str, "_Series"]]
 """Series by metric."""
 
 
 def load_label(cell: RequestRecord | Load) -> str:
-    """The last dimension, as many values as the plan has loads: requests in flight, or arrivals as `2.5/s` or `replay`."""
+    """The value of the last dimension: the requests in flight, or arrivals as `2.5/s` or `replay`."""
     return str(cell.concurrency or "replay") if cell.rate_per_s is None else f"{cell.rate_per_s:g}/s"
 
 
@@ -50,20 +50,20 @@ class _Series:
     sum: float = 0.0
     count: int = 0
     recent: list[float] = field(default_factory=list)
-    """Those of requests that ended in the last period; of all it would not fit into a sidecar."""
+    """The values of requests that ended in the last period; all values would need too much memory in a sidecar."""
 
 
 class Page:
-    """What Prometheus reads; made again whenever the journal was read."""
+    """The page for Prometheus; it is rendered each time the journal was read."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._known: set[Cell] = set()
         self.shown = b"", Event()
-        """The text, and whether somebody has read it."""
+        """The text, and an event that is set when it was read."""
 
-    def show(self, raw: RawRun, *, on: bool) -> None:
-        """Show what `raw` holds by now, and whether its run is `on`."""
+    def show(self, raw: RawRun, *, active: bool) -> None:
+        """Show the values of `raw`, and whether its run is in progress (`active`)."""
         plan, since_s = raw.plan, self._clock() - PERIOD_S
         places = list(product(plan.arms, plan.classes, plan.loads))
         series: Cells = {
@@ -77,11 +77,15 @@ class Page:
                 own[name].recent += new if recent else ()
         lines = [*_head(RUN_ACTIVE, "gauge", "1 while a run is in progress, 0 when it has ended")]
         origin = {"experiment": plan.experiment, "provenance": raw.sessions[0].provenance}
-        lines.append(_sample(RUN_ACTIVE.prometheus_name, int(on), origin))
+        lines.append(_sample(RUN_ACTIVE.prometheus_name, int(active), origin))
         lines += (line for metric in PUBLISHED for line in self._summary(plan.experiment, metric, series))
         lines += _head(COST, "gauge", COST.formula)
         cells = cells_of(raw)
-        for arm, class_, load in places:  # so far, as the report calculates them; CloudWatch has an estimate
+        for (
+            arm,
+            class_,
+            load,
+        ) in places:  # costs so far, calculated as in the report; CloudWatch has an estimate
             place = Place(class_, load)
             if price := cost(arm, throughput(arm, cells.of(arm, place), cells.blocks_of(arm, place))):
                 labels = _labels(plan.experiment, arm.name, class_, load_label(load))
@@ -89,7 +93,7 @@ class Page:
         self.shown, self._known = ("".join(f"{line}\n" for line in lines).encode(), Event()), {*series}
 
     def wait_until_read(self) -> None:
-        """Wait until somebody has read that the run has ended, for so long as that can take."""
+        """Wait until the end of the run was read, for at most LAST_LOOK_S."""
         text, read = self.shown
         if text:
             read.wait(LAST_LOOK_S)
@@ -102,7 +106,7 @@ class Page:
             recent = sorted(own.recent)
             for share in QUANTILES if recent and metric is not ERRORS else ():  # no value is not zero
                 yield _sample(name, percentile(recent, 100 * share), labels | {"quantile": f"{share:g}"})
-            # A counter that begins above zero has not increased for Prometheus, so a new cell begins with zeros.
+            # Prometheus does not see an increase if a counter begins above zero, so a new cell begins with zeros.
             shown = own if cell in self._known else _Series()
             yield _sample(f"{name}_sum", shown.sum, labels)
             yield _sample(f"{name}_count", shown.count, labels)
@@ -125,7 +129,7 @@ def _sample(name: str, value: float, labels: dict[str, str]) -> str:
 
 @contextmanager
 def served(page: Page, address: tuple[str, int], report: Callable[[str], None]) -> Iterator[int]:
-    """The page at `/metrics` of `address`; yields the port. Raises PublishError where nothing can listen there."""
+    """Serve the page at `/metrics` of `address`; yields the port. Raises PublishError if the address is not available."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -140,7 +144,7 @@ def served(page: Page, address: tuple[str, int], report: Callable[[str], None]) 
             read.set()
 
         def log_message(self, *_: Any) -> None:
-            """A reader every few seconds is not news."""
+            """Requests are not logged: there is one every few seconds."""
 
     try:
         server = ThreadingHTTPServer(address, Handler)

@@ -1,10 +1,10 @@
-"""Sending a run's requests to CloudWatch, each once, after the run or while it is on; copying its folder to S3.
+"""Send the requests of a run to CloudWatch, each once, after the run or while it is in progress; copy its folder to S3.
 
-Values go as distributions, so that the console can show percentiles. PutMetricData takes at most 150 distinct values in
+Values are sent as distributions, so that the console can show percentiles. PutMetricData takes at most 150 distinct values in
 a datum, 1000 data and 1 MB in a call
 (https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/API_PutMetricData.html). A ledger in the results folder
-has a line for each acknowledged call. A call that timed out may have been counted all the same: CloudWatch has no
-idempotency token, and such a call is not in the ledger.
+has a line for each acknowledged call. A call that timed out is not in the ledger, but CloudWatch may have counted it:
+there is no idempotency token.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _BYTES_PER_VALUE, _BYTES_PER_DATUM = 90, 800
 EVERY_S = 60.0
 """`RunActive` and the requests are metrics of standard resolution: a datum belongs to a minute."""
 GRACE_S = 300.0
-"""A run counts as on from its first finished request, or after this time without one: otherwise the silence before the
-run would make an alarm of its first minute."""
+"""A run counts as in progress from its first finished request, or after this time without one. Otherwise the time before the first
+request would raise an alarm."""
 _REQUESTS_PER_PARCEL = 50
 _DIGITS = 3
-"""Significant digits of published values, so that equal ones share an entry; the raw file keeps them all."""
+"""Significant digits of published values, so that equal values share an entry; the journal has all digits."""
 PRICES = (
     "$0.01 per 1,000 PutMetricData calls, $0.30 per custom metric and month, the first 10,000 (as commonly quoted for us-east-1; "
     "AWS's own page was not read)"
@@ -56,35 +56,35 @@ UPLOADED_FILES = (
     *("requests.jsonl", "divergence.jsonl", "sense.jsonl", "summary.json", "plan.json", "plan-as-run.json"),
     *("report.html", "*.csv", "llmperf/**/*.json"),
 )
-"""What is copied to S3 where it exists; the ledger of publications belongs to the folder and stays."""
+"""The files that are copied to S3, if they exist. The ledger stays in the folder."""
 
 
 class Parcel(NamedTuple):
-    """All data of some requests. It is sent in one call, so that a request is counted whole or not at all."""
+    """All data of some requests. It is sent in one call, so that a request is counted completely or not at all."""
 
     request_ids: list[str]
     data: list[dict[str, Any]]
 
     @property
     def size(self) -> int:
-        """Bytes on the wire, estimated from above."""
+        """An upper estimate of the bytes of the request."""
         values = sum(len(datum["Values"]) for datum in self.data)
         return values * _BYTES_PER_VALUE + len(self.data) * _BYTES_PER_DATUM
 
 
 @dataclass(kw_only=True)
 class PublishResult:
-    """What one publication sent."""
+    """The result of one publication."""
 
     already_there: int
-    """Requests that the ledger had."""
+    """Requests that were in the ledger already."""
     calls: int = 0
     data: int = 0
     requests: int = 0
     repeated: int = 0
-    """Attempts beyond the first that calls needed. One that had timed out may have been counted all the same."""
+    """Retries of calls. An attempt that timed out may have been counted too."""
     metrics: set[tuple[str, ...]] = field(default_factory=set)
-    """Names with their dimensions, which is what is billed."""
+    """Names with dimensions: the metrics that are billed."""
 
 
 class Publisher:
@@ -98,7 +98,7 @@ class Publisher:
         self._client, self._namespace, self._report, self._ledger = client, namespace, report, folder / LEDGER
 
     def publish(self, raw: RawRun) -> PublishResult:
-        """Send what the ledger does not have.
+        """Send the requests that are not in the ledger.
 
         Raises PublishError at the first call that fails after its retries; the ledger keeps those before it. Raises
         StorageError, and ResultsError for a damaged line of the ledger.
@@ -107,7 +107,7 @@ class Publisher:
         remedy = "what is published must be noted there"
         try:
             with self._ledger.open("a+b") as ledger:
-                # What follows a run and what publishes its end must not send the same request; a crash unlocks, too.
+                # Two processes (`--follow` and a later `publish`) must not send the same request; a crash releases the lock.
                 fcntl.flock(ledger, fcntl.LOCK_EX)
                 known = self._noted(ledger)
                 fresh = [record for record in measured if _request_id(record) not in known]
@@ -134,13 +134,13 @@ class Publisher:
         return done
 
     def say_active(self, experiment: str, value: float) -> None:
-        """Say that a run is on (1) or has ended (0). Raises PublishError."""
+        """Publish that a run is in progress (1) or has ended (0). Raises PublishError."""
         dimensions = [{"Name": name, "Value": experiment} for name in RUN_ACTIVE.dimensions]
         datum = {"MetricName": RUN_ACTIVE.cloudwatch_name, "Unit": RUN_ACTIVE.cloudwatch_unit}
         self._send([{**datum, "Dimensions": dimensions, "Value": value}], after=0)
 
     def _send(self, data: list[dict[str, Any]], after: int) -> int:
-        """Make one call; returns how often it was repeated."""
+        """Make one call; returns the number of retries."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
@@ -154,7 +154,7 @@ class Publisher:
         return int((answer or {}).get("ResponseMetadata", {}).get("RetryAttempts", 0))
 
     def _noted(self, ledger: BinaryIO) -> set[str]:
-        """The requests that were sent to this destination."""
+        """The requests in the ledger for this destination."""
         ledger.seek(0)
         known: set[str] = set()
         for number, line in enumerate(ledger, start=1):
@@ -183,7 +183,7 @@ def aws_client(service: str, endpoint_url: str | None = None, region: str | None
 
 
 def parcels(plan: Plan, measured: Iterable[RequestRecord]) -> Iterator[Parcel]:
-    """Records as parcels, by cell and minute. Failed ones count as errors only."""
+    """The records as parcels, by cell and minute. Failed requests count only as errors."""
     groups: dict[tuple[str, str, str, float], list[RequestRecord]] = defaultdict(list)
     for record in measured:
         minute = record.started_unix_s // EVERY_S * EVERY_S
@@ -213,7 +213,7 @@ def parcels(plan: Plan, measured: Iterable[RequestRecord]) -> Iterator[Parcel]:
 
 
 def _parts(values: Sequence[float]) -> Iterator[dict[float, int]]:
-    """Values with their counts, at most MAX_VALUES distinct ones at a time."""
+    """Values with their counts, in parts of at most MAX_VALUES distinct values."""
     counted = iter(sorted(Counter(float(f"{value:.{_DIGITS}g}") for value in values).items()))
     while part := dict(islice(counted, MAX_VALUES)):
         yield part
@@ -235,12 +235,12 @@ def calls(waiting: Iterable[Parcel]) -> Iterator[list[Parcel]]:
 
 
 def _request_id(record: RequestRecord) -> str:
-    """Identity of a measured request within its run."""
+    """The identity of a measured request within its run."""
     return f"{record.arm} {record.pair_id}"
 
 
 class GrowingJournal:
-    """The journal of a run that is on. Each time only what was written since is read."""
+    """The journal of a run in progress. Each time only new lines are read."""
 
     def __init__(self, folder: Path) -> None:
         self._path, self._bytes, self._lines = folder / FILE_NAME, 0, 0
@@ -285,40 +285,40 @@ def follow(
     page: Page | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Publish what is new every minute until `stop`, then what is left, and that the run has ended: to CloudWatch, on `page`,
-    or both. It is a process of its own, so that the measuring shares no interpreter with it.
+    """Publish new requests every minute until `stop`, then the rest and the end of the run: to CloudWatch, on `page`, or both. This runs in
+    a separate process, so that it does not share an interpreter with the measurement.
 
-    `allowed` is asked once there is a run, and raises where it must not be published. A call that CloudWatch does not
-    take is reported, and made again a minute later.
+    `allowed` is called when there is a run, and raises if it must not be published. A call that CloudWatch refuses is
+    reported and repeated a minute later.
     """
     journal, begun, stopped = GrowingJournal(folder), clock(), False
-    active: str | None = None
+    experiment: str | None = None
     while not stopped:
         stopped = stop.is_set()
         if raw := journal.read(report):
             allowed(raw.sessions[0])
             measured = any(record.phase == "measured" for record in raw.requests)
-            on = measured or clock() - begun >= GRACE_S
+            active = measured or clock() - begun >= GRACE_S
             if page:
-                page.show(raw, on=on and not stopped)
+                page.show(raw, active=active and not stopped)
             try:
                 if publisher:
                     publisher.publish(raw)
-                if publisher and on:
+                if publisher and active:
                     publisher.say_active(raw.plan.experiment, 1.0)
-                    active = raw.plan.experiment
+                    experiment = raw.plan.experiment
             except PublishError as error:
                 report(f"{error}; tried again in {EVERY_S:g} s")
         if not stopped:
             stop.wait(EVERY_S)
-    if publisher and active is not None:
-        publisher.say_active(active, 0.0)
+    if publisher and experiment is not None:
+        publisher.say_active(experiment, 0.0)
     if page:
         page.wait_until_read()
 
 
 def stop_on_signals() -> Event:
-    """Set by SIGTERM, with which Kubernetes ends a sidecar, and by Ctrl-C."""
+    """An event that is set by SIGTERM, with which Kubernetes ends a sidecar, and by Ctrl-C."""
     stop = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -326,10 +326,9 @@ def stop_on_signals() -> Event:
 
 
 def upload(folder: Path, target: str, *, run_id: str, **where: str | None) -> list[str]:
-    """Copy the files of `folder` to `target` (`s3://bucket/prefix/`) and the run's id; returns their addresses. They are whole
-    files, so a repeated copy is harmless.
+    """Copy the files of `folder` to `target` (`s3://bucket/prefix/`), below the id of the run; returns their addresses. It can be repeated.
 
-    Raises PlanError for a target that is not such an address, PublishError where S3 does not take a file.
+    Raises PlanError for an invalid target, PublishError if S3 refuses a file.
     """
     from boto3.exceptions import S3UploadFailedError
     from botocore.exceptions import BotoCoreError, ClientError

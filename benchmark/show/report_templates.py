@@ -1,7 +1,7 @@
-"""Templates filled with what a run says: pages as HTML, answers as plain text as wide as the terminal.
+"""Render the templates of pages (HTML) and of answers (plain text, as wide as the terminal).
 
-Prompts, answers and error messages were written by others: in HTML every text is escaped, and a page's own policy forbids
-requests and all scripts but its own.
+Prompts, answers and error messages are untrusted: in HTML every text is escaped, and the policy of a page forbids requests and all
+scripts except its own.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 
 def filled(template: str, *, script: str = "", **content: Any) -> str:
-    """A template with its content. A page has the style of all pages, and names the hash of its own `script` as the only one that
-    a browser may run; lines of plain text are folded to the terminal's width."""
+    """A template with its content. A page gets the common style, and the hash of its `script` as the only script that a browser may run.
+    Lines of plain text are folded to the width of the terminal."""
     templates = _templates().get_template(template)
     if not template.endswith(".html"):
         text = re.sub(r"\n{3,}", "\n\n", templates.render(content)).strip("\n")
@@ -54,19 +54,19 @@ def filled(template: str, *, script: str = "", **content: Any) -> str:
 
 
 def sentences(name: str, *values: Any) -> list[str]:
-    """The sentences that macro `name` of `sentences.txt` makes of the values, as plain text."""
+    """The sentences of macro `name` in `sentences.txt` for these values, as plain text."""
     macro = getattr(_templates().get_template("sentences.txt").module, name)
     return [" ".join(line.split()) for line in str(macro(*values)).split("\n") if line.strip()]
 
 
 def sentence(name: str, *values: Any) -> str:
-    """The one sentence of such a macro; empty where it makes none."""
+    """The sentences of a macro as one text; empty if there are none."""
     return " ".join(sentences(name, *values))
 
 
 def render(summary: Mapping[str, Any], *, everything: bool = False) -> str:
-    """The question, what to do, its numbers, and what speaks against them. With `everything` the answer at every load, what steps
-    cost, every cell, engines, quality, and what the numbers are."""
+    """The text for the terminal: question, recommendation, numbers and warnings. With `everything` also the answer at every load, the cost
+    of steps, every cell, engines, quality, and the definitions of the numbers."""
     from benchmark.show.figures import step_costs
 
     def cells(at: AtLoad) -> tables.Table:
@@ -85,7 +85,7 @@ def render(summary: Mapping[str, Any], *, everything: bool = False) -> str:
         min_prompts=MIN_PROMPTS,
         equivalent=EQUIVALENT,
     )
-    return "\n\n".join(dict.fromkeys(text.split("\n\n")))  # an arm alone has one table for both
+    return "\n\n".join(dict.fromkeys(text.split("\n\n")))  # with a single arm two tables are equal
 
 
 render_all = partial(render, everything=True)

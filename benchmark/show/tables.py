@@ -1,4 +1,4 @@
-"""A summary, and what lies beside the records, as rows of tables: text only, so that templates decide nothing."""
+"""The tables of a summary. Rows are text only, so that templates only print them."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ _BY_CLASS: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
     ("Dollars per million output tokens", "cost", "usd_per_million_output_tokens", money),
     ("Requests within every limit of the SLO (goodput)", "goodput", "share", "{:.0%}".format),
 )
-"""Title, part of a cell, key and form."""
+"""Title, part of a cell, key, and format."""
 
 
 class Lane(NamedTuple):
-    """The picture in a row: shapes in a box of 100 by 20; it and they have a class in the page's style."""
+    """The picture in a row: shapes in a box of 100 by 20. `kind` and each shape have a class in the style sheet."""
 
     kind: str
     shapes: tuple[tuple[str, str], ...]
@@ -54,26 +54,26 @@ class Lane(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under headings. The first `names` columns are words, the others numbers. A table without a row is not shown."""
+    """A table. The first `names` columns are words, the others numbers. A table without rows is not shown."""
 
     title: str
     headings: Row
     rows: Sequence[Row]
     names: int = 2
     lanes: Sequence[Lane] = ()
-    """On the page, a picture for each row, between words and numbers; all have one axis."""
+    """On the page, a picture for each row between words and numbers, with a common axis."""
     axis: Axis | None = None
     shaded: tuple[float, ...] = ()
-    """Two values of the axis between which it is shaded."""
+    """Two values of the axis; the range between them is shaded."""
     total: bool = False
-    """Whether the last row is about all others."""
+    """Whether the last row is a total."""
 
     def __bool__(self) -> bool:
         return bool(self.rows)
 
 
 def lean(table: Table) -> tuple[Table, str]:
-    """A table without columns that repeat one value, and what those say; the first column stays."""
+    """The table without columns that have the same value in every row, and a text with these values. The first column is kept."""
     columns = list(zip(*table.rows, strict=True))
     same = [i for i, column in enumerate(columns) if i and len(column) > 1 and len(set(column)) == 1]
     kept = [i for i in range(len(table.headings)) if i not in same]
@@ -87,12 +87,12 @@ def lean(table: Table) -> tuple[Table, str]:
 
 
 def plain(value: float | None, form: str, unit: str = "") -> str:
-    """`value` in a format; `-` where it is not known."""
+    """`value` in a format; `-` if unknown."""
     return UNKNOWN if value is None else f"{value:{form}}{unit}"
 
 
 def change(before: float | None, after: float | None, form: Callable[[float], str], to: str = "->") -> str:
-    """Two values with an arrow between them; `-` where one is not known."""
+    """Two values with an arrow between them; `-` if one is unknown."""
     return UNKNOWN if before is None or after is None else f"{form(before)} {to} {form(after)}"
 
 
@@ -105,8 +105,8 @@ def _names(cell: Summary) -> Row:
 
 
 def decision_tables(at: AtLoad) -> list[Table]:
-    """What a decision rests on: each class and the mix; of several treatments the best of each class, then all over the
-    mix. Nothing where nothing is compared."""
+    """The tables for a decision: each class and the mix. With several treatments, the best of each class, then all over the mix. Empty if
+    nothing is compared."""
     title = f"{at.load.in_words}, {at.baseline} -> treatment"
     if not at.by_class:
         return []
@@ -145,7 +145,7 @@ def cell_tables(summary: Summary) -> list[Table]:
 
 
 def cell_table(summary: Summary, load: Load, title: str, numbers: Numbers, steps: str) -> Table:
-    """The cells of one load with these numbers; `steps` is the heading of the tokens per step."""
+    """The cells of one load with these numbers; `steps` is the heading for the tokens per step."""
     rows = []
     for cell in (cell for cell in summary["cells"] if Place.of(cell).load == load):
         shown = (
@@ -158,7 +158,7 @@ def cell_table(summary: Summary, load: Load, title: str, numbers: Numbers, steps
 
 
 def error_table(summary: Summary, messages: Mapping[tuple[str, str], str]) -> Table:
-    """Failed requests by cell and name, with an example of what the name stood for."""
+    """Failed requests by cell and name, with an example of a message."""
     rows = [
         (*_names(cell), name, messages.get((cell["arm"], name), ""), str(count))
         for cell in summary["cells"]
@@ -168,7 +168,7 @@ def error_table(summary: Summary, messages: Mapping[tuple[str, str], str]) -> Ta
 
 
 def equality_table(summary: Summary) -> Table:
-    """How often a treatment wrote the baseline's text, where a pair was answered."""
+    """How often a treatment wrote the same text as the baseline."""
     rows = []
     for cell in summary["cells"]:
         equality = cell["output_equality"]
@@ -199,8 +199,8 @@ def objective_table(summary: Summary) -> Table:
 
 
 def cost_by_class(summary: Summary) -> list[Table]:
-    """An arm at a load a row and a class a column: dollars per million output tokens, and what kept the SLO; one row where
-    that is the same everywhere."""
+    """Dollars per million output tokens, and the share of requests within the SLO: one row for each arm and load, one column for each class.
+    If all values are equal, one row."""
     made_up = {
         (Place.of(row), row["treatment"]) for row in summary["comparisons"] if row["verdict"] == "not judged"
     }
@@ -208,7 +208,7 @@ def cost_by_class(summary: Summary) -> list[Table]:
     cells = {key: cell for key, cell in known.items() if key not in made_up}
     classes = tuple(dict.fromkeys(place.class_ for place, _ in cells))
     lines = dict.fromkeys((place.load, arm) for place, arm in cells)
-    loads, made = list(dict.fromkeys(load for load, _ in lines)), []
+    loads, tables = list(dict.fromkeys(load for load, _ in lines)), []
     alone = len(loads) == 1
     for title, part, key, form in _BY_CLASS:
         rows: list[Row] = []
@@ -223,8 +223,8 @@ def cost_by_class(summary: Summary) -> list[Table]:
             rows = [("all", "all", *rows[0][2:])]
         named = f"{title}, {loads[0].in_words}" if alone else title
         headings = ("load", "arm", *columns)[alone:]
-        made += [Table(named, headings, [row[alone:] for row in rows], 2 - alone)] if rows else []
-    return made
+        tables += [Table(named, headings, [row[alone:] for row in rows], 2 - alone)] if rows else []
+    return tables
 
 
 def value_text(value: Any) -> str:
@@ -234,7 +234,7 @@ def value_text(value: Any) -> str:
 
 
 def engine_table(summary: Summary) -> Table:
-    """Every value of a compiled configuration that differs beyond speculation."""
+    """Every undeclared difference between compiled configurations."""
     rows = [
         (arm, row["path"], value_text(row["baseline"]), value_text(row["this"]))
         for arm, engine in summary.get("engines", {}).items()
@@ -244,7 +244,7 @@ def engine_table(summary: Summary) -> Table:
 
 
 def quality_table(summary: Summary) -> Table:
-    """The share of right answers of every arm that was asked."""
+    """The share of correct answers of every arm that was asked."""
     rows = []
     for row in (summary.get("quality") or {"scores": ()})["scores"]:
         share = f"{row['correct'] / row['n']:.1%}" if row["n"] else UNKNOWN
@@ -253,12 +253,12 @@ def quality_table(summary: Summary) -> Table:
 
 
 def verdict_text(comparison: Summary) -> str:
-    """The verdict in words; of the headline metric, the one after Holm's correction."""
+    """The verdict in words; for the headline metric, after Holm's correction."""
     return VERDICT_WORDS[comparison["verdict_holm"] or comparison["verdict"]]
 
 
 def two_runs_table(rows: Sequence[Summary], arm: str) -> Table:
-    """An arm's times, or a treatment's speed-ups, in an old run and in a new one."""
+    """The times of each arm, or the speed-ups of each treatment, in an old run and in a new one."""
     scale, unit, ratio = (1000, " ms", "old / new") if arm == "arm" else (1, "", "new / old")
     shown = []
     for row in rows:
@@ -272,7 +272,7 @@ def two_runs_table(rows: Sequence[Summary], arm: str) -> Table:
 
 
 def windows_table(cell: Summary) -> Table:
-    """What each window yields and costs in one class, `*` before the recommended one, `?` before those that are equal."""
+    """Yield and cost of each window in one class. `*` marks the recommended one, `?` windows that are statistically equal."""
     rows = []
     for row in cell["by_k"]:
         mark = "?" if row["k"] in cell["not_told_apart"] else "*" if row["k"] == cell["recommended_k"] else ""
@@ -286,7 +286,7 @@ def windows_table(cell: Summary) -> Table:
 
 
 def lines_of(table: Table, *, indent: str = "") -> Iterator[str]:
-    """The table on a terminal. Under a title, without the columns that say the same in every row."""
+    """The lines of a table on a terminal. A table with a title has no columns with the same value in every row."""
     same = ""
     if table.title:
         table, same = lean(table)

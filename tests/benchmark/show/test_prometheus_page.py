@@ -41,7 +41,7 @@ def labels(arm: str = "spec", class_: str = "chat", more: str = "") -> str:
 def page_at(seconds: float, raw: RawRun) -> Page:
     """The page so long after the beginning of a run that is on."""
     page = Page(clock=lambda: WALL + seconds)
-    page.show(raw, on=True)
+    page.show(raw, active=True)
     return page
 
 
@@ -60,7 +60,7 @@ def test_a_cell_begins_with_zeros_and_is_counted_the_next_time() -> None:
     assert names <= {name for name, _ in first}, "with their units in full"
     expected = {"errors_count": 4, "errors_sum": 1, "tpot_seconds_count": 3, "tpot_seconds_sum": 0.3}
     for _ in range(2):
-        page.show(raw, on=True)
+        page.show(raw, active=True)
         found = samples(page)
         assert {name: found[f"trnspec_{name}", labels()] for name in expected} == pytest.approx(expected)
 
