@@ -33,7 +33,9 @@ def judged(raw: RawRun) -> JudgedPairs:
     for line in raw.closer_look:
         if isinstance(line, Asked):
             asked.setdefault((line.treatment, line.pair_id), []).append(line)
-    differing = {(c.treatment, c.ours.pair_id): c for c in cases(raw.by_nodes.requests, raw.closer_look, raw.plan)}
+    differing = {
+        (c.treatment, c.ours.pair_id): c for c in cases(raw.by_nodes.requests, raw.closer_look, raw.plan)
+    }
     return {key: (case, verdict(case, asked.get(key, ()))) for key, case in differing.items()}
 
 

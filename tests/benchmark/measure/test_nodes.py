@@ -107,7 +107,7 @@ def test_a_cell_that_was_cut_is_measured_again_as_a_whole_and_no_pair_is_of_two_
     with servers(plan, ports):
         said, _ = (second := client(plan, out, ports, SECOND)).communicate(timeout=300)
     assert second.returncode == 0, said
-    assert f"steady: node {SECOND} instead of {FIRST}; a cell that was cut is measured again" in said
+    assert f"steady: node {SECOND} instead of {FIRST}; an interrupted cell is measured again" in said
     assert lines(out)[: len(kept)] == kept, "what was recorded stays"
 
     again = [line for line in lines(out)[len(kept) :] if line["kind"] == "block"]

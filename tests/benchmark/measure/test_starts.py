@@ -20,7 +20,7 @@ from tests.benchmark.measure.test_run import lines, lose
 
 ARMS = ("steady", "spec")
 COUNTER = "vllm:generation_tokens_total"
-WAITS = "start 2 of 2: start the servers of spec, steady again; the run goes on by itself"
+WAITS = "start 2 of 2: start the servers of spec, steady again; the run then continues"
 
 
 @pytest.fixture(autouse=True)
