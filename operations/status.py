@@ -7,7 +7,7 @@ from typing import Any
 
 from core.console import print_json, print_table, warn
 from core.findings import Finding, Refusal, State
-from core.words import count, listed
+from core.words import count
 from experiment import Experiment
 from experiment.cost import node_price
 from operations.cloud import cloudformation, experiment_resources, kubernetes, nodegroup
@@ -16,7 +16,7 @@ from operations.cloud.aws import Aws, aws_of
 from operations.cloud.clock import Clock
 from operations.options import experiment_of, on_aws
 from operations.running.bill import bill, block_left, known_prices
-from operations.running.state import RunStore
+from operations.running.state import NodesReplaced, RunStore
 
 SECTIONS = "stacks trn2 cluster artifacts alarms notices run dollars neighbours undescribed"
 
@@ -206,7 +206,7 @@ def _print(page: dict[str, Any]) -> None:
         how = f"at {run['step']}, begun {run['begun']}; ./trnspec run goes on with it"
         rows.append(("run", run["id"], how))
         gone = run["node_changes"]
-        rows += [("run", run["id"], f"{listed(one['gone'])} was replaced at {one['at']}") for one in gone]
+        rows += [("run", run["id"], f"{NodesReplaced(**one).text} at {one['at']}") for one in gone]
     if (dollars := page["dollars"]) is not None:
         if (usd := dollars["spot_usd_per_hour"]) is not None:
             rows.append(("dollars", "spot node", f"${usd:.2f} an hour now"))

@@ -14,7 +14,7 @@ from benchmark.analyse.result_files import ANSWERS, BILL, ENGINES
 from benchmark.analyse.result_files import EXPECTED as EXPECTED_FILE
 from benchmark.plan import from_dict
 from core.findings import Refusal
-from core.words import count, listed
+from core.words import count
 from experiment import Arm, Experiment, naming
 from experiment.catalogue.runtimes import version
 from experiment.expected import file_text
@@ -275,9 +275,7 @@ def _bill(context: Context) -> dict[str, Any]:
     cost = spending.cost(context)
     text = f"{cost.node_hours:.2f} Trn2 node hours, {cost.text}"
     for change in context.state.node_changes:
-        text += (
-            f"; {listed(change.gone)} was replaced by {listed(change.came)} at {change.at} ({change.step})"
-        )
+        text += f"; {change.text} at {change.at} ({change.step})"
     return {"usd": round(cost.usd, 2), "node_hours": round(cost.node_hours, 3), "text": text}
 
 

@@ -67,7 +67,8 @@ def missing(context: Context) -> str | None:
     if context.away_since is None:
         context.away_since = now
         if gone:
-            context.say(f"    {listed(gone)} was taken away at {stamp(now)}; {spending.KEPT}")
+            were = "was" if len(gone) == 1 else "were"
+            context.say(f"    {listed(gone)} {were} taken away at {stamp(now)}; {spending.KEPT}")
     if gone and (away := max(0, wanted - len(own))) != context.state.nodes_away:
         context.save(**spending.settled(context), nodes_since=stamp(now), nodes_away=away)
     if group.issues and now - context.away_since >= _GRACE:
@@ -96,7 +97,7 @@ def _remember(context: Context, names: tuple[str, ...], gone: list[str]) -> None
         came = tuple(sorted({*names} - {*state.node_names}))
         event = NodesReplaced(at=stamp(now), step=state.step, gone=tuple(gone), came=came)
         changes["node_changes"] = (*state.node_changes, event)
-        context.say(f"    {listed(gone)} was replaced by {listed(came)}")
+        context.say(f"    {event.text}")
     context.save(**changes)
 
 

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from core.findings import Refusal
+from core.words import listed
 from experiment import Experiment
 from experiment.arms import digest
 from experiment.naming import ACTIVE_RUN, RESULTS_PREFIX, bucket
@@ -58,6 +59,12 @@ class NodesReplaced(BaseModel):
     step: _Name
     gone: tuple[_Name, ...]
     came: tuple[_Name, ...]
+
+    @property
+    def text(self) -> str:
+        """As in `n1 was replaced by n2`; nothing came where enough nodes were left."""
+        by = f"replaced by {listed(self.came)}" if self.came else "taken away"
+        return f"{listed(self.gone)} {'was' if len(self.gone) == 1 else 'were'} {by}"
 
 
 class RunState(BaseModel):

@@ -26,6 +26,7 @@ from operations.cloud.spot_price import SpotPrices
 from operations.running import node_watch, spending
 from operations.running.bill import block_left
 from operations.running.node_watch import _BOOT
+from operations.running.state import NodesReplaced
 from operations.running.steps import carry_out
 from tests.operations.clients import says
 from tests.operations.clock import START
@@ -391,3 +392,17 @@ def test_a_run_whose_schedule_did_not_act_ends_itself(spot: Driver, monkeypatch:
     assert "still has 1 node, which its schedule was to set to 0 at 2026-04-01T13:00:0" in line
     assert (spot.world.nodes, spot.world.rentals()) == (0, [])
     assert spot.clock.now() < START + timedelta(minutes=67)
+
+
+@pytest.mark.parametrize(
+    ("gone", "came", "text"),
+    [
+        (("n1",), ("n3",), "n1 was replaced by n3"),
+        (("n1", "n2"), ("n3", "n4"), "n1 and n2 were replaced by n3 and n4"),
+        (("n1",), (), "n1 was taken away"),
+    ],
+)
+def test_what_happened_to_nodes_is_a_sentence(
+    gone: tuple[str, ...], came: tuple[str, ...], text: str
+) -> None:
+    assert NodesReplaced(at=stamp(START), step="compile", gone=gone, came=came).text == text
