@@ -1,14 +1,14 @@
-"""Does what a run decided still hold? A small run of the same prompts against it.
+"""Check whether the routes of a run still hold, with a smaller run of the same prompts.
 
-The earlier run is cut to the prompts and the load of the small one first, so that both speak of the same requests. Of each class that a
-drafting arm serves, a speed-up is the mean log ratio over prompts with its interval (`benchmark/analyse/stats.py`), and the change is the
-mean difference of the two, prompt by prompt. The intervals of all classes hold at once (Bonferroni). A route no longer holds where
+First the earlier run is reduced to the prompts and the load of the smaller one, so that both have the same requests. For each class that a
+drafting arm serves, the speed-up is the mean log ratio over prompts with its interval (`benchmark/analyse/stats.py`), and the change is the
+mean difference of the two speed-ups, prompt by prompt. The intervals of all classes hold together (Bonferroni). A route no longer holds if
 
-- the interval of now is wholly below 0.91, or
-- the interval of the change is wholly below 0.83, and that of now reaches 1: it is clearly less than it was, and no gain is left to see.
+- the whole interval of the new speed-up is below 0.91, or
+- the whole interval of the change is below 0.83, and the interval of the new speed-up reaches 1: it is clearly smaller, and no gain is visible.
 
-One speed-up is of one start of the servers, which alone may make it 0.91; a change is between two starts, 0.91 times 0.91. A smaller
-gain is still a gain, and a wide interval says nothing: neither is a finding. Of unchanged services at most 5 in 100 may be called
+A speed-up is of one start of the servers, which alone can change it to 0.91; a change is between two starts, 0.91 times 0.91. A smaller
+gain is still a gain, and a wide interval shows nothing: neither is a finding. Of unchanged services at most 5 in 100 may be called
 changed (tests/benchmark/analyse/test_still_holds.py simulates them). Real requests beside the check make an arm slower: where
 the drafting arm had more of them than its baseline, a loss may be theirs, and nothing can be told.
 """
@@ -28,14 +28,14 @@ from benchmark.metrics import COMPARED
 from benchmark.plan import MIXED, Load, Plan, from_dict
 
 PROMPTS = 8
-"""So many of each class are asked."""
+"""The number of prompts per class."""
 _CELL_MINUTES = 10
-"""Minutes of loading a class at most, all arms together."""
+"""The maximum minutes of loading per class, all arms together."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedRoute:
-    """What the small run says of a class; the speed-ups are rows with ratio, ci_low and ci_high."""
+    """The result of the smaller run for a class. The speed-ups are rows with ratio, ci_low and ci_high."""
 
     class_: str
     arm: str
@@ -92,7 +92,7 @@ def smaller_plan(raw: RawRun, routes: Mapping[str, str], *, at_once: int) -> tup
 
 
 def baselines(plan: Plan, routes: Mapping[str, str]) -> set[str]:
-    """What the arms of these routes are compared with."""
+    """The baselines of the arms of these routes."""
     return {plan.baselines[arm] for arm in routes.values()}
 
 
