@@ -44,6 +44,12 @@ def tell_nodes(context: Context, job: dict[str, Any], arms: Sequence[Arm]) -> No
     of an earlier version does not read."""
     pods = context.cluster.list("pods")
     served = {arm.name: node for arm in arms if (node := kubernetes.node_of(pods, arm.name))}
+    # A node is named after its address, which another one may get later; its instance has an id of its own.
+    ids = {
+        node["metadata"]["name"]: str(node.get("spec", {}).get("providerID", "")).rpartition("/")[2]
+        for node in context.cluster.list("nodes")
+    }
+    served = {arm: ids.get(node) or node for arm, node in served.items()}
     told = {"name": NODES_VARIABLE, "value": " ".join(f"{arm}={node}" for arm, node in served.items())}
     containers: list[Any] = [*kubernetes.pod_containers(job)]
     for container in containers if served else ():

@@ -28,6 +28,7 @@ from operations.running.bill import block_left
 from operations.running.node_watch import _BOOT
 from operations.running.state import NodesReplaced
 from operations.running.steps import carry_out
+from operations.running.under_load import tell_nodes
 from tests.operations.clients import says
 from tests.operations.clock import START
 from tests.operations.driver import Driver, driver_of
@@ -406,3 +407,21 @@ def test_what_happened_to_nodes_is_a_sentence(
     gone: tuple[str, ...], came: tuple[str, ...], text: str
 ) -> None:
     assert NodesReplaced(at=stamp(START), step="compile", gone=gone, came=came).text == text
+
+
+def test_a_node_is_told_by_its_instance_since_another_may_get_its_name(spot: Driver) -> None:
+    context, arms = spot.context(), spot.world.experiment.served_arms[:1]
+    labels = {"job-name": arms[0].name}
+    spot.world.api.put(
+        "pods", "arm-pod", {"metadata": {"labels": labels}, "spec": {"nodeName": "ip-10-0-1-17"}}
+    )
+    told = []
+    for instance in ("i-0aaa", "i-0bbb"):
+        spot.world.api.put("nodes", "ip-10-0-1-17", {"spec": {"providerID": f"aws:///us-east-2a/{instance}"}})
+        job: dict[str, Any] = {
+            "kind": "Job",
+            "spec": {"template": {"spec": {"containers": [{"name": "run"}]}}},
+        }
+        tell_nodes(context, job, arms)
+        told.append(job["spec"]["template"]["spec"]["containers"][0]["env"][0]["value"])
+    assert told == [f"{arms[0].name}=i-0aaa", f"{arms[0].name}=i-0bbb"]
