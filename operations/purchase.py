@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -176,7 +177,8 @@ def buy(
     if sys.stdin.readline().strip().removeprefix("$") != f"{offer.usd:.2f}":
         raise Refusal(f"{offer.id}: not bought, because {offer.usd:.2f} was not typed")
     reservation = _ordered(there, order)
-    warn(f"bought {reservation}, ${offer.usd:,.2f}")
+    with suppress(OSError, ValueError):  # a terminal that has gone is no reason to lose the id
+        warn(f"bought {reservation}, ${offer.usd:,.2f}")
     try:
         return {"reservation_id": reservation, **write(path, experiment, aws, said(reservation=reservation))}
     except Exception:

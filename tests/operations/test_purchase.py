@@ -12,6 +12,7 @@ import yaml
 from botocore.exceptions import ConnectTimeoutError
 
 from experiment import load
+from operations import purchase
 from operations.cloud.aws import Aws
 from operations.editing import edited
 from tests.operations.conftest import Say
@@ -228,3 +229,22 @@ def test_no_second_block_is_bought_for_a_file_whose_block_has_not_ended(
         code,
         "also: cr-0123456789abcdef0 in us-east-2a is not in the file any more" in " ".join(out.split()),
     ) == (0, True)
+
+
+def test_a_terminal_that_goes_away_after_the_order_does_not_lose_the_id(
+    large: Recorded, file: Path, say: Say, terminal: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large.says("ap-south-2", "describe_capacity_reservations", NONE)
+    large.says("ap-south-2", "purchase_capacity_block", "DryRunOperation: would have succeeded")
+    large.says("ap-south-2", "purchase_capacity_block", bought())
+    large.says("ap-south-2", "get_parameter", {"Parameter": {"Value": "21"}}, service="ssm")
+    large.says("us-east-2", "describe_stacks", {"Stacks": []}, service="cloudformation")
+    terminal("308.14")
+
+    def gone(text: str) -> None:
+        if text.startswith("bought"):
+            raise BrokenPipeError
+
+    monkeypatch.setattr(purchase, "warn", gone)
+    assert say("capacity", str(file), "--buy", FIT)[0] == 0
+    assert load(file).cluster.capacity.reservation_id == RESERVATION
