@@ -99,6 +99,6 @@ def test_help_works_with_the_few_packages_of_its_own(fresh: Path) -> None:
     for verb in ("", "check", "new", "published", "step", "results"):
         done = typed(fresh, "./trnspec", *verb.split(), "--help")
         assert (done.returncode, done.stdout.split()[:2], done.stderr) == (0, ["Usage:", "trnspec"], "")
-    wrong = typed(fresh, "./trnspec", "chek", "--help")
+    wrong = typed(fresh, "./trnspec", "forecst", "--help")
     assert (wrong.returncode, wrong.stdout) == (2, "")
-    assert "No such command 'chek'. Did you mean 'check'?" in wrong.stderr
+    assert "No such command 'forecst'. Did you mean 'forecast'?" in wrong.stderr
