@@ -61,7 +61,8 @@ def idle(experiment: Experiment) -> tuple[Item, ...]:
     beyond the three that are free in each account.
 
     Alarms are billed per metric. For each cell of an arm these are its errors and its slowest tokens, and its errors again for
-    each alarm about silence; also the run, the nodes and four counts of the switch-off.
+    each alarm about silence; also the run, the nodes and four counts of the switch-off, and
+    two for each served arm whose drafting is watched.
     """
     if not experiment.instance.neuron:
         return (Item(PRICES["lab"], 1),)
@@ -85,7 +86,10 @@ def idle(experiment: Experiment) -> tuple[Item, ...]:
         "gp3 GiB": system * SYSTEM_VOLUME_GIB + bastions * BASTION_VOLUME_GIB,
         "load balancer": int(serve is not None and serve.certificate_arn is not None),
         "KMS key": 2 + own_cluster,  # buckets, notices, secrets
-        "alarm metric": of_cells + silences + (0 if cluster.nodes_of else 4),
+        "alarm metric": of_cells
+        + 2 * len(experiment.watched_arms)
+        + silences
+        + (0 if cluster.nodes_of else 4),
         "composite alarm": silences,
         "Container Insights": int(cluster.brings("amazon-cloudwatch-observability")),
         "control plane logs": int(own_cluster),

@@ -101,6 +101,10 @@ class Support:
     """Whether it ends the support of the image."""
 
 
+COUNTED_DRAFTS = "vllm:spec_decode_num_drafts_total"
+"""The counter of decode steps with drafts, on `/metrics` of vLLM's V1 engine."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
     """One image with its dialect and its limits."""

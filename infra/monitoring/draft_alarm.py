@@ -15,12 +15,10 @@ from typing import Any, NamedTuple
 from benchmark.metrics import PERIOD_S
 from experiment import Experiment, naming
 from experiment.arms import Arm
+from experiment.catalogue.runtimes import COUNTED_DRAFTS
 from infra.monitoring.panels import CloudWatchMetric, series
 
-COUNTED_DRAFTS, COUNTED_ACCEPTED = (
-    "vllm:spec_decode_num_drafts_total",
-    "vllm:spec_decode_num_accepted_tokens_total",
-)
+COUNTED_ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
 MIN_STEPS = 500
 """Minimum steps in five minutes for a comparison. An arm makes more with one request at a time."""
 _ACCEPTED, _DRAFTED = "accepted_tokens", "drafted_tokens"
@@ -65,11 +63,7 @@ class DraftAlarm(NamedTuple):
 def draft_alarms(experiment: Experiment) -> tuple[DraftAlarm, ...]:
     """Return an alarm for each served arm that drafts, has a break-even, and has an engine that counts."""
     limits = experiment.serve.break_even if experiment.serve else {}
-    return tuple(
-        DraftAlarm(arm, limits[arm.name])
-        for arm in experiment.promoted_arms
-        if arm.name in limits and COUNTED_DRAFTS in arm.runtime.metrics
-    )
+    return tuple(DraftAlarm(arm, limits[arm.name]) for arm in experiment.watched_arms)
 
 
 def remedy_of(experiment: Experiment, arm: Arm) -> str:

@@ -19,10 +19,11 @@ from grafana_foundation_sdk.models.dashboard import VariableOption
 from benchmark.metrics import COST, ERRORS, PERIOD_S, RUN_ACTIVE, TOKENS_PER_STEP, TPOT, Metric
 from experiment import Experiment
 from experiment.arms import Arm
+from experiment.catalogue.runtimes import COUNTED_DRAFTS
 from experiment.cost import arm_usd_per_hour, node_price
 from experiment.naming import NEURON_TAINT_KEY, dashboard_name
 from infra.monitoring import panels
-from infra.monitoring.draft_alarm import COUNTED_ACCEPTED, COUNTED_DRAFTS, draft_alarms
+from infra.monitoring.draft_alarm import COUNTED_ACCEPTED, draft_alarms
 from infra.monitoring.panels import DETAILS, baselines, series, value
 
 ALL = ".*"
