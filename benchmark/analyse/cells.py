@@ -128,7 +128,7 @@ class Cells:
         return self.asked(arm, place.load), self.blocks_of(arm, Place(MIXED, place.load))
 
     def plain_of(self, arm: PlannedArm) -> PlannedArm | None:
-        """An arm without speculation, preferably the baseline of `arm`; None if there is none."""
+        """An arm without speculation, preferably the baseline of `arm`; None if every arm speculates."""
         arms = (self.baseline_of(arm), *self.plan.arms)
         return next((arm for arm in arms if arm.max_tokens_per_step == 1), None)
 

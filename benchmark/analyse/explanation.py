@@ -184,7 +184,7 @@ def crossovers(plan: Plan, comparisons: Sequence[Mapping[str, Any]]) -> Iterator
 
 def _crossover(rows: Sequence[Mapping[str, Any]], price: float, *, priced: bool) -> dict[str, Any]:
     """The crossover of one class and treatment. `price` is the price of the arm divided by that of the baseline. `shown` is whether the
-    interval excludes equal cost at the load from which plain decoding is cheaper or, if there is none, at all loads."""
+    interval excludes equal cost at the load from which plain decoding is cheaper or, without such a load, at all loads."""
     levels = [row["concurrency"] for row in rows]
     index = 1 + max((place for place, row in enumerate(rows) if row["ratio"] >= price), default=-1)
     level, before = next(iter(levels[index:]), None), levels[index - 1]

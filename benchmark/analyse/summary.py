@@ -46,7 +46,7 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
 - `search`, null where loads were listed: {low, high, by, budget, cells, starts, cells_a_start, minutes, usd, budget_spent, objective,
   arms: [{arm, objective: as a crossover, up to which load it is met (signs: 1: met | -1: missed | 0: cannot tell), points: [{load, tpot_s, output_tokens_per_s,
   usd_per_million_output_tokens (null without a price): [value, ci_low, ci_high], the interval null where it reaches 0, objective: "met" | "missed" |
-  "cannot tell" | null without one, within: whether it is met, or there is none, tpot_percentile_s: the percentile of the objective's TPOT | null}],
+  "cannot tell" | null without one, within: whether it is met, or no objective was set, tpot_percentile_s: the percentile of the objective's TPOT | null}],
   cheapest: the point within the objective where tokens are cheapest | null}], bursts_from: the lowest rate whose sets of
   arrivals are over within three answers | null, late: [loads where the client was], once: [loads where an arm had one block for a class],
   drift: as in `course`}

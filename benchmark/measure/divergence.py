@@ -166,7 +166,7 @@ def cases(requests: Sequence[RequestRecord], lines: Iterable[Line], plan: Plan) 
 
 
 def first_difference(text: str, other: str) -> int:
-    """The index of the first different character of two texts; the length of the shorter one if there is none."""
+    """The index of the first different character of two texts; the length of the shorter text if the longer one only continues it."""
     for index, (left, right) in enumerate(zip(text, other, strict=False)):
         if left != right:
             return index

@@ -63,7 +63,7 @@ _EAST_ASIAN = {"CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "FULLWIDTH",
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """One question to an arm, and its answer or the reason why there is none."""
+    """One question to an arm, and its answer or the reason why it did not answer."""
 
     plan_sha256: Name
     """The plan of its run. The run has no name yet when the question is asked."""

@@ -42,7 +42,7 @@ WRONG_CONFIGURATION = 2
 DEADLINE_S = 6 * 3600
 """No compile time of this pair is published; AWS's sample allows 4 h 45 min."""
 _WITH_ITS_NODE = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
-"""A pod that goes because its spot node is taken away is none of the retries
+"""A pod that ends because its spot node is taken away does not count as a retry
 (https://kubernetes.io/docs/tasks/job/pod-failure-policy/)."""
 _SHARD_GIB = 12
 """Room for one file and its unfinished copy: shards of these models are below 5 GB."""

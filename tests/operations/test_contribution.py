@@ -117,8 +117,3 @@ def test_other_folders_and_other_experiments_are_refused(
     assert "is not the summary of a run" in capsys.readouterr().err
     with pytest.raises(Refusal, match="has no arm plain, drafted, which the run measured"):
         contribution(reference, summary, commit="unknown")
-
-
-def test_every_contributed_file_is_one_of_these() -> None:
-    names = [row.row for row in published.contributed()]
-    assert len(names) == len(set(names))
