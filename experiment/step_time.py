@@ -28,7 +28,6 @@ from experiment.catalogue.published import (
     Drafted,
     Handicap,
     Plain,
-    contributed,
 )
 
 BANDWIDTH = 2.9e12
@@ -359,8 +358,6 @@ def ledger_lines() -> Iterator[str]:
         f"other shapes, {rows - len(missed)} of {rows} rows lie in the range that those give (not {', '.join(missed)}), which is "
         f"{widest:.2f} wide at most."
     )
-    for given in contributed():
-        yield f"Contributed, {given.row}: {given.tpot_s * 1000:.2f} ms per token at {given.concurrency} at a time; not fitted."
     for kind, text in BEYOND.items():
         beyond = ", ".join(row.row for row in PLAIN if row.handicap == kind)
         yield f"Not forecast, {kind} ({text}): {beyond or 'no result is published'}."

@@ -21,7 +21,6 @@ _ROWS = {
         "published": ("experiment.__main__:published", "results that others published, and what they imply"),
         "prompts": ("operations.access_log", "prompts or an access log as lines that a run takes"),
         "step": ("experiment.__main__:step", "what published results predict for one engine"),
-        "contribute": ("operations.contribution", "a run on Trn2 as one small file for a pull request"),
         "benchmark": ("benchmark.__main__:door", "run, report, compare ... for any two endpoints"),
         "results": ("benchmark.commands.results_command", "list runs with their answers, on one page too"),
         "render": ("operations.rendering", "write the Kubernetes objects that reviewers read"),
@@ -40,7 +39,6 @@ _ROWS = {
         "scale": ("operations.cloud.nodegroup", "set the number of Trn2 nodes, and when they go away"),
         "kubectl": ("operations.cloud.access", "kubectl on the experiment's cluster; nothing to install"),
         "promote": ("operations.promotion", "make the winning arm a service"),
-        "recheck": ("operations.rechecking", "does the policy of a promoted run still hold?"),
         "teardown": ("operations.teardown", "take an experiment down, then list what still bills"),
     },
     IN_A_CHANGE: {

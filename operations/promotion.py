@@ -3,6 +3,7 @@ manifests that are reviewed."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -22,7 +23,6 @@ from operations.cloud import experiment_resources, nodegroup
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import aws_of
 from operations.cloud.kubernetes import replicas
-from operations.contribution import summary_of
 from operations.editing import Remarked, beside, difference, edited, judged
 from operations.options import FILE, ROOT, dry_run_option, experiment_of, manifests_option, on_aws
 from operations.policy import Policy, break_evens, proposed, with_routes
@@ -205,7 +205,7 @@ def _policy(
 
     Raises `Misuse` for a folder without a summary, and `Refusal` where the run speaks against a route, unless `despite`.
     """
-    summary = summary_of(run)
+    summary = _summary_of(run)
     try:
         numbers = {arm: int(most) for arm, most in limits.items()}
     except ValueError:
@@ -226,6 +226,23 @@ def _policy(
             )
         warn(f"against the evidence: {'; '.join(reasons)}")
     return policy, break_evens(policy, summary)
+
+
+def _summary_of(run: Path) -> dict[str, Any]:
+    """Raises `Misuse` for a folder without the summary of a complete run."""
+    file = run / "summary.json"
+    try:
+        summary: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        about = summary["run"]
+        complete = about["complete"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise Misuse(
+            f"{file}: is not the summary of a run; give the folder of one, or make it: ./trnspec benchmark report {run}"
+        ) from None
+    if not complete:
+        done = f"{about['requests_recorded']} of {about['requests_planned']} requests"
+        raise Misuse(f"{run}: has {done}; finish the run (./trnspec run) first")
+    return summary
 
 
 def _chosen(

@@ -8,21 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, get_args
-
-import yaml
+from typing import Any, Literal
 
 from experiment.catalogue.models import MODELS, Shape, table_of
 
 LISTED = "experiment/catalogue/models.yaml"
 """The source that confirms the shape of a model of the catalogue."""
-Origin = Literal["published", "contributed"]
-"""`contributed`: a run that somebody made with this project and gave as a file (`./trnspec contribute`)."""
 DraftingMode = Literal["fused", "eagle3", "dflash"]
-MODES: tuple[str, ...] = get_args(DraftingMode)
-CONTRIBUTED = Path(__file__).with_name("contributed")
-"""Folder of contributed runs, a file each."""
 Handicap = Literal["host sampling", "synchronous", "no kernels", "large batch", "long context", "unexplained"]
 """Why a plain row is slower than its model, chips and length suggest; `unexplained` where no cause is published."""
 
@@ -60,7 +52,6 @@ class Plain:
     statistic: str = ""
     derived: str = ""
     handicap: Handicap | None = None
-    origin: Origin = "published"
 
     @property
     def chips(self) -> float:
@@ -88,7 +79,6 @@ class Drafted:
     by_position: tuple[float, ...] = ()
     """Share of steps in which draft 1, 2, ... was accepted."""
     derived: str = ""
-    origin: Origin = "published"
 
     @property
     def step_ratio(self) -> float | None:
@@ -114,12 +104,12 @@ class NotDense:
 
 def _rows(table: dict[str, Any]) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """Every table with its rows as objects; `SOURCE:rest` of a source is written out."""
-    families = {name: _family(name, shape) for name, shape in table.get("models", {}).items()}
+    families = {name: _family(name, shape) for name, shape in table["models"].items()}
 
     def rows(kind: str) -> Iterator[dict[str, Any]]:
-        for row in table.get(kind, ()):
+        for row in table[kind]:
             begins, _, rest = row["source"].partition(":")
-            sources = table.get("sources", {})
+            sources = table["sources"]
             source = sources[begins] + rest if begins in sources else row["source"]
             yield {**row, "source": source}
 
@@ -155,19 +145,7 @@ DRAFTED: tuple[Drafted, ...] = _TABLE["drafted"]
 NOT_DENSE: tuple[NotDense, ...] = _TABLE["not_dense"]
 
 
-def contributed(folder: Path = CONTRIBUTED) -> Iterator[Plain | Drafted]:
-    """Yield the rows of contributed runs. An experiment can expect them, but forecasts are fitted without them."""
-    for file in sorted(folder.glob("*.yaml")):
-        content = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-        rows = {
-            kind: [{**row, "origin": content["origin"]} for row in content[kind]]
-            for kind in ("plain", "drafted")
-        }
-        made = dict(_rows(rows))
-        yield from (*made["plain"], *made["drafted"])
-
-
-_ROWS: dict[str, Plain | Drafted] = {row.row: row for row in (*PLAIN, *DRAFTED, *contributed())}
+_ROWS: dict[str, Plain | Drafted] = {row.row: row for row in PLAIN} | {row.row: row for row in DRAFTED}
 
 
 def figure(name: str, metric: str) -> tuple[float, str] | None:

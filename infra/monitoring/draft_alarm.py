@@ -73,7 +73,7 @@ def remedy_of(experiment: Experiment, arm: Arm) -> str:
     other = next((name for name in serve.arms if name != arm.name), experiment.baseline.name) if serve else ""
     routes = f"the routes {', '.join(classes)}" if classes else "the service"
     return (
-        f"Check with ./trnspec recheck; then move {routes} to {other} (serve.routes), measure again and ./trnspec promote --from "
+        f"Run the same plan again; then move {routes} to {other} (serve.routes) and ./trnspec promote --from "
         f"results/RUN, or ./trnspec promote {other}."
     )
 

@@ -131,12 +131,10 @@ class Kubernetes:
         """Delete an object if it exists, without waiting for its finalizers."""
         self._run("delete", kind, name, "--ignore-not-found", "--wait=false")
 
-    def logs(
-        self, pod: str, *, container: str | None = None, lines: int = 20, since_s: int | None = None
-    ) -> str:
-        """Return the last lines of a log, or all lines of the last seconds."""
+    def logs(self, pod: str, *, container: str | None = None, lines: int = 20) -> str:
+        """Return the last lines of a log."""
         chosen = f"--container={container}" if container else "--all-containers"
-        return self._run("logs", pod, chosen, f"--since={since_s}s" if since_s else f"--tail={lines}")
+        return self._run("logs", pod, chosen, f"--tail={lines}")
 
     def passthrough(self, arguments: Sequence[str]) -> int:
         """Run kubectl on the caller's terminal; returns its exit code."""

@@ -33,7 +33,6 @@ FORGED = "name\x1b]0;owned\x07\x9b31m\u202e\x1b[2J"
 NAMED = """
 -m operations check {}.yaml
 -m operations capacity {}.yaml
--m operations contribute {}
 -m operations prompts {}
 -m benchmark report {}
 -m benchmark run --out out --plan {}

@@ -269,9 +269,7 @@ class DirectKubernetes(Kubernetes):
         if self._key(kind, name) in self._api.objects:
             self._api.remove(self._key(kind, name))
 
-    def logs(
-        self, pod: str, *, container: str | None = None, lines: int = 20, since_s: int | None = None
-    ) -> str:
+    def logs(self, pod: str, *, container: str | None = None, lines: int = 20) -> str:
         self._ask("get", "pods/log")
         return self._api.logs.get(pod, "")
 

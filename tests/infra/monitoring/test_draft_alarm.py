@@ -95,7 +95,6 @@ def test_cloudwatch_judges_a_period_by_its_steps_where_they_are_enough(
 def test_the_message_names_the_routes_to_change_and_the_commands(service: Experiment) -> None:
     message = _alarm(service)["message"]
     assert "move the routes json to qwen-vllm" in message
-    assert "./trnspec recheck" in message
     assert "./trnspec promote qwen-vllm" in message
 
 
