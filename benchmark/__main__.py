@@ -37,7 +37,7 @@ door = Verbs(
         ),
         "results": Verb(
             f"{_FOLDER}.results_command",
-            "list the runs below a folder as a table, and write a page that links their reports",
+            "list the runs below a folder as a table",
         ),
     },
     no_args_is_help=False,

@@ -22,7 +22,7 @@ _ROWS = {
         "prompts": ("operations.access_log", "prompts or an access log as lines that a run takes"),
         "step": ("experiment.__main__:step", "what published results predict for one engine"),
         "benchmark": ("benchmark.__main__:door", "run, report, compare ... for any two endpoints"),
-        "results": ("benchmark.commands.results_command", "list runs with their answers, on one page too"),
+        "results": ("benchmark.commands.results_command", "list runs with their answers"),
         "render": ("operations.rendering", "write the Kubernetes objects that reviewers read"),
     },
     ON_AWS: {

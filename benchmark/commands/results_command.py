@@ -1,4 +1,4 @@
-"""`results`: list the runs below a folder as a table, on the terminal and on a page with links to their reports."""
+"""`results`: list the runs below a folder as a table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from core.words import count, listed
 if TYPE_CHECKING:
     from benchmark.analyse.runs import ListedRun
 
-PAGE = "index.html"
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _HOW = "`./trnspec demo` makes a run in three minutes, `./trnspec benchmark run` measures endpoints"
 _COMPARE = "./trnspec benchmark compare"
@@ -82,17 +81,15 @@ def _folder() -> Path:
 @verb("results", sort={"type": click.Choice([column.option for column in COLUMNS]), "default": "date"})
 @folder(metavar="[DIR]", help_="Default: results.", required=False)
 def command(folder: Path | None, sort: str, all: bool, json: bool) -> int:
-    """List the runs below a folder as a table, and write a page that links their reports."""
+    """List the runs below a folder as a table."""
     folder = folder or _folder()
     found = rows_of(folder)
-    page = _write(folder, found)
     ranks = _ranks(found, next(column for column in COLUMNS if column.option == sort))
     found = [row for _, row in sorted(zip(ranks, found, strict=True), key=lambda ranked: ranked[0])]
     if json:
-        print(dumps({"schema": 1, "page": str(page), "runs": [row._asdict() for row in found]}, indent=1))
+        print(dumps({"schema": 1, "runs": [row._asdict() for row in found]}, indent=1))
         return 0
     print("\n".join(_lines(folder, found, everything=all)).rstrip())
-    print(f"\nPage: {page}")
     return 0
 
 
@@ -180,27 +177,3 @@ def _typed(folder: Path, row: ListedRun) -> str:
     if (text := os.fsdecode(raw)).isprintable():
         return shlex.quote(text)
     return "$'" + "".join(chr(b) if 32 <= b < 127 and b not in b"'\\" else f"\\x{b:02x}" for b in raw) + "'"
-
-
-def _write(folder: Path, found: Sequence[ListedRun]) -> Path:
-    """The page. Raises StorageError."""
-    from benchmark.analyse.runs import newest_pair
-    from benchmark.measure.journal import write_whole
-    from benchmark.show.report_templates import filled
-
-    rows = [row for row in found if not row.kind]
-    ranks = zip(*(_ranks(rows, column) for column in COLUMNS), strict=True)
-    runs = [
-        {
-            "row": row,
-            "cells": [(column.text(row) or "-", rank) for column, rank in zip(COLUMNS, places, strict=True)],
-            "typed": _typed(folder, row),
-            "shares": dumps([[row.asked or row.link], row.arms, row.loads]),
-        }
-        for row, places in zip(rows, ranks, strict=True)
-    ]
-    pair = [_typed(folder, row) for row in newest_pair(rows) or ()]
-    others = [row for row in found if row.kind]
-    headings = [column.heading for column in COLUMNS]
-    content = {"runs": runs, "others": others, "headings": headings, "compare": _COMPARE, "pair": pair}
-    return write_whole(folder / PAGE, filled("results.html", script="results.js", **content))

@@ -1,15 +1,13 @@
 """Render the templates of pages (HTML) and of answers (plain text, as wide as the terminal).
 
-Prompts, answers and error messages are untrusted: in HTML every text is escaped, and the policy of a page forbids requests and all
-scripts except its own.
+Prompts, answers and error messages are untrusted: in HTML every text is escaped, and the policy of a page forbids requests and
+scripts.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
-from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cache, partial
@@ -38,18 +36,13 @@ from core.words import count
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
-def filled(template: str, *, script: str = "", **content: Any) -> str:
-    """A template with its content. A page gets the common style, and the hash of its `script` as the only script that a browser may run.
-    Lines of plain text are folded to the width of the terminal."""
+def filled(template: str, **content: Any) -> str:
+    """A template with its content. A page gets the style. Lines of plain text are folded to the width of the terminal."""
     templates = _templates().get_template(template)
     if not template.endswith(".html"):
         text = re.sub(r"\n{3,}", "\n\n", templates.render(content)).strip("\n")
         return "\n".join(screen.folded(text.split("\n")))
     content["style"] = (_TEMPLATES / "report.css").read_text(encoding="utf-8")
-    if script:
-        text = (_TEMPLATES / script).read_text(encoding="utf-8")
-        digest = b64encode(hashlib.sha256(text.encode()).digest()).decode()
-        content |= {"script": text, "script_hash": f"sha256-{digest}"}
     return templates.render(content)
 
 

@@ -1,4 +1,4 @@
-"""`results` lists what is below a folder: finished runs as a table, everything else counted, and a page."""
+"""`results` lists what is below a folder: finished runs as a table, everything else counted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from benchmark.commands.run_command import command
 from tests.benchmark.conftest import Captured
 from tests.benchmark.records import store
 from tests.benchmark.show.runs import FUSED, HOSTILE, PLAIN, at_once, run_of
-from tests.benchmark.show.test_page import Parts
 from tests.conftest import ROOT
 
 ON = {"hardware": {arm["name"]: {"instance": "trn2.48xlarge", "chips": 8} for arm in (PLAIN, FUSED)}}
@@ -54,7 +53,7 @@ def listed(tmp_path: Path, capsys: Captured) -> Listed:
     return listed
 
 
-def test_a_run_is_a_row_of_the_terminal_and_of_the_page(tmp_path: Path, listed: Listed) -> None:
+def test_a_run_is_a_row(tmp_path: Path, listed: Listed) -> None:
     stored(tmp_path / "old", 20)
     (tmp_path / "old" / "report.html").unlink()
     stored(tmp_path / "new", 22, "a name that is longer than a column may be")
@@ -69,14 +68,10 @@ def test_a_run_is_a_row_of_the_terminal_and_of_the_page(tmp_path: Path, listed: 
         columns = [[at.start() for at in re.finditer(r"(?<=  )\S", line)] for line in (above, under)]
         assert columns[0] == columns[1], "values begin below their headings"
     found = json.loads("\n".join(listed("--json")))
-    assert found["page"] == f"{tmp_path}/index.html"
     run, known = found["runs"][0], ["new", True, True, "", ["qwen-vllm", "qwen-sd-vllm"]]
     assert [run[key] for key in ("folder", "complete", "report", "problem", "arms")] == known
     assert run["answer"].startswith("Use qwen-sd-vllm")
     assert run["ci_low"] < run["speed_up"] < run["ci_high"]
-    page = Parts((tmp_path / "index.html").read_text(encoding="utf-8"))
-    assert page.values("href", "src") == ["./new/report.html"]
-    assert list(page.texts("td"))[1:9] == values[2:]
 
 
 def test_rows_are_sorted_by_any_column_with_the_unknown_last(tmp_path: Path, listed: Listed) -> None:
@@ -157,7 +152,6 @@ def test_a_wrong_folder_is_one_line(tmp_path: Path, capsys: Captured) -> None:
         error = capsys.readouterr().err
         assert error.startswith(f"benchmark results: {tmp_path}/{given}: {why}")
         assert error.count("\n") == 1
-    assert not (tmp_path / "empty" / "index.html").exists()
 
 
 def test_names_that_others_chose_are_shown_and_not_obeyed(tmp_path: Path, capsys: Captured) -> None:
@@ -171,10 +165,6 @@ def test_names_that_others_chose_are_shown_and_not_obeyed(tmp_path: Path, capsys
     (tmp_path / "<script>").mkdir()
     assert main(["results", str(tmp_path), "--all"]) == 0
     assert "\x1b" not in capsys.readouterr().out
-    found = Parts((tmp_path / "index.html").read_text(encoding="utf-8"))
-    links = ("%FF", "a%20%22b%22%20%26%20c%3Fd%23e", "javascript%3Aalert%281%29")
-    assert sorted(found.values("href", "src")) == [f"./{link}/report.html" for link in links]
-    assert [tag for tag, _, _ in found.found if tag in ("script", "img")] == ["script"], "the page's own"
 
 
 def test_a_run_is_given_a_name_by_the_new_and_by_the_old_option(capsys: Captured) -> None:

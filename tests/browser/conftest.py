@@ -11,14 +11,11 @@ from typing import Any
 
 import pytest
 
-from benchmark.__main__ import main
 from benchmark.analyse.result_files import EXPECTED as EXPECTED_FILE
 from benchmark.analyse.result_files import against_published
 from benchmark.analyse.summary import summarise
-from benchmark.commands.results_command import PAGE
 from benchmark.show.page import render
-from tests.benchmark.show.runs import ACCEPTED, CLASSES, FUSED, LONG, PLAIN, all_runs, at_once, run_of
-from tests.benchmark.test_results import stored
+from tests.benchmark.show.runs import ACCEPTED, FUSED, PLAIN, all_runs, run_of
 from tests.browser import picture
 
 
@@ -48,29 +45,11 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     (folder / EXPECTED_FILE).write_text(json.dumps({"arms": arms, "figures": figures}))
     summary = summarise(raw)
     made["against the forecast"] = render(raw, summary | against_published(folder, summary, raw))
-    found = {"results": results(tmp_path_factory.mktemp("runs"))}
+    found = {}
     for name, content in made.items():
         found[name] = folder / f"{name.replace(' ', '-')}.html"
         found[name].write_text(content, encoding="utf-8")
     return found
-
-
-def results(folder: Path) -> Path:
-    """The page of four runs, of which two can be compared, and of a folder with a long name."""
-    several: dict[str, tuple[int, dict[str, Any]]] = {
-        "cheap": (19, {"loads": at_once(8)}),
-        "old": (20, {}),
-        f"new {LONG}": (21, {}),
-        "other": (22, {"classes": CLASSES, "model": "Qwen/Qwen3-8B"}),
-    }
-    for name, (day, asked) in several.items():
-        stored(folder / name, day, **asked)
-    summary = json.loads((folder / "other" / "summary.json").read_text(encoding="utf-8"))
-    summary["run"]["provenance"], summary["served_by"] = "emulated", ""
-    (folder / "other" / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
-    (folder / (LONG * 3)).mkdir()
-    assert main(["results", str(folder)]) == 0
-    return folder / PAGE
 
 
 @pytest.fixture(scope="session")
