@@ -27,10 +27,6 @@ door = Verbs(
             f"{_FOLDER}.recorded_commands:advise",
             "predict tokens per step and speed-up of every smaller window k, recommend one or what to time next",
         ),
-        "compare": Verb(
-            f"{_FOLDER}.recorded_commands:compare",
-            "compare two runs of one plan; exit 1 where something became slower",
-        ),
         "gate": Verb(
             f"{_FOLDER}.recorded_commands:gate",
             "refuse a run that is slower per token, or fails more often, than a baseline run; exit 1 then",

@@ -21,7 +21,7 @@ _ROWS = {
         "published": ("experiment.__main__:published", "results that others published, and what they imply"),
         "prompts": ("operations.access_log", "prompts or an access log as lines that a run takes"),
         "step": ("experiment.__main__:step", "what published results predict for one engine"),
-        "benchmark": ("benchmark.__main__:door", "run, report, compare ... for any two endpoints"),
+        "benchmark": ("benchmark.__main__:door", "run, report, gate ... for any two endpoints"),
         "results": ("benchmark.commands.results_command", "list runs with their answers"),
         "render": ("operations.rendering", "write the Kubernetes objects that reviewers read"),
     },

@@ -159,15 +159,13 @@ def adjust(comparisons: Sequence[dict[str, Any]]) -> None:
         row |= {"p_holm": p, "verdict_holm": row["verdict"] if sure else "not shown"}
 
 
-def error_warning(
-    baseline: Records, treatment: Records, names: tuple[str, str] = ("baseline", "treatment")
-) -> str | None:
+def error_warning(baseline: Records, treatment: Records) -> str | None:
     """A warning if the error rates of the arms differ: only pairs that both answered are compared."""
     (failed, asked), (failed_2, asked_2) = ((_failed(arm), len(arm)) for arm in (baseline, treatment))
     if failed * asked_2 == failed_2 * asked:
         return None
     return (
-        f"error rates differ: {names[0]} {failed} of {asked}, {names[1]} {failed_2} of {asked_2}; failures are left "
+        f"error rates differ: baseline {failed} of {asked}, treatment {failed_2} of {asked_2}; failures are left "
         "out, which makes the arm that fails more look better"
     )
 

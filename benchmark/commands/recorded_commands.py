@@ -168,18 +168,6 @@ def shares(text: str) -> dict[str, float]:
     return {class_.strip(): cli.number(weight) for class_, _, weight in parts}
 
 
-@cli.verb("compare")
-@cli.folder("old", "OLD", "What `run --out` wrote, before.")
-@cli.folder("new", "NEW", "The same plan, later.")
-def compare(old: Path, new: Path, json: bool) -> int:
-    """Compare two runs of one plan; exit 1 if something became slower."""
-    from benchmark.analyse.runs import compare_runs
-
-    comparison = compare_runs(cli.recorded(old), cli.recorded(new))
-    _print(comparison, "compare.txt", as_json=json)
-    return 1 if comparison["slower"] else 0
-
-
 @cli.verb(
     "gate",
     baseline={"read": Path, "required": True},

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import unquote_to_bytes
 
 import click
 
@@ -23,7 +20,6 @@ if TYPE_CHECKING:
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _HOW = "`./trnspec demo` makes a run in three minutes, `./trnspec benchmark run` measures endpoints"
-_COMPARE = "./trnspec benchmark compare"
 _MAX_NAME_CHARS = 24
 """The maximum characters of a name in the table on the terminal."""
 
@@ -89,7 +85,7 @@ def command(folder: Path | None, sort: str, all: bool, json: bool) -> int:
     if json:
         print(dumps({"schema": 1, "runs": [row._asdict() for row in found]}, indent=1))
         return 0
-    print("\n".join(_lines(folder, found, everything=all)).rstrip())
+    print("\n".join(_lines(found, everything=all)).rstrip())
     return 0
 
 
@@ -118,25 +114,13 @@ def _ranks(rows: Sequence[ListedRun], column: Column) -> list[int]:
     return [places.get(key, len(places)) for key in keys]
 
 
-def _lines(folder: Path, found: Sequence[ListedRun], *, everything: bool) -> Iterator[str]:
-    from benchmark.analyse.runs import newest_pair
-
+def _lines(found: Sequence[ListedRun], *, everything: bool) -> Iterator[str]:
     rows = [row for row in found if not (row.problem if everything else row.kind)]
     if rows:
         cells = ((column.text(row) or "-" for column in COLUMNS) for row in rows)
         numbered = ([str(number), *row] for number, row in enumerate(cells, start=1))
         yield from _table([["#", *(column.heading for column in COLUMNS)], *numbered])
         yield ""
-    if pair := newest_pair(rows):
-        old, new = (rows.index(row) + 1 for row in pair)
-        yield from screen.wrapped(
-            f"To compare run {new} with run {old}, the newest two that can be compared:"
-        )
-        yield f"  {_COMPARE} {' '.join(_typed(folder, row) for row in pair)}"
-    elif len(rows) > 1:
-        yield from screen.wrapped(
-            "No two of these runs can be compared: they need one model, the same prompts, an arm and a load in common."
-        )
     others = [row for row in found if row.kind]
     if everything:
         yield from (f"{row.folder}: {row.problem}" for row in others if row.problem)
@@ -169,11 +153,3 @@ def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 def _cut(text: str, maximum: int) -> str:
     return text if len(text) <= maximum else f"{text[: maximum - 1]}…"
-
-
-def _typed(folder: Path, row: ListedRun) -> str:
-    """The folder of a run, quoted for a shell."""
-    raw = os.path.join(os.fsencode(folder), unquote_to_bytes(row.link))
-    if (text := os.fsdecode(raw)).isprintable():
-        return shlex.quote(text)
-    return "$'" + "".join(chr(b) if 32 <= b < 127 and b not in b"'\\" else f"\\x{b:02x}" for b in raw) + "'"

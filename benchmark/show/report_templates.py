@@ -100,7 +100,6 @@ def _templates() -> jinja2.Environment:
     templates.filters |= {
         "breakable": lambda text: escape(text).replace("_", Markup("_<wbr>")),
         "form": lambda value, form: f"{value:{form}}",
-        "in_words": lambda verdicts: Counter(map(tables.verdict_text, verdicts)).items(),
     }
     templates.tests["same_place"] = lambda one, cell: Place.of(one) == Place.of(cell)
     templates.globals |= {"baseline_of": baseline_of, "cell_requests": cell_requests, "circular": CIRCULAR}

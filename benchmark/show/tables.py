@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from benchmark.analyse.cells import Place
-from benchmark.analyse.comparison import VERDICT_WORDS
 from benchmark.analyse.decision import AtLoad, Decision, Gain
 from benchmark.analyse.sentences import interval, money
 from benchmark.metrics import E2E, INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PER_S, TPOT, TTFT, Metric
@@ -250,25 +249,6 @@ def quality_table(summary: Summary) -> Table:
         share = f"{row['correct'] / row['n']:.1%}" if row["n"] else UNKNOWN
         rows.append((row["arm"], row["filter"], f"{row['correct']} of {row['n']}", share))
     return Table("gsm8k", ("arm", "answers read by", "right", "share"), rows)
-
-
-def verdict_text(comparison: Summary) -> str:
-    """The verdict in words; for the headline metric, after Holm's correction."""
-    return VERDICT_WORDS[comparison["verdict_holm"] or comparison["verdict"]]
-
-
-def two_runs_table(rows: Sequence[Summary], arm: str) -> Table:
-    """The times of each arm, or the speed-ups of each treatment, in an old run and in a new one."""
-    scale, unit, ratio = (1000, " ms", "old / new") if arm == "arm" else (1, "", "new / old")
-    shown = []
-    for row in rows:
-        load = f"{row['rate_per_s']:g}/s" if row["rate_per_s"] else str(row["concurrency"] or "replay")
-        times = (plain(row[when] and row[when] * scale, ".2f") for when in ("old", "new"))
-        known = row["ratio"] is not None and row["ci_low"] is not None
-        ends = f" [{row['ci_low']:.3f}, {row['ci_high']:.3f}]" if known else ""
-        speed_up = f"{plain(row['ratio'], '.3f')}{ends}"
-        shown.append((row["class"], load, row[arm], *times, speed_up, verdict_text(row)))
-    return Table("", ("class", "load", "arm", f"old{unit}", f"new{unit}", ratio, "verdict"), shown, names=3)
 
 
 def windows_table(cell: Summary) -> Table:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,7 +19,6 @@ from benchmark.commands.run_command import command
 from tests.benchmark.conftest import Captured
 from tests.benchmark.records import store
 from tests.benchmark.show.runs import FUSED, HOSTILE, PLAIN, at_once, run_of
-from tests.conftest import ROOT
 
 ON = {"hardware": {arm["name"]: {"instance": "trn2.48xlarge", "chips": 8} for arm in (PLAIN, FUSED)}}
 UNKNOWN = dict.fromkeys(("plain_tpot_s", "plain_tpot_low_s", "plain_tpot_high_s"))
@@ -91,21 +89,6 @@ def test_rows_are_sorted_by_any_column_with_the_unknown_last(tmp_path: Path, lis
         runs = json.loads("\n".join(listed("--sort", column, "--json")))["runs"]
         assert "".join(run["folder"] for run in runs) == order, column
     assert main(["results", str(tmp_path), "--sort", "colour"]) == 2
-
-
-def test_the_line_that_compares_the_newest_two_runs_works(tmp_path: Path, listed: Listed) -> None:
-    for day, name in {18: "oldest", 20: "it's $(old)\n\xe9", 21: "other", 22: "new"}.items():
-        more = {"classes": ("code",)} if name == "other" else {"seed": day}
-        stored(tmp_path / name, day, **more)
-    (command,) = [line for line in listed() if "benchmark compare" in line]
-    words = ["bash", "-c", f"{command} --json"]
-    done = subprocess.run(words, capture_output=True, cwd=ROOT, text=True, check=False)
-    said = json.loads(done.stdout)
-    dates = [datetime.fromtimestamp(said[when]["started_unix_s"], UTC).day for when in ("old", "new")]
-    assert dates == [20, 22]
-    stored(tmp_path / "newest", 23, loads=at_once(2))
-    (command_still,) = [line for line in listed() if "benchmark compare" in line]
-    assert command_still == command, "the newest shares no load with them"
 
 
 def test_other_folders_are_counted_until_all_are_asked_for(tmp_path: Path, listed: Listed) -> None:

@@ -63,7 +63,6 @@ def test_check_fits(
         "benchmark report sweep",
         "benchmark report long-names --all",
         "benchmark report failures",
-        "benchmark compare reference reference",
         "benchmark gate reference --baseline reference",
         "benchmark results .",
         "benchmark run --help",

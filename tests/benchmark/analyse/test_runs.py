@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmark.__main__ import main
-from benchmark.analyse.runs import compare_runs, judge
+from benchmark.analyse.runs import judge
 from benchmark.analyse.summary import summarise
 from benchmark.errors import ResultsError
 from benchmark.measure.journal import RawRun
@@ -54,34 +54,31 @@ SLOWER, FASTER = slowed(OLD, 1.25), slowed(OLD, 0.8)
 
 
 def row(found: dict[str, Any], arm: str) -> dict[str, Any]:
-    return next(one for one in found["arms"] if (one["class"], one["arm"]) == ("chat", arm))
+    return next(one for one in found["cells"] if (one["class"], one["arm"]) == ("chat", arm))
 
 
-def gain(found: dict[str, Any]) -> dict[str, Any]:
-    return next(one for one in found["speed_ups"] if one["class"] == "chat")
+def judged(baseline: RawRun, run: RawRun, **limits: float) -> dict[str, Any]:
+    return judge(baseline, run, **{"slower_by": 0.05, "more_errors": 0.01, **limits})
 
 
 def regressions(baseline: RawRun, run: RawRun, **limits: float) -> list[str]:
-    found = judge(baseline, run, **{"slower_by": 0.05, "more_errors": 0.01, **limits})
-    texts: list[str] = found["regressions"]
+    texts: list[str] = judged(baseline, run, **limits)["regressions"]
     return texts
 
 
 def test_an_arm_that_became_slower_is_found_and_the_others_are_not_blamed() -> None:
-    found = compare_runs(held(OLD), held(slowed(replace(ENGINE, seed=2).run(), 1.25)))
-    spec, speed_up = row(found, "spec"), gain(found)
+    found = judged(held(OLD), held(slowed(replace(ENGINE, seed=2).run(), 1.25)))
+    spec = row(found, "spec")
     assert (spec["verdict"], spec["ratio"]) == ("slower", pytest.approx(1 / 1.25, rel=0.05))
     assert row(found, "steady")["verdict"] == "equivalent"
-    assert speed_up["verdict"] == "slower"
-    assert speed_up["new"] / speed_up["old"] == pytest.approx(speed_up["ratio"])
-    assert len(found["slower"]) == 2
+    assert spec["old"] / spec["new"] == pytest.approx(spec["ratio"])
     (text,) = [one for one in regressions(OLD, SLOWER) if one.startswith("chat")]
     assert "spec: 25.0% more time per token" in text
     assert regressions(OLD, SLOWER, slower_by=0.5) == [], "tolerated, although it is shown"
     for new, verdict in ((OLD, "equivalent"), (FASTER, "faster")):
-        found = compare_runs(held(OLD), held(new))
+        found = judged(held(OLD), held(new))
         assert [row(found, arm)["verdict"] for arm in ("spec", "steady")] == [verdict, "equivalent"]
-        assert (found["slower"], found["warnings"], regressions(OLD, new)) == ([], [], [])
+        assert (found["warnings"], regressions(OLD, new)) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -97,21 +94,18 @@ def test_an_arm_that_became_slower_is_found_and_the_others_are_not_blamed() -> N
 def test_runs_that_say_nothing_about_each_other_are_refused(change: dict[str, Any], message: str) -> None:
     old = raw_run(answered()) if change else emulated(raw_run(answered()))
     with pytest.raises(ResultsError, match=message) as refusal:
-        judge(old, raw_run(answered(), **change), slower_by=0.05, more_errors=0.01)
+        judged(old, raw_run(answered(), **change))
     assert "\n" not in str(refusal.value)
 
 
-def test_what_else_differs_is_warned_of_and_speed_ups_over_different_baselines_are_not_compared() -> None:
+def test_what_else_differs_is_warned_of() -> None:
     old = raw_run(answered())
-    found = compare_runs(old, raw_run(answered(), max_tokens=99))
+    found = judged(old, raw_run(answered(), max_tokens=99))
     assert found["warnings"] == ["max_tokens differs: 13 in the old run, 99 in the new one"]
-    found = compare_runs(old, raw_run(answered(), baseline="spec"))
-    assert found["speed_ups"] == []
-    assert "the baselines differ (steady, spec)" in found["warnings"][0]
     new = replace(old, sessions=(*old.sessions, replace(old.sessions[0], session=2, client="0.3.0")))
-    (text,) = compare_runs(old, new)["warnings"]
+    (text,) = judged(old, new)["warnings"]
     assert text.startswith("client 0 measured the old run, client 0 and 0.3.0 the new one")
-    assert compare_runs(new, new)["warnings"] == []
+    assert judged(new, new)["warnings"] == []
 
 
 @pytest.mark.parametrize("in_old", [True, False], ids=["made up before", "made up later"])
@@ -120,11 +114,9 @@ def test_what_an_emulator_made_up_is_not_judged_and_passes_no_gate(in_old: bool)
         emulated(raw, **({"made_up": {"spec": ["chat"]}} if made_up else {}))
         for raw, made_up in ((OLD, in_old), (SLOWER, not in_old))
     )
-    found = compare_runs(held(old), held(new))
+    found = judged(held(old), held(new))
     assert (row(found, "spec")["verdict"], row(found, "spec")["ratio"]) == ("not judged", None)
     assert row(found, "steady")["verdict"] == "equivalent"
-    assert gain(found)["verdict"] == "not judged"
-    assert not [text for text in found["slower"] if "chat" in text]
     told = regressions(old, new, slower_by=0.5, more_errors=0.5)
     assert any("chat" in text and "cannot be judged" in text for text in told)
 
@@ -148,7 +140,7 @@ def test_more_failures_what_cannot_be_judged_and_an_arm_that_is_gone_do_not_pass
 
 def test_what_the_interval_shows_beyond_the_tolerance_does_not_pass_whatever_the_verdict() -> None:
     new = slowed(OLD, 1.035)
-    assert row(compare_runs(OLD, new), "spec")["verdict"] == "equivalent"
+    assert row(judged(OLD, new), "spec")["verdict"] == "equivalent"
     assert regressions(OLD, new) == []
     told = regressions(OLD, new, slower_by=0.02)
     assert told
@@ -172,7 +164,7 @@ def test_a_load_that_was_not_held_passes_no_gate_where_the_ratio_is_close_to_1()
         assert all("cannot be judged: a load was not held" in text for text in told)
 
 
-def test_the_verbs_end_with_1_where_something_became_slower(tmp_path: Path, capsys: Captured) -> None:
+def test_the_gate_ends_with_1_where_something_became_slower(tmp_path: Path, capsys: Captured) -> None:
     other = replace(OLD, sessions=(replace(OLD.sessions[0], client="9.9.9"),))
     runs = {"old": OLD, "new": SLOWER, "other": other}
     old, new, other_client = (str(store(raw, tmp_path / name)) for name, raw in runs.items())
@@ -180,19 +172,6 @@ def test_the_verbs_end_with_1_where_something_became_slower(tmp_path: Path, caps
     def said(*arguments: str) -> tuple[int, str]:
         return main(list(arguments)), capsys.readouterr().out
 
-    assert said("compare", old, old)[0] == 0
-    code, shown = said("compare", old, new)
-    assert code == 1
-    parts = [text.splitlines() for text in shown.split("\n\n")]
-    tables = [part for part in parts if "ver the baseline;" in part[0] or "of each arm;" in part[0]]
-    for (title, heading, *lines), quotient in zip(tables, ("old / new", "new / old"), strict=True):
-        assert quotient in title
-        assert quotient in heading
-        before, after, ratio = map(float, next(one for one in lines if " spec " in one).split()[3:6])
-        assert ratio == pytest.approx(before / after if quotient == "old / new" else after / before, abs=0.01)
-    assert "spec is slower" in shown
-    assert max(map(len, shown.splitlines())) <= 100
-    assert json.loads(said("compare", old, new, "--json")[1])["slower"]
     code, shown = said("gate", other_client, "--baseline", old)
     _, warning, *_, last = shown.splitlines()
     assert (code, last) == (0, "passes")
@@ -200,5 +179,5 @@ def test_the_verbs_end_with_1_where_something_became_slower(tmp_path: Path, caps
     code, shown = said("gate", new, "--baseline", old, "--json")
     assert code == 1
     assert json.loads(shown)["regressions"]
-    assert main(["compare", old, str(tmp_path / "none")]) == 2
+    assert main(["gate", old, "--baseline", str(tmp_path / "none")]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
