@@ -34,12 +34,6 @@ if TYPE_CHECKING:
     from experiment.arms import Experiment
 
 
-GATEWAY_IMAGE = (
-    "public.ecr.aws/nginx/nginx-unprivileged:1.30.5-alpine-slim"
-    "@sha256:3af0c10d960cc2502427fe1219c52989d309e7d65596869c60a34fd2fa2406f0"
-)
-"""nginx as its own makers publish it, run as user 101. The digest is the index's as two public repositories pin it, one for this registry and
-one for ghcr.io; not pulled by us."""
 PLACEHOLDERS = {
     "AWS_ACCOUNT": "id of the account, part of bucket names",
     "BENCHMARK_IMAGE": "image of benchmark and store, tagged with the hash of its content",

@@ -42,7 +42,7 @@ def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
         f"45-{naming.LMEVAL_NAME}": benchmark_pod.quality_objects(experiment),
         "50-verify": proofs.proof_objects(experiment),
         "55-profile": proofs.program_objects(experiment),
-        **promoted_objects(experiment),
+        "60-service": promoted_objects(experiment),
     }
     files = {name: _placed(cdk8s.Chart(app, name), objects) for name, objects in charts.items() if objects}
     # What depends on an arm is plain data already: crossing to Node and back would take most of the time of a sweep.

@@ -14,7 +14,7 @@ from typing import Any
 from experiment.catalogue.instances import INSTANCES, Instance
 from experiment.catalogue.models import Model
 from experiment.catalogue.node_images import NodeImage, serving_image
-from experiment.catalogue.runtimes import COUNTED_DRAFTS, NO_ASYNC_SCHEDULING, Mode, Runtime
+from experiment.catalogue.runtimes import NO_ASYNC_SCHEDULING, Mode, Runtime
 from experiment.forms import FileSection
 from experiment.measurement import Benchmark
 from experiment.model import Cluster, Expect, Serve, Serving
@@ -155,20 +155,12 @@ class Experiment:
 
         Callers of a promoted arm can ask for any length. A server whose steps must fit the context would fail at its end.
         """
-        return self.longest_answer if any(arm.step_room for arm in self.promoted_arms) else None
+        return self.longest_answer if self.promoted and self.promoted.step_room else None
 
     @property
-    def promoted_arms(self) -> tuple[Arm, ...]:
-        """The arms that serve after the comparison; none before."""
-        return tuple(arm for arm in self.arms if self.serve and arm.name in self.serve.arms)
-
-    @property
-    def watched_arms(self) -> tuple[Arm, ...]:
-        """The served arms for which an alarm watches whether drafting still pays: their break-even is known, and their engine counts."""
-        limits = self.serve.break_even if self.serve else {}
-        return tuple(
-            arm for arm in self.promoted_arms if arm.name in limits and COUNTED_DRAFTS in arm.runtime.metrics
-        )
+    def promoted(self) -> Arm | None:
+        """The arm that serves after the comparison; none before."""
+        return next((arm for arm in self.arms if self.serve and arm.name == self.serve.arm), None)
 
     @property
     def node_image(self) -> NodeImage | None:

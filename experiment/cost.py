@@ -61,12 +61,11 @@ def idle(experiment: Experiment) -> tuple[Item, ...]:
     beyond the three that are free in each account.
 
     Alarms are billed per metric. For each cell of an arm these are its errors and its slowest tokens, and its errors again for
-    each alarm about silence; also the run, the nodes and four counts of the switch-off, and
-    two for each served arm whose drafting is watched.
+    each alarm about silence; also the run, the nodes and four counts of the switch-off.
     """
     if not experiment.instance.neuron:
         return (Item(PRICES["lab"], 1),)
-    cluster, network, serve = experiment.cluster, experiment.cluster.network, experiment.serve
+    cluster, network = experiment.cluster, experiment.cluster.network
     own_cluster, own_network = cluster.existing is None, network.vpc is None
     system = SYSTEM_NODES if cluster.brings("system-nodes") else 0
     nat_gateways = network.nat_gateways if own_network else 0
@@ -84,12 +83,8 @@ def idle(experiment: Experiment) -> tuple[Item, ...]:
         "system node": system,
         "bastion": bastions,
         "gp3 GiB": system * SYSTEM_VOLUME_GIB + bastions * BASTION_VOLUME_GIB,
-        "load balancer": int(serve is not None and serve.certificate_arn is not None),
         "KMS key": 2 + own_cluster,  # buckets, notices, secrets
-        "alarm metric": of_cells
-        + 2 * len(experiment.watched_arms)
-        + silences
-        + (0 if cluster.nodes_of else 4),
+        "alarm metric": of_cells + silences + (0 if cluster.nodes_of else 4),
         "composite alarm": silences,
         "Container Insights": int(cluster.brings("amazon-cloudwatch-observability")),
         "control plane logs": int(own_cluster),

@@ -22,7 +22,6 @@ SUBNET = r"^subnet-[0-9a-f]{8,17}$"
 EKS = r"^[0-9A-Za-z][-_0-9A-Za-z]{0,99}$"
 NAME = r"^[a-z]([-a-z0-9]{0,23}[a-z0-9])?$"
 GROUP = r"^sg-[0-9a-f]{8,17}$"
-ROUTE = r"^(\*|[A-Za-z0-9][A-Za-z0-9 ._+-]{0,99})$"
 HOUR = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"
 TIME = r"^[1-9][0-9]{0,99}[smh]$"
 LABEL = r"^[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$"
@@ -42,7 +41,6 @@ FORMS = {
     NAME: "the name of an experiment",
     GROUP: "the id of a security group, as in sg-0123456789abcdef0",
     PERCENTILE: "a percentile from p50 to p99.9, as in p95",
-    ROUTE: 'the name of a class of prompts, or "*"',
     HOUR: 'hour and minute in UTC, as in "22:00"',
     TIME: "whole seconds, minutes or hours, as in 90s, 90m or 3h",
 }
@@ -75,7 +73,6 @@ Installed = Literal[
     "amazon-cloudwatch-observability",
     "eks-node-monitoring-agent",
     "neuron",
-    "keda",
     "system-nodes",
 ]
 """What a deployment installs into a cluster and a cluster may have already."""

@@ -6,9 +6,9 @@ Structure only; what the values mean together is judged in `checks`, and what ne
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, ValidationInfo
+from pydantic import AfterValidator, Field, JsonValue
 
 from benchmark.objectives import MIN_S
 from experiment import forms
@@ -179,7 +179,7 @@ class Cluster(FileSection):
     security_group: Annotated[str, Field(pattern=forms.GROUP)] | None = None
     """Its cluster security group, as `./trnspec preflight` names it."""
     provided: Annotated[tuple[Installed, ...], Listed()] = ()
-    """What the existing cluster has already: EKS add-ons, `neuron` (the DRA driver, or the device plugin), `keda`, and
+    """What the existing cluster has already: EKS add-ons, `neuron` (the DRA driver, or the device plugin), and
     `system-nodes` with the label `speculation.trn2/role: system`. The rest is installed."""
     nodes_of: Annotated[str, Field(pattern=forms.NAME)] | None = None
     """Experiment in the same cluster whose Trn2 nodes, system nodes and add-ons this one uses too; `capacity` and
@@ -222,50 +222,13 @@ class Cluster(FileSection):
         return what not in self.provided and self.nodes_of is None
 
 
-def _as_replicas(value: Any, info: ValidationInfo) -> Any:
-    return info.data.get("replicas", 1) if value is None else value
-
-
 class Serve(FileSection):
-    """The arm that was chosen to stay up after the comparison, or several with a gateway in front, and who may call them."""
+    """The arm that was chosen to stay up after the comparison; the others stand at 0."""
 
-    arm: str | None = None
-    """Name of the only arm; not with `routes`."""
-    routes: dict[Annotated[str, Field(pattern=forms.ROUTE)], str] = Field(default={})
-    """Name of the arm for each class of prompts; `"*"` is the arm for everything else. Only these arms are served."""
-    most_at_once: dict[str, Annotated[int, Field(ge=2, le=4096)]] = Field(default={})
-    """The most requests that one replica of an arm gets at once; further ones go to the arm of `"*"`. The gateway's two replicas share them
-    equally, so an odd number is rounded down."""
-    break_even: dict[str, Annotated[float, Field(ge=1, le=1000)]] = Field(default={})
-    """Tokens of a decode step, by arm, below which drafting does not pay for its classes, as the promoted run measured it: an alarm
-    watches them."""
+    arm: str
+    """Its name."""
     replicas: Annotated[int, Field(ge=1, le=256)] = 1
-    """Replicas at least, of each arm that is served."""
-    max_replicas: Annotated[int, Field(ge=1, le=256), BeforeValidator(_as_replicas)] = Field(
-        default=None, validate_default=True
-    )
-    """Replicas at most, added while requests wait; as many as `replicas` without it."""
-    waiting_per_replica: Positive = 4
-    """Waiting requests of a replica on average, above which another is added."""
-    certificate_arn: str | None = None
-    """Certificate in ACM for an internal load balancer with TLS; without one only pods of the cluster can call."""
-    client_cidrs: Annotated[tuple[str, ...], Listed()] = ()
-    """Networks that may call the load balancer."""
-
-    @property
-    def default_arm(self) -> str:
-        """The only arm, or the one for everything that has no route."""
-        return self.routes.get("*", "") or self.arm or ""
-
-    @property
-    def arms(self) -> tuple[str, ...]:
-        """All arms that are served, the default first."""
-        return tuple(dict.fromkeys([self.default_arm, *self.routes.values()]))
-
-    @property
-    def scales(self) -> bool:
-        """Whether replicas come and go with the waiting requests."""
-        return self.max_replicas > self.replicas
+    """How many there are of it."""
 
 
 class ExpectedFigure(FileSection):

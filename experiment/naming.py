@@ -23,10 +23,7 @@ PROFILE = "profile-"
 """Prefix of the CronJob that profiles an arm, and of the folders of profiles in the results bucket."""
 LMEVAL_CHECK = "check-"
 """Prefix of the container that asks an arm the questions of `lm_eval`."""
-SERVICE_PORT, GATEWAY_PORT = 8000, 8080
-SECOND_PORT = SERVICE_PORT + 1
-"""A second port of an arm's Service, to the same port of its pods: the gateway asks on it where the arm is not the route's own, and its log
-shows that."""
+SERVICE_PORT = 8000
 METRICS_PORT, METRICS_PORT_NAME = 9400, "metrics"
 """Port on which Prometheus reads the benchmark's metrics."""
 RESULTS_PREFIX = "runs/"
@@ -35,8 +32,6 @@ STATE_PREFIX = "state/"
 """Prefix of the state of a run in the results bucket; pods cannot write there."""
 ACTIVE_RUN = f"{STATE_PREFIX}active.json"
 """The unfinished run."""
-AUTOSCALER_NAMESPACE, AUTOSCALER_OPERATOR = "keda", "keda-operator"
-"""Namespace of KEDA, and the label `app.kubernetes.io/name` of its pods that read metrics."""
 PLAN_FILE = "plan.json"
 """Name of the plan in the folder that a run reads, and in a ConfigMap."""
 PLANS_PREFIX = "plans/"
@@ -190,16 +185,6 @@ def promoted_service(experiment_name: str) -> str:
     return f"{experiment_name}-service"
 
 
-def gateway(experiment: Experiment) -> str:
-    """Deployment of the gateway in front of arms that serve by routes."""
-    return f"{experiment.name}-gateway"
-
-
-def promoted_load_balancer(experiment_name: str) -> str:
-    """Service through which callers outside the cluster reach the promoted arm."""
-    return f"{experiment_name}-service-tls"
-
-
 def slug(text: str) -> str:
     """Return `text` with only the characters that Kubernetes accepts in a name."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
@@ -259,7 +244,7 @@ def notices_topic(experiment: Experiment) -> str:
 NAME = "app.kubernetes.io/name"
 PART_OF = "app.kubernetes.io/part-of"
 ROLE = "speculation.trn2/workload"
-"""`server`, `gateway` (forwards requests to servers), `client` (may call servers), `job` (may only call services outside the
+"""`server`, `client` (may call servers), `job` (may only call services outside the
 cluster) or `offline` (no network)."""
 STEP = "speculation.trn2/step"
 """Label of Jobs that a run starts: `arguments`, `fetch`, `compile` or `batch`."""

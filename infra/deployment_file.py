@@ -225,7 +225,7 @@ def _problem(detail: dict[str, Any], where: str, model: type[Section]) -> Findin
 def refuse_elsewhere(settings: DeploymentSettings, experiment: Experiment, where: str) -> None:
     """Raise `Misuse` for settings that AWS would refuse: a key or a destination in another region than the experiment and, if the
     account is known, resources of another account. A destination of logs may be in another account."""
-    region, account, serve = experiment.cluster.region, settings.account, experiment.serve
+    region, account = experiment.cluster.region, settings.account
     problems = [
         Finding(f"{where}: {name}", arn, f"is not in {region}, the experiment's region", "name one that is")
         for name in ("kms_key", "log_destination")
@@ -233,7 +233,6 @@ def refuse_elsewhere(settings: DeploymentSettings, experiment: Experiment, where
     ]
     own = [(f"{where}: kms_key", settings.kms_key), (f"{where}: pipeline_role", settings.pipeline_role)]
     own += [(f"{where}: admins[{place}]", arn) for place, arn in enumerate(settings.admins)]
-    own.append((f"{experiment.name}: serve.certificate_arn", serve.certificate_arn if serve else None))
     problems += [
         Finding(place, arn, f"is not of account {account}, which this deploys to", "name one that is")
         for place, arn in own

@@ -59,6 +59,3 @@ SCHEDULER_TAGS: Mapping[str, str] = MappingProxyType(
 """The tags of `public.ecr.aws/eks-distro/kubernetes/kube-scheduler`, the chart's second scheduler, by Kubernetes version: EKS
 Distro's releases v1-35-eks-15 (https://newreleases.io/project/github/aws/eks-distro/release/v1-35-eks-15) and v1-36-eks-9. Not verified
 on AWS."""
-AUTOSCALER_CHART = HelmChart("keda", "keda", "https://kedacore.github.io/charts", "2.20.2")
-"""The release of 31 July 2026, the newest in the index of that repository; tested by its makers on the three newest versions of
-Kubernetes (https://keda.sh/docs/2.20/operate/cluster/#kubernetes-compatibility). Not verified on AWS."""

@@ -38,7 +38,6 @@ request sent into a closing connection would be counted as the server's failure.
 _DRAIN_S = 0.1
 """How long to wait for the end of the body after [DONE], so that the connection can be reused."""
 _HEADERS = {"Content-Type": "application/json", "Accept": "text/event-stream"}
-CLASS_HEADER = "X-Prompt-Class"
 _STREAMS = ("text/event-stream", "text/plain", "application/octet-stream")
 """Accepted content types of an event stream. The last is that of aiohttp if the server sends none."""
 _MAX_BYTES, _BYTES_PER_TOKEN, _MAX_BYTES_TOTAL = 4 << 20, 4 << 10, 256 << 20
@@ -91,16 +90,14 @@ async def ask(
     url: str,
     body: bytes,
     *,
-    class_: str = "",
     max_tokens: int = MAX_TOKENS,
     late_s: float = 0.0,
 ) -> Output | Failure:
     """Send `body`, which asks for at most `max_tokens`, to `url` and read the stream to its end. Times count from when the request was due,
-    `late_s` ago. The header with `class_` is for a gateway, which chooses an arm by it; a server ignores it."""
-    headers = {**_HEADERS, CLASS_HEADER: class_} if class_.isascii() and class_.isprintable() else _HEADERS
+    `late_s` ago."""
     tally, sent = StreamTally(max_tokens), perf_counter() - late_s
     try:
-        async with http.post(url, data=body, headers=headers, allow_redirects=False) as response:
+        async with http.post(url, data=body, headers=_HEADERS, allow_redirects=False) as response:
             await _accept(response)
             if (type_ := response.content_type) not in _STREAMS:
                 name = "html_page" if type_ in ("text/html", "application/xhtml+xml") else "malformed"

@@ -242,7 +242,7 @@ class Loader:
         else:
             url, maximum = plan.arm(block.arm).url + request_path(pair), plan.answer_limit(pair.prompt)
             late_s = 0.0 if due_s is None else max(0.0, asyncio.get_running_loop().time() - began - due_s)
-            result = await ask(self.http, url, body, class_=pair.class_, max_tokens=maximum, late_s=late_s)
+            result = await ask(self.http, url, body, max_tokens=maximum, late_s=late_s)
         if isinstance(result, Output) and pair.prompt.conversation and block.phase == "measured":
             self.first_answers.setdefault(pair.id, result.text)
         record = RequestRecord(

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from experiment.arms import Experiment
-    from experiment.model import Serve
 
 
 SERVING = "serving"
@@ -144,63 +143,20 @@ def policies(experiment: Experiment) -> list[dict[str, Any]]:
     Servers need no way out: the driver's own pods mount S3 for them, with credentials that they fetch themselves.
     """
     to_servers = {"to": [{"podSelector": _pods("server")}], "ports": [_port(naming.SERVICE_PORT)]}
-    to_gateway = {"to": [{"podSelector": _pods("gateway")}], "ports": [_port(naming.GATEWAY_PORT)]}
-    routed = [to_gateway] if experiment.serve and experiment.serve.routes else []
     from_clients = {"from": [{"podSelector": _pods("client")}], "ports": [_port(naming.SERVICE_PORT)]}
     jobs = [_policy(experiment, "jobs", _pods("job"), egress=_outside())]
     return [
         _policy(experiment, "default-deny", {}),
         _policy(experiment, "servers", _pods("server"), ingress=[from_clients]),
-        _promoted(experiment),
-        *_gateway(experiment),
         *_prometheus(experiment),
-        _policy(experiment, "clients", _pods("client"), egress=[to_servers, *routed, *_outside()]),
+        _policy(experiment, "clients", _pods("client"), egress=[to_servers, *_outside()]),
         *(jobs if experiment.device_arms else ()),
     ]
 
 
-def _promoted(experiment: Experiment) -> dict[str, Any]:
-    """Admit further callers of the promoted arm: those outside the cluster, and KEDA, which reads its metrics.
-
-    Without any the policy is still rendered and lets nobody in: a policy that is no longer rendered would stay in the cluster, and
-    would go on admitting what it named, no matter who applies the manifests.
-    """
-    serve, chosen = experiment.serve, _pods("server")
-    if serve is None:
-        return _policy(experiment, "promoted", chosen)
-    if serve.routes:
-        from_gateway = {"from": [{"podSelector": _pods("gateway")}], "ports": [_port(naming.SERVICE_PORT)]}
-        return _policy(experiment, "promoted", chosen, ingress=[from_gateway])
-    peers = _callers(serve)
-    if serve.scales:
-        operator = {"matchLabels": {naming.NAME: naming.AUTOSCALER_OPERATOR}}
-        where = {"matchLabels": {"kubernetes.io/metadata.name": naming.AUTOSCALER_NAMESPACE}}
-        peers.append({"namespaceSelector": where, "podSelector": operator})
-    chosen["matchLabels"][naming.NAME] = serve.default_arm
-    ingress = [{"from": peers, "ports": [_port(naming.SERVICE_PORT)]}] if peers else []
-    return _policy(experiment, "promoted", chosen, ingress=ingress)
-
-
-def _callers(serve: Serve) -> list[dict[str, Any]]:
-    return [{"ipBlock": {"cidr": cidr}} for cidr in serve.client_cidrs]
-
-
-def _gateway(experiment: Experiment) -> list[dict[str, Any]]:
-    """Admit clients and callers outside the cluster to the gateway, if there is one, and the gateway to servers."""
-    if experiment.serve is None or not experiment.serve.routes:
-        return []
-    ports = [_port(naming.GATEWAY_PORT)]
-    callers = [{"podSelector": _pods("client")}, *_callers(experiment.serve)]
-    # A range, since EKS's policy engine opens no other port of a Service than the first that leads to a port that is listed here.
-    both = {**_port(naming.SERVICE_PORT), "endPort": naming.SECOND_PORT}
-    servers = {"to": [{"podSelector": _pods("server")}], "ports": [both]}
-    ingress = [{"from": callers, "ports": ports}]
-    return [_policy(experiment, "gateway", _pods("gateway"), ingress=ingress, egress=[servers, _names()])]
-
-
 def _prometheus(experiment: Experiment) -> list[dict[str, Any]]:
-    """Prometheus may read servers and benchmark: its pods, as the Prometheus Operator labels them, and no others. Without one nobody
-    is let in, as by `_promoted`."""
+    """Prometheus may read servers and benchmark: its pods, as the Prometheus Operator labels them, and no others. Without one the
+    policies are still rendered and let nobody in: a policy that is no longer rendered would stay in the cluster and go on admitting."""
     prometheus, readers = experiment.cluster.prometheus, []
     if prometheus is not None:
         where = {"matchLabels": {"kubernetes.io/metadata.name": prometheus.namespace}}

@@ -1,10 +1,8 @@
-"""One arm as Deployment, Service and disruption budget; differences between arms are in their spec. Also the promoted arm as a
-service: a fixed name, an internal load balancer with TLS, replicas by waiting requests.
+"""One arm as Deployment, Service and disruption budget; differences between arms are in their spec. Also the fixed name
+of the promoted arm.
 
 The probes and the stop hook ask the server whether it has started, is ready and alive, and may stop, without using a
-slot. The cloud provider that EKS runs in the control plane creates the load balancer with the cluster's own role: no
-controller to install, no further permissions. The annotations of a Network Load Balancer:
-https://cloud-provider-aws.sigs.k8s.io/service_controller/. Not verified on AWS.
+slot.
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ from cdk8s_charts import pods
 from cdk8s_charts.manifests import authored, kubernetes_object
 from cdk8s_charts.vllm_command import serve_argv, serve_environment
 from cdk8s_charts.workloads import artifact_jobs
-from cdk8s_charts.workloads.gateway import gateway_objects
 from cdk8s_charts.workloads.namespace import SERVING, priority_name
 from experiment import naming
 from experiment.catalogue.published import SLOWEST_TPOT_S
@@ -29,7 +26,6 @@ from experiment.placement import pod_share
 
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment
-    from experiment.model import Serve
 
 
 LOAD_BUDGET_S = 1800
@@ -82,11 +78,7 @@ def arm_objects(experiment: Experiment, arm: Arm) -> list[dict[str, Any]]:
     return [
         *compilation,
         deployment(experiment, arm),
-        service(
-            experiment,
-            arm.name,
-            routed=bool(experiment.serve and arm.name in experiment.serve.routes.values()),
-        ),
+        service(experiment, arm),
         disruption_budget(experiment, arm),
     ]
 
@@ -98,9 +90,9 @@ def deployment(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     """
     manifest = copy.deepcopy(_authored())
     own = naming.labels(experiment, arm.name, "server")
-    chosen = experiment.serve if arm in experiment.promoted_arms else None
+    serve = experiment.serve
     spec = manifest["spec"]
-    spec["replicas"] = chosen.replicas if chosen else 0
+    spec["replicas"] = serve.replicas if serve and serve.arm == arm.name else 0
     spec["selector"] = {"matchLabels": {naming.NAME: arm.name}}
     spec["progressDeadlineSeconds"] = LOAD_BUDGET_S + 600
     manifest["metadata"] = {
@@ -171,29 +163,17 @@ def _health(*, period_s: int, timeout_s: int, failures: int) -> dict[str, Any]:
     }
 
 
-def service(
-    experiment: Experiment, front: str, name: str = "", *, role: str = "server", routed: bool = False
-) -> dict[str, Any]:
-    """A ClusterIP in front of an arm or of the gateway, under its own name or another; where it is `routed`, with a second port on which the
-    gateway asks it instead of another arm."""
-    ports = {"http": naming.SERVICE_PORT, **({"second": naming.SECOND_PORT} if routed else {})}
+def service(experiment: Experiment, arm: Arm, name: str = "") -> dict[str, Any]:
+    """A ClusterIP in front of an arm, under the arm's name or another. It selects its pods by all labels by which a network policy does: EKS's
+    policy engine sees a connection before its address is a pod's, and lets it out only to Services whose own selector has them
+    (https://github.com/aws/amazon-network-policy-controller-k8s/issues/224)."""
     spec = {
         "type": "ClusterIP",
-        "selector": _selector(front, role),
-        "ports": [
-            {"name": port, "port": number, "targetPort": "http", "protocol": "TCP"}
-            for port, number in ports.items()
-        ],
+        "selector": {naming.NAME: arm.name, naming.ROLE: "server"},
+        "ports": [{"name": "http", "port": naming.SERVICE_PORT, "targetPort": "http", "protocol": "TCP"}],
     }
-    own = naming.labels(experiment, front, role)
-    return kubernetes_object("v1", "Service", name or front, within=experiment, labels=own, spec=spec)
-
-
-def _selector(name: str, role: str) -> dict[str, str]:
-    """A Service selects its pods by all labels by which a network policy does: EKS's policy engine sees a connection before its address
-    is a pod's, and lets it out only to Services whose own selector has them
-    (https://github.com/aws/amazon-network-policy-controller-k8s/issues/224)."""
-    return {naming.NAME: name, naming.ROLE: role}
+    own = naming.labels(experiment, arm.name, "server")
+    return kubernetes_object("v1", "Service", name or arm.name, within=experiment, labels=own, spec=spec)
 
 
 def disruption_budget(experiment: Experiment, arm: Arm) -> dict[str, Any]:
@@ -265,102 +245,7 @@ def _author(chart: cdk8s.Chart) -> kplus.Deployment:
     return written
 
 
-ANNOTATION = "service.beta.kubernetes.io/aws-load-balancer-"
-TLS_PORT = 443
-TLS_POLICY = "ELBSecurityPolicy-TLS13-1-2-2021-06"
-"""TLS 1.2 and 1.3; without it the provider chooses one of 2016
-(https://docs.aws.amazon.com/elasticloadbalancing/latest/network/describe-ssl-policies.html)."""
-WAITING = "vllm:num_requests_waiting"
-"""Gauge of requests that no step has taken up yet, on the server's own `/metrics`, which asks for no key: vLLM checks
-it below `/v1` only."""
-POLLING_S = 15
-SCALE_DOWN_AFTER_S = 900
-"""A replica loads for minutes, so it is not removed at each pause."""
-
-
-def promoted_objects(experiment: Experiment) -> dict[str, list[dict[str, Any]]]:
-    """Each object in a file of its own: a file that is no longer rendered takes its objects with it."""
-    serve = experiment.serve
-    if serve is None:
-        return {}
-    # In front of the promoted arm's pods or of the gateway's; another arm or policy changes the selector and nothing for the callers.
-    front, role, found = serve.default_arm, "server", dict[str, list[dict[str, Any]]]()
-    if serve.routes:
-        front, role = naming.gateway(experiment), "gateway"
-        grace_s = _DEREGISTRATION_S + _drain_s(experiment) + 40
-        found["58-gateway"] = gateway_objects(experiment, serve, grace_s=grace_s)
-    found["60-service"] = [service(experiment, front, naming.promoted_service(experiment.name), role=role)]
-    if serve.certificate_arn is not None:
-        found["62-load-balancer"] = [load_balancer(experiment, serve, front, role)]
-    if serve.scales:
-        found["65-autoscaling"] = [scaled_object(experiment, serve)]
-    return found
-
-
-def load_balancer(experiment: Experiment, serve: Serve, front: str, role: str) -> dict[str, Any]:
-    """Return the Service for callers outside the cluster: an internal Network Load Balancer that terminates TLS."""
-    spec = {
-        "type": "LoadBalancer",
-        "selector": _selector(front, role),
-        # The caller's own address arrives at the pod, where the network policy judges it, and only nodes with a pod
-        # pass the balancer's health check.
-        "externalTrafficPolicy": "Local",
-        "loadBalancerSourceRanges": list(serve.client_cidrs),
-        "ports": [{"name": "https", "port": TLS_PORT, "targetPort": "http", "protocol": "TCP"}],
-    }
-    name, marks = (
-        naming.promoted_load_balancer(experiment.name),
-        naming.labels(experiment, front, role),
-    )
-    manifest = kubernetes_object("v1", "Service", name, within=experiment, labels=marks, spec=spec)
-    given = {
-        "type": "nlb",
-        "internal": "true",
-        "ssl-cert": serve.certificate_arn,
-        "ssl-ports": str(TLS_PORT),
-        "ssl-negotiation-policy": TLS_POLICY,
-        "backend-protocol": "tcp",
-        "cross-zone-load-balancing-enabled": "true",  # nodes may all stand in the zone of a capacity block
-        "additional-resource-tags": f"experiment={experiment.name}",
-    }
-    manifest["metadata"]["annotations"] = {ANNOTATION + key: value for key, value in given.items()}
-    return manifest
-
-
-def scaled_object(experiment: Experiment, serve: Serve) -> dict[str, Any]:
-    """KEDA reads the waiting requests of every pod itself, so that no Prometheus is needed, and a HorizontalPodAutoscaler
-    of its making divides their sum by the replicas.
-
-    Fields: https://keda.sh/docs/2.20/scalers/metrics-api/ and https://keda.sh/docs/2.20/reference/scaledobject-spec/.
-    Not verified on AWS.
-    """
-    name = naming.promoted_service(experiment.name)
-    # The pods behind the Service are asked one by one, on the port that this address names.
-    address = f"http://{name}.{naming.namespace(experiment)}.svc.cluster.local:{naming.SERVICE_PORT}/metrics"
-    waiting = {
-        "type": "metrics-api",
-        "metricType": "AverageValue",
-        "metadata": {
-            "url": address,
-            "format": "prometheus",
-            "valueLocation": WAITING,
-            "targetValue": str(serve.waiting_per_replica),
-            "aggregateFromKubeServiceEndpoints": "true",
-            "aggregationType": "sum",
-        },
-    }
-    behavior = {"scaleDown": {"stabilizationWindowSeconds": SCALE_DOWN_AFTER_S}}
-    spec = {
-        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": serve.default_arm},
-        "pollingInterval": POLLING_S,
-        "minReplicaCount": serve.replicas,
-        "maxReplicaCount": serve.max_replicas,
-        # Pods that are still loading answer nothing; the replicas stay what they are meanwhile.
-        "fallback": {"failureThreshold": 4, "replicas": serve.replicas, "behavior": "currentReplicas"},
-        "advanced": {"horizontalPodAutoscalerConfig": {"behavior": behavior}},
-        "triggers": [waiting],
-    }
-    marks = naming.labels(experiment, serve.default_arm, "server")
-    return kubernetes_object(
-        "keda.sh/v1alpha1", "ScaledObject", name, within=experiment, labels=marks, spec=spec
-    )
+def promoted_objects(experiment: Experiment) -> list[dict[str, Any]]:
+    """The Service of the promoted arm: another arm changes its selector and nothing for the callers."""
+    arm = experiment.promoted
+    return [service(experiment, arm, naming.promoted_service(experiment.name))] if arm else []

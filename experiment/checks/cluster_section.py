@@ -1,5 +1,5 @@
 """Checks of the cluster: version, node image, region, purchase option of Trn2 nodes, and networks with access; and of the service
-after the comparison: its arms, replicas and callers."""
+after the comparison: its arm and replicas."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import calendar
 import difflib
 import ipaddress
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from core.findings import Finding
 from core.words import count
@@ -35,8 +35,6 @@ documentation names as what a public endpoint does not take
 (https://docs.aws.amazon.com/eks/latest/userguide/config-cluster-endpoint.html)."""
 _MAX_PUBLIC_NETWORKS = 40
 """Networks of one public endpoint (https://docs.aws.amazon.com/general/latest/gr/eks.html)."""
-_CERTIFICATE = re.compile(r"arn:aws[-a-z]*:acm:(?P<region>[-a-z0-9]+):\d{12}:certificate/[-0-9a-zA-Z]+")
-"""https://docs.aws.amazon.com/acm/latest/APIReference/API_CertificateDetail.html"""
 
 
 def kubernetes_version(file: ExpandedFile) -> Iterator[Finding]:
@@ -114,18 +112,11 @@ def _foreign(path: str, value: str, region: str, *, what: str = "is not a zone")
 
 
 def admin_access(file: ExpandedFile) -> Iterator[Finding]:
-    """The public endpoint is only for the listed networks, which must be valid for EKS."""
-    cidrs = file.cluster.admin_cidrs
+    """The public endpoint is only for the listed networks, which must be IPv4 in AWS's notation, distinct, accepted by EKS, and not
+    open to the world, alone or together."""
+    cidrs, path = file.cluster.admin_cidrs, "cluster.admin_cidrs"
     if len(cidrs) > _MAX_PUBLIC_NETWORKS:
-        yield refused(
-            "cluster.admin_cidrs too-many", list(cidrs), number=len(cidrs), maximum=_MAX_PUBLIC_NETWORKS
-        )
-    yield from own_networks("cluster.admin_cidrs", cidrs, opens="the cluster's endpoint", public=True)
-
-
-def own_networks(path: str, cidrs: Sequence[str], *, opens: str, public: bool = False) -> Iterator[Finding]:
-    """Networks must be IPv4 in AWS's notation, distinct, and not open to the world, alone or together; at a `public`
-    endpoint they must be accepted by EKS."""
+        yield refused(f"{path} too-many", list(cidrs), number=len(cidrs), maximum=_MAX_PUBLIC_NETWORKS)
     seen: list[ipaddress.IPv4Network] = []
     for number, cidr in enumerate(cidrs):
         where = f"{path}[{number}]"
@@ -135,7 +126,7 @@ def own_networks(path: str, cidrs: Sequence[str], *, opens: str, public: bool = 
             yield _no_network(where, cidr, error)
             continue
         if network.prefixlen < _WIDEST_PREFIX:
-            yield refused("network too-wide", cidr, at=where, opens=opens, widest=_WIDEST_PREFIX)
+            yield refused("network too-wide", cidr, at=where, widest=_WIDEST_PREFIX)
             continue
         if str(network) != cidr:
             yield refused("network host-bits", cidr, at=where, network=network)
@@ -143,11 +134,11 @@ def own_networks(path: str, cidrs: Sequence[str], *, opens: str, public: bool = 
             yield refused("network overlap", cidr, at=where, other=other)
         seen.append(network)
         reserved = next((earlier for earlier in _NOT_PUBLIC if earlier.overlaps(network)), None)
-        if public and reserved is not None:
+        if reserved is not None:
             yield refused("network reserved", cidr, at=where, reserved=reserved)
     together = sum(network.num_addresses for network in ipaddress.collapse_addresses(seen))
     if together > 2 ** (32 - _WIDEST_PREFIX):
-        yield refused("network too-wide", list(cidrs), at=path, opens=opens, widest=_WIDEST_PREFIX)
+        yield refused("network too-wide", list(cidrs), at=path, widest=_WIDEST_PREFIX)
 
 
 def _no_network(where: str, cidr: str, error: ValueError) -> Finding:
@@ -279,106 +270,36 @@ def shared_nodes(file: ExpandedFile) -> Iterator[Finding]:
 
 
 def served_arm(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
-    """A served arm must answer requests."""
+    """The served arm must answer requests."""
     batch = {pair.arm.name for pair in treated(file) if pair.mode and pair.mode.batch_only}
     served = [arm.name for arm in file.arms if arm.name not in batch]
-    named = {f"serve.routes.{class_}": arm for class_, arm in serve.routes.items()} or {
-        "serve.arm": serve.arm or ""
-    }
-    for path, arm in named.items():
-        if arm not in served:
-            close = difflib.get_close_matches(arm, served, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(served[:8])}"
-            yield refused("serve.arm unknown", arm, at=path, hint=hint)
-
-
-def routes(_: ExpandedFile, serve: Serve) -> Iterator[Finding]:
-    """The service has one arm, or routes with a default; only arms other than the default can have a limit of concurrent requests."""
-    if serve.arm is not None and serve.routes:
-        yield refused("serve.routes with-arm", serve.routes)
-    if not serve.routes:
-        if serve.most_at_once:
-            yield refused("serve.most_at_once without-routes", serve.most_at_once)
-        return
-    if "*" not in serve.routes:
-        yield refused("serve.routes without-default", serve.routes)
-    if serve.scales:
-        yield refused("serve.max_replicas with-routes", serve.max_replicas)
-    limited = set(serve.routes.values()) - {serve.routes.get("*")}
-    for arm in serve.most_at_once.keys() - limited:
-        yield refused(
-            "serve.most_at_once of-another",
-            arm,
-            at=f"serve.most_at_once.{arm}",
-            arms=", ".join(sorted(limited)) or "none",
-        )
-
-
-def break_even(_: ExpandedFile, serve: Serve) -> Iterator[Finding]:
-    """A break-even belongs to an arm that serves."""
-    for arm in serve.break_even.keys() - {*serve.arms}:
-        yield refused(
-            "serve.break_even of-another", arm, at=f"serve.break_even.{arm}", arms=", ".join(serve.arms)
-        )
+    if serve.arm not in served:
+        close = difflib.get_close_matches(serve.arm, served, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(served[:8])}"
+        yield refused("serve.arm unknown", serve.arm, hint=hint)
 
 
 def replicas(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
-    """The promoted arms must fit on the nodes with their maximum replicas."""
+    """The promoted arm must fit on the nodes with its replicas."""
     instance, devices, nodes = file.instance, file.serving.devices, file.cluster.max_nodes
     if instance is None or not instance.neuron or not devices:
         return
-    maximum = instance.devices // devices * nodes // len(serve.arms)
-    words = {
-        "arms": count(maximum, "arm"),
-        "devices": count(devices, "device"),
-        "maximum": maximum,
-        "nodes": nodes,
-    }
-    for key in ("replicas", "max_replicas"):
-        value = getattr(serve, key)
-        if value > maximum and (key == "replicas" or key in serve.model_fields_set):
-            yield refused("serve too-many", value, at=f"serve.{key}", instance=instance, **words)
-
-
-def bounds(_: ExpandedFile, serve: Serve) -> Iterator[Finding]:
-    """`replicas` is the minimum, `max_replicas` the maximum."""
-    if serve.max_replicas < serve.replicas:
-        yield refused("serve.max_replicas below", serve.max_replicas, minimum=serve.replicas)
-
-
-def autoscaler(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
-    """KEDA serves the external metrics of a whole cluster, so it runs once per cluster; in an existing one its owner installs it."""
-    if serve.scales and file.cluster.existing and "keda" not in file.cluster.provided:
-        yield refused("serve.max_replicas without-keda", serve.max_replicas)
-
-
-def certificate(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
-    """A load balancer accepts only certificates of its own region."""
-    arn, region = serve.certificate_arn, file.cluster.region
-    match = None if arn is None else _CERTIFICATE.fullmatch(arn)
-    if arn is not None and match is None:
-        yield refused("serve.certificate_arn malformed", arn, region=region)
-    elif match and match["region"] != region:
-        yield refused("serve.certificate_arn elsewhere", arn, other=match["region"], region=region)
-
-
-def callers(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
-    """Callers outside the cluster need a listed network, TLS and a key."""
-    cidrs = serve.client_cidrs
-    yield from own_networks("serve.client_cidrs", cidrs, opens="the load balancer")
-    if serve.certificate_arn in (None, ""):
-        if cidrs:
-            yield refused("serve.client_cidrs without-certificate", list(cidrs))
-        return
-    if not cidrs:
-        yield refused("serve.client_cidrs missing", None)
-    if file.serving.api_key_secret is None:
-        yield refused("serving.api_key_secret missing", None)
+    maximum = instance.devices // devices * nodes
+    if serve.replicas > maximum:
+        yield refused(
+            "serve.replicas too-many",
+            serve.replicas,
+            instance=instance,
+            nodes=nodes,
+            arms=count(maximum, "arm"),
+            devices=count(devices, "device"),
+            maximum=maximum,
+        )
 
 
 RULES = (
     *(kubernetes_version, node_driver, zones, admin_access, purchase, end, counts),
     *(own_network, existing_vpc, existing_cluster, shared_nodes),
 )
-SERVICE_RULES = (served_arm, routes, break_even, replicas, bounds, autoscaler, certificate, callers)
+SERVICE_RULES = (served_arm, replicas)
 """Rules for the section `serve`."""

@@ -11,7 +11,7 @@ from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.models import FETCHED, HEADS, MODELS
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.checks.treatments import treated
-from experiment.naming import BENCHMARK_NAME, LMEVAL_NAME, promoted_load_balancer, promoted_service
+from experiment.naming import BENCHMARK_NAME, LMEVAL_NAME, promoted_service
 from experiment.refusals import refused
 from experiment.sweeps import ExpandedFile, SingleArm
 
@@ -129,7 +129,6 @@ def distinct_arms(file: ExpandedFile) -> Iterator[Finding]:
         BENCHMARK_NAME: "benchmark",
         LMEVAL_NAME: "quality check",
         promoted_service(file.name): "promoted service",
-        promoted_load_balancer(file.name): "promoted service's load balancer",
     }
     for taken, what in reserved.items():
         if taken in seen:

@@ -295,18 +295,8 @@ def quality_in_a_cluster(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[
         yield refused("benchmark.lm_eval in-the-lab", None, runtime=runtime)
 
 
-def routed(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
-    """A route is for a class of the prompts, or for everything."""
-    classes = sorted({prompt.class_name for prompt in prompts})
-    for name in file.serve.routes if file.serve and prompts else ():
-        if name not in (*classes, "*"):
-            yield refused(
-                "serve.routes no-class", name, at=f"serve.routes.{name}", classes=", ".join(classes)
-            )
-
-
 RULES = (
     *(lengths, context_buckets, plan_size, sampling, thinking, every_prompt_asked, distinct_levels),
     *(one_kind_of_load, durations, objectives, searched_load, objective_prompts, expected_figures),
-    *(measured_figures, quality_in_a_cluster, routed),
+    *(measured_figures, quality_in_a_cluster),
 )

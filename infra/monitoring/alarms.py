@@ -19,7 +19,6 @@ from experiment.arms import Arm
 from experiment.catalogue.published import SLOWEST_TPOT_S
 from experiment.cost import SYSTEM_NODES
 from experiment.naming import cluster_name, metrics_namespace, schedule_group
-from infra.monitoring.draft_alarm import DraftAlarm, draft_alarms, remedy_of
 from infra.monitoring.panels import INSIGHTS, NODE_COUNT, CloudWatchMetric, cell, series, value
 
 MAX_METRICS_PER_ALARM = 10
@@ -96,7 +95,6 @@ def alarms(experiment: Experiment) -> tuple[Alarm, ...]:
         *(_error_rate(experiment, arm) for arm in experiment.served_arms),
         *(alarm for arm in experiment.served_arms for alarm in slow_tokens(experiment, arm)),
         *_no_data(experiment),
-        *(_no_longer_pays(experiment, one) for one in draft_alarms(experiment)),
         # Container Insights counts the nodes of a whole cluster, so in a shared one the count says nothing of ours.
         *(() if experiment.cluster.existing else _idle_node(experiment)),
         *(() if experiment.cluster.nodes_of else (_failed_switch_off(experiment),)),
@@ -170,25 +168,6 @@ def _no_data(experiment: Experiment) -> tuple[Alarm, ...]:
     )
     parts = (active.name, silence.name)
     return active, silence, CompositeAlarm(name=f"{experiment.name}-no-data", message=message, parts=parts)
-
-
-def _no_longer_pays(experiment: Experiment, one: DraftAlarm) -> MetricAlarm:
-    """Production accepts fewer drafts than the promoted run did, for an hour."""
-    return MetricAlarm(
-        name=f"{experiment.name}-drafting-no-longer-pays-{one.arm.name}",
-        message=f"A step of {one.arm.name} has given fewer than {one.break_even:g} tokens for an hour, where plain decoding is faster: "
-        f"the prompts differ from those that were measured. {remedy_of(experiment, one.arm)}",
-        sources=one.sources(experiment),
-        statistic="Sum",
-        expression=one.expression("m0", "m1"),
-        label=f"tokens of a step of {one.arm.name}",
-        promql=one.promql(experiment),
-        comparison="LessThanThreshold",
-        threshold=one.break_even,
-        periods=IDLE_PERIODS,
-        breaching=IDLE_PERIODS,
-        missing_because="without requests, and in a cluster whose log group this deployment did not make, nothing is known",
-    )
 
 
 def _idle_node(experiment: Experiment) -> tuple[Alarm, ...]:

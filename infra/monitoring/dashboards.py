@@ -1,7 +1,7 @@
 """The CloudWatch dashboards of an experiment and of its promoted arm.
 
 Every line names its full metric: a SEARCH would also find arms and classes of earlier versions of the file. Found by SEARCH
-are only the load balancer of a promoted arm and the loads of a search, which are known when they exist.
+are only the loads of a search, which are known when they exist.
 https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/CloudWatch-Dashboard-Body-Structure.html
 """
 
@@ -19,9 +19,7 @@ from core.words import as_ascii, count
 from experiment import Experiment, naming
 from experiment.arms import Arm
 from experiment.cost import arm_usd_per_hour
-from experiment.model import Serve
 from infra.monitoring import panels
-from infra.monitoring.draft_alarm import DraftAlarm, draft_alarms, log_group
 from infra.monitoring.panels import CloudWatchMetric, Detail, InsightsMetric
 
 MAX_CHARACTERS = 900_000
@@ -34,14 +32,6 @@ MAX_METRICS = 2500
 MAX_ALARMS_PER_WIDGET = 100
 LINES_IN_GRAPH = 24
 """More lines cannot be distinguished, so the classes are spread over several graphs."""
-BALANCER_METRICS = (
-    ("LoadBalancer", "NewFlowCount_TLS", "Sum", "new connections"),
-    ("LoadBalancer", "ActiveFlowCount_TLS", "Average", "open connections"),
-    ("TargetGroup,LoadBalancer", "HealthyHostCount", "Minimum", "nodes that answer"),
-    ("LoadBalancer", "ClientTLSNegotiationErrorCount", "Sum", "failed handshakes"),
-)
-"""Dimensions, name, statistic, title
-(https://docs.aws.amazon.com/elasticloadbalancing/latest/network/load-balancer-cloudwatch-metrics.html)."""
 _COLUMNS, _HEIGHT = 24, 7
 _WORDS_HEIGHT, _ALARMS_HEIGHT, _ALARMS_IN_ROW = 5, 3, 6
 Widget = dict[str, Any]
@@ -96,8 +86,8 @@ def dashboards(experiment: Experiment, alarms: Sequence[str] = ()) -> dict[str, 
             f"dashboard: {characters:,} characters on {len(pages)} pages, one template takes {MAX_CHARACTERS:,}; "
             "use fewer arms, prompt classes or values of benchmark.concurrency"
         )
-    if experiment.serve is not None:
-        body = _body(_service_rows(experiment, experiment.serve))
+    if experiment.serve and experiment.promoted:
+        body = _body(_service_rows(experiment, experiment.promoted, experiment.serve.replicas))
         pages["ServiceDashboard"] = Dashboard(naming.service_dashboard_name(experiment), body)
     return pages
 
@@ -349,95 +339,42 @@ def _introduction(experiment: Experiment, place: str, left_out: str) -> str:
     )
 
 
-def _service_rows(experiment: Experiment, serve: Serve) -> Iterator[Row]:
+def _service_rows(experiment: Experiment, arm: Arm, replicas: int) -> Iterator[Row]:
     """Is it up, is it busy, what does it cost? Not verified on AWS."""
-    price = sum(arm_usd_per_hour(experiment, arm) for arm in experiment.promoted_arms)
-    service = naming.promoted_service(experiment.name)
-    replicas = count(serve.replicas, "replica")
-    if serve.scales:
-        replicas = f"{serve.replicas} to {count(serve.max_replicas, 'replica')}"
+    price, service = arm_usd_per_hour(experiment, arm), naming.promoted_service(experiment.name)
     words = (
-        f"# {service}\n**{', '.join(serve.arms)}** of {experiment.name}, {replicas}{' of each' if serve.arms[1:] else ''} at "
+        f"# {service}\n**{arm.name}** of {experiment.name}, {count(replicas, 'replica')} at "
         f"${price:.2f} an hour (the share of a Trn2 node, quoted price; the node bills whole).\n\n"
-        "Requests are read from the server's log. The load balancer is made by Kubernetes and has a name of its own, so "
-        "its graphs show every Network Load Balancer of the region. The Trn2 nodes are turned off "
+        "Requests are read from the server's log. The Trn2 nodes are turned off "
         f"{experiment.cluster.off_when}: then replicas are 0 until `./trnspec scale` starts nodes again."
     )
     yield _text(words, _WORDS_HEIGHT)
-    for arm in serve.arms:
-        yield _requests_row(experiment, serve, arm)
-    if graphs := [_still_pays(experiment, one) for one in draft_alarms(experiment)]:
-        yield _graphs(experiment, *graphs)
-    if serve.routes:
-        yield _gateway_row(experiment)
+    yield _requests_row(experiment, arm)
     pods, title = panels.SERVICE_PODS, "USD an hour of the running replicas, quoted price"
-    # Behind the service's name are the gateway's pods where there are routes; each arm's are behind its own.
-    shown, counted, dollars = list[Any](), list[Any](), list[str]()
-    for number, served in enumerate(experiment.promoted_arms):
-        running = _insights(experiment, pods, Service=served.name if serve.routes else service)
-        label, id_ = pods.title + (f" of {served.name}" if serve.arms[1:] else ""), f"replicas{number or ''}"
-        shown.append(_line(running, label))
-        counted.append(_line(running, label, id_))
-        present = f"FILL({id_},0)" if serve.arms[1:] else id_
-        dollars.append(f"{arm_usd_per_hour(experiment, served):.6g}*{present}")
-    cost = [{"label": "USD an hour", "expression": "+".join(dollars)}]
+    running = _insights(experiment, pods, Service=service)
+    cost = [{"label": "USD an hour", "expression": f"{price:.6g}*replicas"}]
     yield _graphs(
         experiment,
-        Graph("Replicas", "Maximum", shown, ("most", serve.max_replicas)),
-        Graph(title, "Maximum", [cost, *counted]),
+        Graph("Replicas", "Maximum", [_line(running, pods.title)], ("most", replicas)),
+        Graph(title, "Maximum", [cost, _line(running, pods.title, "replicas")]),
     )
-    if serve.certificate_arn is not None:
-        graphs = []
-        for dimensions, name, statistic, words in BALANCER_METRICS:
-            search = (
-                f"SEARCH('{{AWS/NetworkELB,{dimensions}}} MetricName=\"{name}\"', '{statistic}', {PERIOD_S})"
-            )
-            graphs.append(Graph(f"Load balancers: {words}", statistic, [[{"expression": search}]]))
-        yield _graphs(experiment, *graphs)
     yield from _node_rows(experiment)
 
 
-def _requests_row(experiment: Experiment, serve: Serve, arm: str) -> Row:
+def _requests_row(experiment: Experiment, arm: Arm) -> Row:
     """From the lines that vLLM logs every ten seconds, so that no other data is collected; both of its engines: one says Waiting,
     the older one Swapped and Pending."""
+    (group,) = (
+        name for name in naming.container_insights_log_groups(experiment) if name.endswith("/application")
+    )
     query = (
-        f"SOURCE '{log_group(experiment)}' | fields @timestamp"
+        f"SOURCE '{group}' | fields @timestamp"
         f" | filter kubernetes.namespace_name = '{naming.namespace(experiment)}'"
-        f" and kubernetes.pod_name like /^{arm}-[0-9a-f]+-/"
+        f" and kubernetes.pod_name like /^{arm.name}-[0-9a-f]+-/"
         " | parse log /Running: (?<running>\\d+) reqs?, (?:Swapped: \\d+ reqs?, )?(?:Waiting|Pending): (?<waiting>\\d+) reqs?/"
         " | filter ispresent(running)"
         f" | stats max(running) as running_most, max(waiting) as waiting_most by bin({PERIOD_S}s)"
     )
-    title = (
-        f"Requests in one replica of {arm}, most in {PERIOD_S // 60} minutes (scales above "
-        f"{serve.waiting_per_replica} waiting)"
-    )
-    shown = {"view": "timeSeries", "title": title, "region": experiment.cluster.region, "query": query}
-    return [_widget("log", _COLUMNS, _HEIGHT, {**shown, "stacked": False})]
-
-
-def _still_pays(experiment: Experiment, one: DraftAlarm) -> Graph:
-    """Tokens of a step of an arm in production, and the break-even of its classes."""
-    accepted, drafted = one.sources(experiment)
-    k = one.arm.num_speculative_tokens
-    lines: Lines = [
-        [{"label": "tokens of a step", "expression": f"1 + {k} * accepted / drafted"}],
-        [accepted.namespace, accepted.name, {"id": "accepted", "visible": False}],
-        [drafted.namespace, drafted.name, {"id": "drafted", "visible": False}],
-    ]
-    level = f"break-even {one.break_even:g}", one.break_even
-    return Graph(f"Does drafting still pay? Tokens of a step of {one.arm.name}", "Sum", lines, level)
-
-
-def _gateway_row(experiment: Experiment) -> Row:
-    """What the gateways did, from their logs: requests by arm, those that another arm took, and those for which an arm had failed before."""
-    query = (
-        f"SOURCE '{log_group(experiment)}' | fields @timestamp"
-        f" | filter kubernetes.pod_name like /^{naming.gateway(experiment)}-/"
-        ' | parse log /"arm":"(?<arm>[^"]*)","second_choice":(?<second>\\d),"failed_over":(?<failed>\\d)/'
-        " | filter ispresent(arm)"
-        f" | stats count(*) as requests, sum(second) as by_another_arm, sum(failed) as after_a_failure by bin({PERIOD_S}s)"
-    )
-    title = "Gateway: requests, those that another arm took, and those after a failure of their arm"
+    title = f"Requests in one replica of {arm.name}, most in {PERIOD_S // 60} minutes"
     shown = {"view": "timeSeries", "title": title, "region": experiment.cluster.region, "query": query}
     return [_widget("log", _COLUMNS, _HEIGHT, {**shown, "stacked": False})]

@@ -23,7 +23,6 @@ from experiment.catalogue.runtimes import COUNTED_DRAFTS
 from experiment.cost import arm_usd_per_hour, node_price
 from experiment.naming import NEURON_TAINT_KEY, dashboard_name
 from infra.monitoring import panels
-from infra.monitoring.draft_alarm import COUNTED_ACCEPTED, draft_alarms
 from infra.monitoring.panels import DETAILS, baselines, series, value
 
 ALL = ".*"
@@ -177,9 +176,10 @@ def _servers(experiment: Experiment) -> Iterator[Panel]:
         return f"sum by ({by}) (rate({series(experiment, name, chosen=['arm'])}[{PERIOD_S}s]))"
 
     if COUNTED_DRAFTS in names:
-        steps = {"{{arm}}": f"1 + {rate(COUNTED_ACCEPTED)} / {rate(COUNTED_DRAFTS)}"}
-        levels = {f"break-even of {one.arm.name}": f"{one.break_even:g}" for one in draft_alarms(experiment)}
-        yield Panel("Tokens of a step as the server counts them", {**steps, **levels}, _TOKENS)
+        steps = {
+            "{{arm}}": f"1 + {rate('vllm:spec_decode_num_accepted_tokens_total')} / {rate(COUNTED_DRAFTS)}"
+        }
+        yield Panel("Tokens of a step as the server counts them", steps, _TOKENS)
     for name in names:
         title, unit = panels.OF_SERVERS[name]
         if name.endswith("_per_pos_total"):

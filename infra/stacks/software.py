@@ -1,5 +1,5 @@
 """Software of the cluster: EKS add-ons, in the order in which a new cluster can install them, with the permissions of those that
-call AWS; and the Helm charts of AWS Neuron and of KEDA, which adds replicas of the promoted arm while requests wait."""
+call AWS; and the Helm chart of AWS Neuron."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from constructs import Construct
 
 from experiment import Experiment, naming
 from experiment.forms import INSTALLABLE
-from infra.monitoring import draft_alarm
-from infra.pins import ADDON_VERSIONS, AUTOSCALER_CHART, NEURON_CHART, SCHEDULER_TAGS
+from infra.pins import ADDON_VERSIONS, NEURON_CHART, SCHEDULER_TAGS
 from infra.stacks.experiment_stack import EKS_POLICY, NO_RESOURCE, acknowledge, allow, pod_identity
 
 OBSERVABILITY = "amazon-cloudwatch-observability"
@@ -88,17 +87,6 @@ class ManagedAddons(Construct):
             for name in naming.container_insights_log_groups(experiment)
             if OBSERVABILITY in wanted
         ]
-        if groups and (filters := draft_alarm.metric_filters(experiment)):
-            made = cdk.CfnResource(
-                self,
-                "CountsOfDrafts",
-                type="AWS::Logs::Transformer",
-                properties=draft_alarm.transformer(experiment),
-            )
-            made.node.add_dependency(*groups)
-            for name, properties in filters.items():
-                read = cdk.CfnResource(self, name, type="AWS::Logs::MetricFilter", properties=properties)
-                read.node.add_dependency(made)
         for name, values in AFTER_NODES.items():
             if name in wanted:
                 addon = self._addon(name, values)
@@ -212,31 +200,3 @@ def install_neuron_software(scope: Construct, *, experiment: Experiment, cluster
         ),
     )
     return software
-
-
-def install_autoscaling(scope: Construct, *, experiment: Experiment, cluster: eks.ICluster) -> Construct:
-    """KEDA, from its own chart: it reads vLLM's metrics from the pods and keeps a HorizontalPodAutoscaler. It watches one namespace,
-    reads no Secret, since those metrics need no key, and runs nothing on Trn2 nodes.
-
-    Keys: https://github.com/kedacore/charts/blob/main/keda/values.yaml. Not verified on AWS.
-    """
-    scaling = Construct(scope, "Autoscaling")
-    on_system_nodes = {"nodeSelector": {naming.NODE_ROLE_LABEL: naming.role_label(experiment, "system")}}
-    eks.HelmChart(
-        scaling,
-        "Chart",
-        cluster=cluster,
-        **AUTOSCALER_CHART._asdict(),
-        namespace=naming.AUTOSCALER_NAMESPACE,
-        values={
-            "watchNamespace": naming.namespace(experiment),
-            "operator": {"name": naming.AUTOSCALER_OPERATOR, **on_system_nodes},
-            "metricsServer": on_system_nodes,
-            "webhooks": on_system_nodes,
-            "permissions": {"operator": {"restrict": {"secret": True}}},
-        },
-        # The manifests that follow hold an object of a kind that this chart defines.
-        wait=True,
-        timeout=cdk.Duration.minutes(10),
-    )
-    return scaling

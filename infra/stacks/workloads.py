@@ -25,7 +25,7 @@ from experiment import Experiment
 from infra import ROOT
 from infra.deployment_file import DeploymentSettings
 from infra.stacks.experiment_stack import SOURCE, ExperimentStack, acknowledge, acknowledge_each, allow
-from infra.stacks.software import install_autoscaling, install_neuron_software
+from infra.stacks.software import install_neuron_software
 
 
 class KubectlAccess(Construct):
@@ -98,7 +98,7 @@ class KubectlAccess(Construct):
 class WorkloadsStack(ExperimentStack):
     """Applies the reviewed manifests, file by file, with only the placeholders filled in.
 
-    With `workloads: gitops` it installs only drivers, KEDA and images, and its outputs are the values of the placeholders. The
+    With `workloads: gitops` it installs only drivers and images, and its outputs are the values of the placeholders. The
     objects are applied from a repository of the team, because two owners of one object would undo each other's work. If the
     cluster has those drivers, nothing is applied to it.
     """
@@ -116,10 +116,9 @@ class WorkloadsStack(ExperimentStack):
         super().__init__(
             scope, "workloads", "Neuron driver and workloads", experiment=experiment, settings=settings
         )
-        vpc, brings, serve = self.network(made), experiment.cluster.brings, experiment.serve
-        gitops, neuron = settings.workloads == "gitops", brings("neuron")
-        scales = serve is not None and serve.scales and brings("keda")
-        if gitops and not (neuron or scales):
+        vpc, neuron = self.network(made), experiment.cluster.brings("neuron")
+        gitops = settings.workloads == "gitops"
+        if gitops and not neuron:
             self._output_images(files)
             cdk.CfnWaitConditionHandle(self, "Nothing")  # CloudFormation takes no stack without a resource
             return
@@ -128,10 +127,6 @@ class WorkloadsStack(ExperimentStack):
         if neuron:
             applied = install_neuron_software(self, experiment=experiment, cluster=access.cluster)
             applied.node.add_dependency(access.entry)
-        if scales:
-            driver = applied
-            applied = install_autoscaling(self, experiment=experiment, cluster=access.cluster)
-            applied.node.add_dependency(access.entry, driver)
         if gitops:
             self._output_images(files)
             return

@@ -36,12 +36,11 @@ def uncompiled(experiment: Experiment, aws: Aws) -> int:
 
 def refuse_uncompiled(experiment: Experiment, aws: Aws) -> None:
     """Raise `Refusal` if a promoted arm has no artifact, because its pods would hold the devices that compiling needs."""
-    for arm in experiment.promoted_arms:
-        if not has_artifact(experiment, aws, arm):
-            raise Refusal(
-                f"{arm.name}: has no compiled artifact, so its pods would hold devices and wait for it; run ./trnspec run, which "
-                "compiles it, before it is served"
-            )
+    if (arm := experiment.promoted) and not has_artifact(experiment, aws, arm):
+        raise Refusal(
+            f"{arm.name}: has no compiled artifact, so its pods would hold devices and wait for it; run ./trnspec run, which "
+            "compiles it, before it is served"
+        )
 
 
 def marker(aws: Aws, name: str, key: str) -> dict[str, Any] | None:

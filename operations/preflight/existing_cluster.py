@@ -40,7 +40,6 @@ _NETWORK_PLUGINS = ("aws-node", "cilium", "calico-node")
 _WATCHES: Installed = "amazon-cloudwatch-observability"
 """Optional software; it is left out if it is listed as provided."""
 _MOUNTS: Installed = "aws-mountpoint-s3-csi-driver"
-_KEDA = {"app.kubernetes.io/name": "keda-operator"}
 
 
 class ExistingCluster:
@@ -51,7 +50,6 @@ class ExistingCluster:
         self._wanted = experiment.cluster
         serving = experiment.baseline.serving
         self._allocation, self._claims = serving.allocation, serving.allocation == "dra"
-        self._scales = experiment.serve is not None and experiment.serve.scales
 
     def checks(self) -> dict[str, Callable[[], Finding]]:
         """Return all checks by name; empty if a deployment creates the cluster."""
@@ -116,7 +114,6 @@ class ExistingCluster:
         system = {naming.NODE_ROLE_LABEL: naming.role_label(self._experiment, "system")}
         with cluster_of(self._experiment, self._aws) as kubernetes:
             daemons = kubernetes.list("daemonsets", everywhere=True)
-            operators = kubernetes.list("deployments", labels=_KEDA, everywhere=True) if self._scales else []
             classes = kubernetes.list("deviceclasses") if self._claims else []
             nodes = kubernetes.list("nodes", labels=system)
         # What gives devices to pods in the way that the experiment asks for.
@@ -125,17 +122,16 @@ class ExistingCluster:
         names = {daemon["metadata"]["name"] for daemon in daemons}
         neuron = any(device["kind"] == "DeviceClass" or not self._claims for device in devices)
         known: dict[Installed, bool] = {name: daemon in names for name, daemon in _DAEMONS.items()}
-        known |= {"neuron": neuron, "system-nodes": bool(nodes), "keda": bool(operators)}
+        known |= {"neuron": neuron, "system-nodes": bool(nodes)}
         there: set[Installed] = {name for name, here in known.items() if here}
-        wanted: list[Installed] = [name for name in INSTALLABLE if name != "keda" or self._scales]
-        installs = [name for name in wanted if self._wanted.brings(name)]
+        installs = [name for name in INSTALLABLE if self._wanted.brings(name)]
         has = ", ".join(sorted(there)) or "nothing"
         found = f"there: {has}; a deployment installs: {', '.join(installs) or 'nothing'}"
         if _WATCHES in installs:
             found += ", whose agents run on all nodes of the cluster, so that CloudWatch bills metrics and pods' logs of all of it"
         problems = [
             *self._without_network(daemons),
-            *self._undeclared(there, installs, wanted, devices),
+            *self._undeclared(there, installs, devices),
             *self._two_ways(daemons),
             *_cached_names(daemons),
         ]
@@ -146,7 +142,7 @@ class ExistingCluster:
             problems.append(problem("software driver-elsewhere", name=name, key=key, value=value))
         if _MOUNTS not in installs:
             problems += _cannot_mount(daemons)
-        return _joined(found, [*problems, *self._unwatched(operators)])
+        return _joined(found, problems)
 
     def _without_network(self, daemons: Sequence[Object]) -> Iterator[Problem]:
         plugins = [daemon for daemon in daemons if daemon["metadata"]["name"] in _NETWORK_PLUGINS]
@@ -159,7 +155,6 @@ class ExistingCluster:
         self,
         there: set[Installed],
         installs: Sequence[Installed],
-        wanted: Sequence[Installed],
         devices: Sequence[Object],
     ) -> Iterator[Problem]:
         owner, provided = self._wanted.nodes_of, self._wanted.provided
@@ -170,7 +165,7 @@ class ExistingCluster:
             if (release := release_of(device)) != naming.neuron_release(self._experiment)
         ]
         earlier = "; if version 0.2 of this experiment installed it, run ./trnspec teardown first"
-        for name in wanted:
+        for name in INSTALLABLE:
             ours = not foreign if name == "neuron" else "nodes" in self._deployed
             if name in installs and name in there and not ours and name != "system-nodes":
                 release = f" ({', '.join(foreign)})" if name == "neuron" else ""
@@ -184,15 +179,6 @@ class ExistingCluster:
                 came = f", or add {name} to cluster.provided where {owner} has it there"
                 more = came if name == "system-nodes" else ""
                 yield problem("software not-yet", name=name, owner=owner, more=more)
-
-    def _unwatched(self, operators: Sequence[Object]) -> Iterator[Problem]:
-        """Check that KEDA watches the experiment's namespace: its variable lists namespaces, separated by commas, or is empty."""
-        own = naming.namespace(self._experiment)
-        for operator in operators:
-            env = [each for container in pod_containers(operator) for each in container.get("env", ())]
-            value = next((each.get("value", "") for each in env if each["name"] == "WATCH_NAMESPACE"), "")
-            if value and own not in (name.strip() for name in value.split(",")):
-                yield problem("software unwatched", where=_name(operator), value=value, own=own)
 
     def _two_ways(self, daemons: Sequence[Object]) -> Iterator[Problem]:
         """Yield a problem if device plugin and DRA driver would both run on the experiment's nodes."""

@@ -14,7 +14,7 @@ from core.findings import Finding, Refusal, fine
 from experiment import Experiment
 from experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
 from experiment.cost import SERVICES, SYSTEM_NODES
-from experiment.naming import cluster_name, stack_name
+from experiment.naming import stack_name
 from operations.cloud import cloudformation
 from operations.cloud.aws import Aws, Calls
 from operations.cloud.nodegroup import read
@@ -26,10 +26,6 @@ INTERFACES_OF_A_NODE = 2
 """With addresses for pods: the one in use and the one that the network plugin keeps ready, full of addresses
 (`WARM_ENI_TARGET`, https://docs.aws.amazon.com/eks/latest/best-practices/vpc-cni.html). EFA takes an address on the first
 network card alone."""
-BALANCER_TAG = "kubernetes.io/role/internal-elb"
-CLUSTER_TAG = "kubernetes.io/cluster/"
-"""A subnet with such a tag is for the clusters that are named so and for no other; one without is for all (`findSubnets` of
-https://github.com/kubernetes/cloud-provider-aws/blob/master/pkg/providers/v1/aws.go)."""
 _EVERYWHERE = "0.0.0.0/0"
 _DNS = {"EnableDnsSupport": "--enable-dns-support", "EnableDnsHostnames": "--enable-dns-hostnames"}
 _GONE = "InvalidVpcID.NotFound", "InvalidVpcID.Malformed"
@@ -74,25 +70,15 @@ class ExistingVpc:
         return fine(f"{vpc} has DNS resolution and DNS host names enabled")
 
     def subnet(self, zone: str) -> Finding:
-        """Check that the subnet is in this VPC and zone, and that the load balancer, if there is one, can use it."""
-        subnet, serve = self._subnet(zone), self._experiment.serve
-        name, region, there = self._ids[zone], self._aws.region, subnet["AvailabilityZone"]
+        """Check that the subnet is in this VPC and zone."""
+        subnet, name = self._subnet(zone), self._ids[zone]
+        there = subnet["AvailabilityZone"]
         if subnet["VpcId"] != self._vpc:
             return problem_finding(
                 "subnet of-another-vpc", name=name, there=subnet["VpcId"], vpc=self._vpc, zone=zone
             )
         if there != zone:
             return problem_finding("subnet in-another-zone", name=name, there=there, zone=zone)
-        if serve is not None and serve.certificate_arn:
-            tags, own = subnet.get("Tags", ()), f"{CLUSTER_TAG}{cluster_name(self._experiment)}"
-            if {"Key": BALANCER_TAG, "Value": "1"} not in tags:
-                return problem_finding("subnet untagged", name=name, tag=BALANCER_TAG, region=region)
-            clusters = [tag["Key"] for tag in tags if tag["Key"].startswith(CLUSTER_TAG)]
-            if clusters and own not in clusters:
-                shown = ", ".join(clusters)
-                return problem_finding(
-                    "subnet of-other-clusters", name=name, tags=shown, tag=own, region=region
-                )
         return fine(f"{name}, {subnet['CidrBlock']}")
 
     def addresses(self, zone: str) -> Finding:

@@ -15,7 +15,6 @@ from http.client import HTTPException
 from ipaddress import ip_address, ip_network
 from urllib.parse import urlencode
 
-from cdk8s_charts.manifests import GATEWAY_IMAGE
 from core.findings import Finding, Outside, finding, fine
 from experiment import Experiment
 from experiment.arms import Weights
@@ -84,8 +83,7 @@ def images(experiment: Experiment) -> tuple[str, ...]:
     """Return the images of the experiment, and charts in OCI registries, which are read like images; the image of the
     benchmark is built at deploy time."""
     named = dict.fromkeys(arm.runtime.image for arm in experiment.arms)
-    gateway = (GATEWAY_IMAGE,) if experiment.serve and experiment.serve.routes else ()
-    return (*named, *gateway, f"{NEURON_CHART.repository.removeprefix('oci://')}:{NEURON_CHART.version}")
+    return (*named, f"{NEURON_CHART.repository.removeprefix('oci://')}:{NEURON_CHART.version}")
 
 
 def image_exists(image: str, web: Web) -> Finding:

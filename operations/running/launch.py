@@ -18,7 +18,7 @@ import click
 from cdk8s_charts.manifests import ManifestFile, read
 from core.console import print_json, warn
 from core.findings import Misuse, Outside, Refusal
-from core.words import count, listed
+from core.words import count
 from experiment import Experiment
 from experiment.cost import node_price, per_hour, run_price, running
 from experiment.placement import nodes_needed
@@ -116,7 +116,7 @@ def command(
     experiment = experiment_of(path, verb="run")
     if experiment.serve is not None:
         raise Misuse(
-            f"{path}: {listed(experiment.serve.arms)} {'are' if experiment.serve.arms[1:] else 'is'} a service (serve), and a run ends with every arm and node at 0; remove the "
+            f"{path}: {experiment.serve.arm} is a service (serve), and a run ends with every arm and node at 0; remove the "
             "serve section, render, deploy, then run this again, and promote afterwards"
         )
     wait_h = wait_h or 0.0

@@ -1,5 +1,5 @@
 """What a real API server says to every rendered object, to version 2 over version 1, to the folder of a GitOps repository and,
-where a file of definitions is given (tests/apiserver/README.md), to KEDA's ScaledObject and Argo CD's Application."""
+where a file of definitions is given (tests/apiserver/README.md), to Argo CD's Application."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.apiserver.objects import (
 )
 from tests.cdk8s_charts.immutable import REFUSED, changed_in_place
 from tests.cdk8s_charts.objects import EXPERIMENTS, objects_of, the
-from tests.cdk8s_charts.test_promoted import SERVE, promoted_from
+from tests.cdk8s_charts.test_promoted import SERVE
 from tests.cdk8s_charts.test_second_deploy import CHANGES
 from tests.cdk8s_charts.variations import with_serving
 
@@ -40,7 +40,7 @@ OTHERWISE: dict[str, Callable[[Experiment], Experiment]] = {
     "device-plugin": lambda e: with_serving(e, allocation="device-plugin"),
     "restricted": lambda e: with_serving(e, pod_security="restricted"),
     "scratch": lambda e: with_serving(e, artifact_source="scratch"),
-    "promoted": lambda e: promoted_from(e, SERVE.model_copy(update={"max_replicas": 1})),
+    "promoted": lambda e: replace(e, serve=SERVE),
 }
 """Choices of the file that no committed experiment makes."""
 
@@ -171,21 +171,6 @@ def test_every_wave_applies_on_what_the_waves_before_made_and_starts_nothing(
     assert without_warnings(kubectl.feed(waves[2], "apply")) == [], "a second sync of the same commit"
 
 
-def test_the_policy_of_a_service_that_ended_lets_nobody_in_although_it_was_only_applied_again(
-    control_plane: ControlPlane, reference: Experiment, erased: Remember
-) -> None:
-    kubectl, where, stood = control_plane.kubectl, "ended", []
-    for experiment in (promoted_from(reference, SERVE), reference):
-        objects = renamed(experiment, where)
-        make_namespace(kubectl, objects)
-        assert kubectl.feed([the(objects, "NetworkPolicy", "promoted")], "apply") == []
-        stood.append(kubectl.get("networkpolicy", "promoted", "-n", where)["spec"])
-    erased(objects)
-    assert "ingress" in stood[0]
-    assert "ingress" not in stood[1]
-    assert stood[1]["policyTypes"] == ["Ingress", "Egress"]
-
-
 @contextmanager
 def _knowing(plane: ControlPlane, variable: str, definition: str) -> Iterator[Kubectl]:
     """The server knows a definition of the file that a variable names."""
@@ -202,16 +187,6 @@ def _knowing(plane: ControlPlane, variable: str, definition: str) -> Iterator[Ku
     wait_until(lambda: kubectl.run("get", definition).returncode == 0, f"the server knows {definition}")
     yield kubectl
     kubectl.run("delete", "crd", definition, "--wait=false")
-
-
-def test_keda_takes_the_rendered_object(
-    control_plane: ControlPlane, reference: Experiment, erased: Remember
-) -> None:
-    objects = renamed(promoted_from(reference, SERVE), "autoscaled")
-    with _knowing(control_plane, "KEDA_CRDS", "scaledobjects.keda.sh") as kubectl:
-        erased(objects)
-        make_namespace(kubectl, objects)
-        assert kubectl.apply([the(objects, "ScaledObject")], dry_run=True) == []
 
 
 def test_the_server_takes_argo_cds_application_without_a_warning(

@@ -16,7 +16,7 @@ from cdk8s_charts.parity import undeclared_differences
 from cdk8s_charts.pods import EXTENDED_RESOURCE, IMAGE_DEFAULTS
 from experiment import Experiment
 from experiment.compilation import artifact_key
-from experiment.naming import LAB_ONLY, ROLE, namespace, promoted_load_balancer
+from experiment.naming import LAB_ONLY, ROLE, namespace
 from tests.cdk8s_charts.immutable import FIELDS, at
 from tests.cdk8s_charts.objects import Object, Pod, mounts, named, pods_of, quantity, words
 
@@ -112,12 +112,9 @@ def volumes_and_claims_are_pairs(_: Experiment, objects: list[Object]) -> Iterat
             yield f"PersistentVolumeClaim/{name}: access modes"
 
 
-def a_service_meets_one_workload_and_an_open_port(
-    experiment: Experiment, objects: list[Object]
-) -> Iterator[str]:
-    beyond = promoted_load_balancer(experiment.name)
+def a_service_meets_one_workload_and_an_open_port(_: Experiment, objects: list[Object]) -> Iterator[str]:
     for name, service in named(objects, "Service").items():
-        if service["spec"].get("type", "ClusterIP") != "ClusterIP" and name != beyond:
+        if service["spec"].get("type", "ClusterIP") != "ClusterIP":
             yield f"Service/{name}: {service['spec']['type']} opens it beyond the cluster"
         chosen = _selected(objects, {"matchLabels": service["spec"].get("selector")})
         if len(chosen) != 1:
@@ -249,7 +246,7 @@ def servers_wait_at_0_and_are_asked_when_they_are_ready(
     experiment: Experiment, objects: list[Object]
 ) -> Iterator[str]:
     serve, deployments = experiment.serve, named(objects, "Deployment").values()
-    standing = dict.fromkeys(serve.arms, serve.replicas) if serve else {}
+    standing = {serve.arm: serve.replicas} if serve else {}
     for pod in pods_of(item for item in deployments if item["metadata"]["labels"][ROLE] == "server"):
         spec, (server,) = pod.owner["spec"], pod.spec["containers"]
         if spec["replicas"] != standing.get(pod.name, 0):

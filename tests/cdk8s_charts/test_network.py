@@ -14,7 +14,7 @@ S3, CREDENTIALS, INSTANCE = "52.218.0.1", "169.254.170.23", "169.254.169.254"
 NAMES = "169.254.20.10"
 OUTSIDE = {(S3, 443), (CREDENTIALS, 80), (NAMES, 53)}
 """AWS and its credentials, and names where the cluster has NodeLocal DNS; never the metadata of the instance."""
-SELECTING = {"offline": 1, "job": 2, "client": 3, "server": 4}
+SELECTING = {"offline": 1, "job": 2, "client": 3, "server": 3}
 REACHED = {"server": set(), "offline": set(), "client": OUTSIDE, "job": OUTSIDE}
 
 

@@ -40,8 +40,7 @@ CHOICES: dict[str, list[Any]] = {
     "serve": [
         None,
         {"arm": "qwen-sd-vllm", "replicas": 1},
-        {"arm": "qwen-sd-vllm", "max_replicas": 2},
-        {"routes": {"json": "qwen-sd-vllm", "*": "qwen-vllm"}},
+        {"arm": "qwen-vllm", "replicas": 2},
     ],
 }
 SMALL = {"cluster.instance": "trn2.3xlarge", "cluster.region": "ap-southeast-4"}

@@ -63,9 +63,6 @@ def schema() -> dict[str, Any]:
                 text["enum"] = list(_CHOICES[place])
             elif place in _EXAMPLES:
                 text["examples"] = [one.name for one in MODELS.values() if not one.lab_only]
-    most = whole["$defs"]["Serve"]["properties"]["max_replicas"]  # null is as if it were absent
-    limits = {key: most.pop(key) for key in ("type", "minimum", "maximum")}
-    most["anyOf"] = [limits, {"type": "null"}]
     return {"$schema": GenerateJsonSchema.schema_dialect, **whole}
 
 

@@ -14,7 +14,7 @@ import yaml
 from experiment.loading import read
 from tests.conftest import REFERENCE, ROOT
 from tests.docs.experiment_pages import SCHEMA, WRITTEN, question, schema, sections
-from tests.experiment.edits import BALANCED, BLOCK, DFLASH, EAGLE, MEDUSA, SMALL, Edit, put, remove
+from tests.experiment.edits import BLOCK, DFLASH, EAGLE, MEDUSA, SMALL, Edit, put, remove
 
 EXPERIMENTS = sorted((ROOT / "experiments").glob("*.yaml"))
 FIRST_LINE = "# yaml-language-server: $schema=./experiment.schema.json\n"
@@ -56,12 +56,12 @@ def test_every_experiment_names_the_schema_asks_a_question_and_is_taken(path: Pa
 @pytest.mark.parametrize(
     "edit",
     [
-        *(BALANCED, BLOCK, DFLASH, EAGLE, MEDUSA, SMALL),
+        *(BLOCK, DFLASH, EAGLE, MEDUSA, SMALL),
         put(f"{SWEEP}.num_speculative_tokens", [3, 5, 7]),
         put(f"{SWEEP}.draft", [{"model": "Qwen/Qwen3-0.6B"}, {"model": "Qwen/Qwen3-1.7B"}]),
         put("arms.1.engine", {"fused_qkv": True, "token_generation_buckets": [256, {"a": None}]}),
         put("benchmark.slo", {"ttft_s": 0.5, "tpot_s": 1}),
-        put("serve", {"arm": "qwen-vllm", "max_replicas": None}),
+        put("serve", {"arm": "qwen-vllm", "replicas": 2}),
         put("prompts", {"file": "mine.jsonl"}),
     ],
 )
@@ -81,7 +81,7 @@ def test_what_the_model_takes_the_schema_takes(edit: Edit) -> None:
         put("cluster.availability_zones", ["us-east-2a"]),
         put("cluster.capacity", {"kind": "savings-plan"}),
         put("cluster.network", {"vpc": "vpc-0123456789abcdef0", "private_subnets": {"us-east-2a": "a"}}),
-        put("serve", {"arm": "qwen-vllm", "max_replicas": 257}),
+        put("serve", {"arm": "qwen-vllm", "replicas": 257}),
         *map(remove, ("version", "name", "target.model", "arms", "arms.0.name", "prompts", f"{SWEEP}.mode")),
     ],
 )

@@ -82,9 +82,6 @@ MEDUSA = both(
     put("arms.2.speculation", {"mode": "medusa", "draft": HEAD | {"head_layers": 4}}),
     put("arms.2.speculation.num_speculative_tokens", 4),
 )
-BALANCED = combined("""{serving.api_key_secret: vllm-key, serve: {arm: qwen-sd-vllm,
-    certificate_arn: "arn:aws:acm:us-east-2:123456789012:certificate/0a1b2c3d-0000-4444-8888-0123456789ab",
-    client_cidrs: [10.20.0.0/16]}}""")
 SEARCHED = combined("""{-benchmark.concurrency,
     benchmark.load: {search: [1, 64], objective: {tpot_s: {p90: 0.03}, ttft_s: {p90: 1.0}}}}""")
 BY_RATE = combined("SEARCHED {benchmark.load: {search_rate: [0.5, 8.0]}}")

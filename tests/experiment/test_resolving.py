@@ -23,7 +23,7 @@ from tests.experiment.edits import NATIVE, QWEN_DFLASH, SPECULATION, Variation, 
     [
         ("{-serving.tensor_parallel}", "{serving.tensor_parallel: 32}", "{serving.tensor_parallel: null}"),
         ("", "{S.draft_max_model_len: 1024}"),
-        tuple(f"{{serve: {{arm: qwen-vllm, replicas: 2{more}}}}}" for more in ("", ", max_replicas: 2")),
+        tuple(f"{{serve: {{arm: qwen-vllm{more}}}}}" for more in ("", ", replicas: 1")),
     ],
     ids=["tensor parallelism", "draft length", "replicas"],
 )

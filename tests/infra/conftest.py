@@ -19,7 +19,6 @@ import pytest
 
 from cdk8s_charts.render import render
 from experiment import Experiment, load
-from experiment.catalogue.runtimes import RUNTIMES
 from experiment.model import Capacity, Network, Serve
 from infra.deployment_file import DeploymentSettings
 from infra.synthesis import app_of, configure
@@ -55,12 +54,10 @@ def changed(experiment: Experiment, name: str, **cluster: Any) -> Experiment:
 def variants(experiment: Experiment) -> Variants:
     """What is deployed beside the reference, and with which settings."""
     found: Variants = {}
-    # Nodes to start, room for two, a public endpoint, AWS reached inside the network, routes to an arm whose engine counts drafts.
+    # Nodes to start, room for two, a public endpoint, AWS reached inside the network, an arm promoted.
     settings = experiment.benchmark.model_copy(update={"concurrency": (1, 4)})
-    routes = Serve(routes={"json": "qwen-sd-vllm", "*": "qwen-vllm"}, break_even={"qwen-sd-vllm": 3.0})
-    counting = tuple(replace(arm, runtime=RUNTIMES["native-vllm-0.29"]) for arm in experiment.arms)
     opened = changed(
-        replace(experiment, benchmark=settings, arms=counting, serve=routes),
+        replace(experiment, benchmark=settings, serve=Serve(arm="qwen-sd-vllm")),
         "opened",
         admin_cidrs=("203.0.113.7/32",),
         nodes=1,
@@ -70,7 +67,7 @@ def variants(experiment: Experiment) -> Variants:
     )
     mailed = TEAM.model_copy(update={"build_images": "codebuild", "alarm_email": "team@example.com"})
     found["opened"] = opened, mailed
-    # A capacity block in the second zone, the device plugin, weights from another bucket, an arm promoted that scales.
+    # A capacity block in the second zone, the device plugin, weights from another bucket.
     block = Capacity(
         kind="capacity-block",
         reservation_id=RESERVATION,
@@ -81,8 +78,7 @@ def variants(experiment: Experiment) -> Variants:
     serving = experiment.baseline.serving.model_copy(update=plugin)
     target = replace(experiment.baseline.target, address="s3://my-models/runs/mine")
     arms = tuple(replace(arm, serving=serving, target=target) for arm in experiment.arms)
-    promoted = replace(experiment, arms=arms, serve=Serve(arm="qwen-sd-vllm", replicas=1, max_replicas=2))
-    rented = changed(promoted, "rented", off_at_utc="23:45", capacity=block)
+    rented = changed(replace(experiment, arms=arms), "rented", off_at_utc="23:45", capacity=block)
     found["rented"] = rented, DeploymentSettings(workloads="gitops")
     # The Medusa experiment: trn2.3xlarge in another region, without EFA, with the device plugin.
     found["small"] = load(ROOT / "experiments" / "llama-medusa-batch.yaml"), DeploymentSettings()

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import yaml
 
 from core.findings import Misuse
 from experiment import Experiment
-from experiment.model import Network, Serve
+from experiment.model import Network
 from infra import ROOT
 from infra.deployment_file import KEYS, DeploymentSettings, read_deployment, refuse_elsewhere
 from infra.synthesis import DEPLOYMENT, app_of, configure
@@ -125,19 +124,17 @@ OTHER = "222233334444"
 
 def test_what_belongs_to_another_account_than_is_deployed_to_is_refused(reference: Experiment) -> None:
     """Only a destination of logs is often in an account of its own."""
-    certificate = f"arn:aws:acm:us-east-2:{ACCOUNT}:certificate/0a"
-    experiment = replace(reference, serve=Serve(arm="qwen-sd-vllm", certificate_arn=certificate))
     admins = (ADMIN.replace(ACCOUNT, OTHER), SECOND_ADMIN)
     settings = DeploymentSettings(
         log_destination=DESTINATION, kms_key=KEY, admins=admins, pipeline_role=ADMIN
     )
     with pytest.raises(Misuse) as caught:
-        refuse_elsewhere(settings.model_copy(update={"account": OTHER}), experiment, "file")
-    places = ("file: kms_key", "file: pipeline_role", "file: admins[1]", "qwen3-32b: serve.certificate_arn")
+        refuse_elsewhere(settings.model_copy(update={"account": OTHER}), reference, "file")
+    places = ("file: kms_key", "file: pipeline_role", "file: admins[1]")
     for line, where in zip(str(caught.value).splitlines(), places, strict=True):
         assert line.startswith(f"{where} = 'arn:")
         assert line.endswith(f"is not of account {OTHER}, which this deploys to; name one that is")
-    refuse_elsewhere(settings.model_copy(update={"account": ACCOUNT, "admins": ()}), experiment, "file")
+    refuse_elsewhere(settings.model_copy(update={"account": ACCOUNT, "admins": ()}), reference, "file")
 
 
 def test_a_named_account_is_that_of_every_stack_and_changes_nothing_else(

@@ -344,19 +344,6 @@ def test_a_reservation_is_billed_otherwise_than_the_list_says(say: Say, variatio
     assert (code, billed in out) == (0, True)
 
 
-def test_a_load_balancer_is_priced_where_there_is_one(bill: Bill, variation: Variation) -> None:
-    serve = {"arm": "qwen-sd-vllm", "client_cidrs": ["10.0.0.0/8"]}
-    serve["certificate_arn"] = "arn:aws:acm:us-east-2:111122223333:certificate/0a1b2c3d"
-
-    def edit(data: dict[str, Any]) -> None:
-        data["serving"]["api_key_secret"] = "vllm-api-key"
-        data["serve"] = serve
-
-    priced = [one for one in bill(variation(edit))["items"] if "Network Load Balancer" in one["item"]]
-    assert [(one["units"], one["usd_per_hour"]) for one in priced] == [(1, 0.0225)]
-    assert not any("Network Load Balancer" in one["item"] for one in bill()["items"])
-
-
 def test_the_quality_questions_are_predicted_as_they_are_asked(bill: Bill, variation: Variation) -> None:
     """From what the reviewed manifest asks of each arm, one after the other, at 45 ms a token."""
     (check,) = [item for item in objects_of(REFERENCE) if item["metadata"]["name"] == "qwen-lmeval"]

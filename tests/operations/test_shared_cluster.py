@@ -205,7 +205,7 @@ def test_log_groups_of_the_clusters_owner_stay_and_their_deletion_is_not_advised
         (("neuron",), None, "joined: beside in cluster team uses neuron, which this would remove; take that"),
         ((), "joined", "joined: beside in cluster team uses its nodes, neuron, which this would remove"),
         ((), "third", "joined: beside in cluster team uses neuron, which this would remove"),
-        (("keda", "system-nodes"), None, ""),
+        (("system-nodes",), None, ""),
     ],
 )
 def test_what_another_experiment_uses_is_not_removed_under_it(

@@ -108,12 +108,3 @@ def test_a_private_endpoint_is_reached_through_an_instance_that_lets_nobody_in(m
         assert (rule["FromPort"], rule["ToPort"]) == (443, 443)
     assert to_endpoint["SourceSecurityGroupId"] == {"Fn::GetAtt": [outwards.logical_id, "GroupId"]}
     assert to_endpoint["GroupId"]["Fn::GetAtt"][1] == "ClusterSecurityGroupId"
-
-
-def test_drafts_are_counted_from_the_log_where_an_arm_that_serves_counts_them(made: Deployments) -> None:
-    transformer = made.opened.only("AWS::Logs::Transformer")
-    filters = made.opened.resources("AWS::Logs::MetricFilter", transformer.stack)
-    names = {one.properties["MetricTransformations"][0]["MetricName"] for one in filters}
-    assert names == {"AcceptedTokens-qwen-sd-vllm", "DraftedTokens-qwen-sd-vllm"}
-    assert all(transformer.logical_id in one.waits_for for one in filters)
-    assert not made.reference.resources("AWS::Logs::Transformer")

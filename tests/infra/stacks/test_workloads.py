@@ -72,26 +72,18 @@ def test_applied_objects_equal_the_rendered_ones_with_placeholders_filled(
     assert {address.rpartition(":")[2] for address in by_docker.values()}.isdisjoint(tags.values())
 
 
-def test_manifests_come_one_after_another_behind_the_driver_and_the_autoscaler(made: Deployments) -> None:
+def test_manifests_come_one_after_another_behind_the_driver(made: Deployments) -> None:
     for earlier, later in pairwise([made.reference.only(HELM), *made.reference.resources(MANIFEST)]):
         assert earlier.logical_id in later.waits_for
-    charts = {one.properties["Release"]: one for one in made.rented.resources(HELM)}
-    assert charts["neuron"].logical_id in charts["keda"].waits_for
     for one in made.reference.properties(MANIFEST):
         assert (one["Overwrite"], "PruneLabel" in one) == (True, False)
-    keda = charts["keda"].properties
-    values = json.loads(resolved(keda["Values"]))
-    assert (keda["Namespace"], values["watchNamespace"]) == ("keda", "rented")
-    assert values["permissions"]["operator"]["restrict"]["secret"] is True
-    for part in ("operator", "metricsServer", "webhooks"):
-        assert values[part]["nodeSelector"] == {"speculation.trn2/role": "system"}
 
 
 def test_with_gitops_the_stack_brings_drivers_and_images_and_says_where_the_images_are(
     made: Deployments,
 ) -> None:
     assert made.rented.resources(MANIFEST) == []
-    assert [one["Release"] for one in made.rented.properties(HELM)] == ["neuron", "keda"]
+    assert [one["Release"] for one in made.rented.properties(HELM)] == ["neuron"]
     outputs = made.rented.templates["workloads"]["Outputs"]
     built = _built_by_docker(made.rented)
     assert {name: resolved(one["Value"]) for name, one in outputs.items()} == {

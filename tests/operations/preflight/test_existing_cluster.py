@@ -17,7 +17,6 @@ from cdk8s_charts.manifests import texts, write
 from cdk8s_charts.render import render
 from core.findings import Finding, Refusal, State, fine
 from experiment import Experiment
-from experiment.model import Serve
 from operations import deploying
 from operations.cloud.aws import Aws
 from operations.preflight import existing_cluster
@@ -126,11 +125,11 @@ def software(
     monkeypatch.setattr(existing_cluster, "cluster_of", lambda *_: nullcontext(direct))
     daemon(team, "aws-node", "amazon-k8s-cni:1", affinity=affinity(COMPUTE))
 
-    def found(*, serve: Serve | None = None, allocation: str = "dra", **said: Any) -> Finding:
+    def found(*, allocation: str = "dra", **said: Any) -> Finding:
         wanted = joining(**said)
         serving = wanted.baseline.serving.model_copy(update={"allocation": allocation})
         arms = tuple(replace(arm, serving=serving) for arm in wanted.arms)
-        return ExistingCluster(replace(wanted, arms=arms, serve=serve), aws).software()
+        return ExistingCluster(replace(wanted, arms=arms), aws).software()
 
     return found
 
@@ -177,14 +176,6 @@ def names_at(addresses: str) -> Put:
     return lambda api: daemon(api, "node-local-dns", containers=[container])
 
 
-def keda(namespaces: str) -> Put:
-    env = [{"name": "WATCH_NAMESPACE", "value": namespaces}]
-    pod = {"spec": {"containers": [{"name": "keda-operator", "env": env}]}}
-    labels = {"labels": {"app.kubernetes.io/name": "keda-operator"}}
-    body = {"metadata": labels, "spec": {"template": pod}}
-    return lambda api: api.put("deployments", "keda-operator", body, namespace="keda")
-
-
 def everything(api: ApiServer) -> None:
     for name in ("eks-pod-identity-agent", "s3-csi-node", "cloudwatch-agent", "eks-node-monitoring-agent"):
         daemon(api, name, tolerations=EVERYWHERE)
@@ -205,7 +196,6 @@ PROVIDED = (
     "system-nodes",
 )
 NEURON, MOUNTS = ({"provided": (name,)} for name in ("neuron", "aws-mountpoint-s3-csi-driver"))
-KEDA = {"provided": ("keda",), "serve": Serve(arm="qwen-sd-vllm", replicas=1, max_replicas=2)}
 FIRST = {"nodes_of": "first"}
 PLUGIN = {"allocation": "device-plugin"}
 AGENTS = "whose agents run on all nodes of the cluster, so that CloudWatch bills"
@@ -255,10 +245,6 @@ CASES: list[Case] = [
         "",
     ),
     (mounts("v2.3.0"), MOUNTS, True, "", ""),
-    (nothing, KEDA, False, "keda is not there, although cluster.provided lists it", ""),
-    (keda(""), KEDA, True, "", ""),
-    (keda("first,joined"), KEDA, True, "", ""),
-    (keda("first"), KEDA, False, "watches first, and replicas in namespace joined", "add joined"),
 ]
 
 

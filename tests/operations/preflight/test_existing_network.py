@@ -12,10 +12,10 @@ import pytest
 from core.findings import Finding, State
 from experiment import Experiment
 from experiment.cost import SERVICES
-from experiment.model import Network, Serve
+from experiment.model import Network
 from operations.cloud.aws import Aws
 from operations.preflight.checklist import run_check
-from operations.preflight.existing_vpc import BALANCER_TAG, ExistingVpc
+from operations.preflight.existing_vpc import ExistingVpc
 from tests.operations.clients import make_stacks, shared_client
 
 ZONES = ("us-east-2a", "us-east-2b")
@@ -202,23 +202,3 @@ def test_an_endpoint_must_admit_every_subnet_in_one_of_three_ways(built: Built, 
     )
     built.admit(theirs, PrefixListIds=[{"PrefixListId": listed["PrefixList"]["PrefixListId"]}])
     assert found()["endpoints"].state is State.FINE
-
-
-def test_a_load_balancer_is_looked_for_by_a_tag(built: Built, experiment: Experiment, aws: Aws) -> None:
-    arn = "arn:aws:acm:us-east-2:123456789012:certificate/a"
-    serve = Serve(arm="qwen-sd-vllm", certificate_arn=arn, client_cidrs=("10.0.0.0/8",))
-    balanced = replace(built.within(experiment), serve=serve)
-    assert f"has no tag {BALANCER_TAG}" in judged(balanced, aws)["subnet us-east-2a"].why
-    tags = [{"Key": BALANCER_TAG, "Value": "1"}]
-    built.ec2.create_tags(Resources=[*built.subnets.values()], Tags=tags)
-    assert judged(balanced, aws)["subnet us-east-2a"].state is State.FINE
-
-    def tagged_for(*clusters: str) -> Finding:
-        of = [{"Key": f"kubernetes.io/cluster/{name}", "Value": "shared"} for name in clusters]
-        built.ec2.create_tags(Resources=[*built.subnets.values()], Tags=of)
-        return judged(balanced, aws)["subnet us-east-2a"]
-
-    told = tagged_for("shop")
-    assert "has the tag kubernetes.io/cluster/shop and not kubernetes.io/cluster/qwen3-32b" in told.why
-    assert told.remedy.endswith("--region us-east-2 --tags Key=kubernetes.io/cluster/qwen3-32b,Value=shared")
-    assert tagged_for("qwen3-32b").state is State.FINE
