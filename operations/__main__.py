@@ -24,3 +24,51 @@ _ROWS = {
         "benchmark": ("benchmark.__main__:door", "run, report, gate ... for any two endpoints"),
         "results": ("benchmark.commands.results_command", "list runs with their answers"),
         "promote": ("operations.promotion", "what makes the winning arm a service"),
+        "render": ("operations.rendering", "write the Kubernetes objects that reviewers read"),
+    },
+    ON_AWS: {
+        "capacity": (
+            "operations.capacity",
+            "which nodes can be had now, where, and what the answer costs there",
+        ),
+        "preflight": ("operations.preflight.checklist", "is everything there that a deployment needs?"),
+        "deploy": ("operations.deploying", "build all of it with the pinned CDK; no Trn2 node starts"),
+        "run": ("operations.running.launch", "from deployed stacks to the answer and back to 0 nodes"),
+        "status": ("operations.status", "what is there on AWS, and what of it bills"),
+        "verify": ("operations.verification", "prove the running Trn2 nodes; about two minutes"),
+        "cost": ("operations.pricing", "dollars an hour by component, and of a run"),
+        "scale": ("operations.cloud.nodegroup", "set the number of Trn2 nodes, and when they go away"),
+        "kubectl": ("operations.cloud.access", "kubectl on the experiment's cluster; nothing to install"),
+        "teardown": ("operations.teardown", "take an experiment down, then list what still bills"),
+    },
+    IN_A_CHANGE: {
+        "review": ("operations.review.reviewing", "what merging this tree does to what is deployed"),
+        "rehearse": ("lab.rehearse", "bootstrap and deploy against a local stand-in"),
+    },
+}
+VERBS = {name: Verb(*row, group) for group, rows in _ROWS.items() for name, row in rows.items()}
+EPILOG = (
+    "The experiment is the first argument of a verb; without one it is TRNSPEC_EXPERIMENT or experiments/qwen3-32b.yaml.\n\n"
+    "Exit codes: 0 fine, 1 a finding, 2 wrong usage or configuration, 3 AWS, the cluster or a registry could not be "
+    "reached or gave no answer that can be read, or this program has a fault, 130 interrupted.\n\n"
+    'Completion: eval "$(_TRNSPEC_COMPLETE=bash_source ./trnspec)", or zsh_source, or fish_source.'
+)
+
+
+door = Verbs(
+    "trnspec",
+    VERBS,
+    help="Does speculative decoding pay on AWS Trainium2, for your prompts?",
+    epilog=EPILOG,
+)
+click.version_option(__version__, message="%(prog)s %(version)s")(door)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Carry out one verb; the exit code says how it ended (see --help)."""
+    words = sys.argv[1:] if arguments is None else arguments
+    return carried_out(door, [*words] or ["--help"], prog="trnspec")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
