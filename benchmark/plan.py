@@ -59,7 +59,6 @@ Label = Annotated[str, held_to(is_label), must_be(LABEL_RULE)]
 """The name of a prompt or a class, chosen by the user."""
 Tokens = Annotated[int, whole(1, MAX_OUTPUT)]
 Message = Mapping[str, Any]
-_MAX_WAIT_S = 31 * 86_400
 MIXED = ":all classes"
 """The class of a block in which several classes are asked together; no class of a plan can have this name."""
 
@@ -83,31 +82,28 @@ class PlannedArm(Part):
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """The load of a cell: a number of requests in flight or an arrival rate; without both, a replay of recorded arrivals."""
+    """The load of a cell: a number of requests in flight, or an arrival rate."""
 
     concurrency: int | None = None
     rate_per_s: float | None = None
     """Mean of a Poisson process."""
 
     def __str__(self) -> str:
-        closed = "replay" if self.concurrency is None else f"c{self.concurrency}"
-        return closed if self.rate_per_s is None else f"{self.rate_per_s:g}/s"
+        return f"c{self.concurrency}" if self.rate_per_s is None else f"{self.rate_per_s:g}/s"
 
     @property
     def size(self) -> float:
-        """Requests in flight or per second; 0 for recorded arrivals."""
+        """Requests in flight or per second."""
         return float(self.rate_per_s or self.concurrency or 0)
 
     @property
     def unit(self) -> str:
         """The words after the size."""
-        if self.rate_per_s is None:
-            return "recorded arrivals" if self.concurrency is None else "at a time"
-        return "requests/s"
+        return "at a time" if self.rate_per_s is None else "requests/s"
 
     @property
     def in_words(self) -> str:
-        return f"{self.size:g} {self.unit}" if self.size else self.unit
+        return f"{self.size:g} {self.unit}"
 
 
 class Search(Part):
@@ -150,14 +146,6 @@ class PlannedPrompt(Part):
         OMIT_IF_EMPTY,
     ] = None
     max_tokens: Annotated[int | None, whole(1, MAX_OUTPUT), OMIT_IF_EMPTY] = None
-    at_s: Annotated[int | float | None, number(_MAX_WAIT_S), OMIT_IF_NONE] = None
-    """Arrival time, seconds after the start; for a later turn, the earliest time at which it is sent."""
-    conversation: Annotated[Label | None, OMIT_IF_EMPTY] = None
-    """Prompts with the same value are turns of one conversation, in this order. Each turn waits for the answer to the one before."""
-    think_s: Annotated[int | float, number(_MAX_WAIT_S), OMIT_IF_EMPTY] = 0
-    """Seconds that a turn waits after the answer before it."""
-    made_up: Annotated[bool, must_be("true or false"), OMIT_IF_EMPTY] = False
-    """Whether the text was generated with the length of a recorded one."""
 
 
 class Plan(Part):
@@ -202,7 +190,7 @@ class Plan(Part):
     starts: Annotated[int, whole(1, MAX_STARTS), OMIT_IF_ONE] = 1
     """Equal parts of the run; between two of them the servers of all arms are started again."""
     mixed: Annotated[bool, must_be("true or false"), OMIT_IF_EMPTY] = False
-    """Whether the classes share one cell and are asked in turn, instead of a cell for each class. A search and a replay always mix."""
+    """Whether the classes share one cell and are asked in turn, instead of a cell for each class. A search always mixes."""
     cell_minutes: Annotated[int | float | None, number(44_640, above=0), OMIT_IF_EMPTY] = None
     """The maximum minutes of loading in one cell, all arms together. The cell then has fewer requests."""
     simultaneous: Annotated[bool, must_be("true or false")] = False
@@ -230,8 +218,6 @@ class Plan(Part):
     @property
     def loads(self) -> tuple[Load, ...]:
         """The loads of the cells, in order."""
-        if self.timed:
-            return (Load(),)
         if self.rate:
             return tuple(Load(rate_per_s=rate) for rate in self.rate)
         return tuple(Load(concurrency=level) for level in self.concurrency)
@@ -260,35 +246,10 @@ class Plan(Part):
         return tuple(dict.fromkeys(prompt.class_ for prompt in self.prompts))
 
     @property
-    def timed(self) -> bool:
-        """Whether the prompts have arrival times."""
-        return any(prompt.at_s is not None for prompt in self.prompts)
-
-    @property
-    def replayed(self) -> bool:
-        """Whether the plan is a replay of arrival times or conversations: all classes together, each prompt once per round."""
-        return self.timed or any(prompt.conversation for prompt in self.prompts)
-
-    @property
-    def conversations(self) -> list[list[PlannedPrompt]]:
-        """The conversations in the order in which they begin. A prompt without a conversation is one by itself."""
-        talks: dict[tuple[bool, str], list[PlannedPrompt]] = {}
-        for prompt in self.prompts:
-            talks.setdefault((prompt.conversation is None, prompt.conversation or prompt.id), []).append(
-                prompt
-            )
-        return sorted(talks.values(), key=lambda turns: turns[0].at_s or 0.0)
-
-    @property
     def loaded_with(self) -> tuple[str, ...]:
         """The classes of the blocks: each class by itself, or MIXED for all together."""
-        together = self.replayed or self.mixed or self.search is not None
+        together = self.mixed or self.search is not None
         return (MIXED,) if together and len(self.classes) > 1 else self.classes
-
-    @property
-    def held(self) -> bool:
-        """Whether loads are held constant during measurement; a replay has the recorded load."""
-        return not self.replayed
 
     @property
     def greedy(self) -> bool:
@@ -386,31 +347,8 @@ def _contradictions(plan: Plan) -> Iterable[str]:
     for index, prompt in enumerate(plan.prompts):
         if (prompt.prompt is None) == (prompt.messages is None):
             yield f"prompts[{index}]: needs exactly one of `prompt` and `messages`"
-        elif prompt.conversation and prompt.messages is None:
-            yield f"prompts[{index}]: a turn of a conversation needs `messages`"
     if plan.starts > 1 and plan.simultaneous:
         yield "starts: arms that are loaded at once cannot be started again in turns; leave simultaneous out"
-    if plan.replayed:
-        yield from _against_replay(plan)
-
-
-def _against_replay(plan: Plan) -> Iterable[str]:
-    what = "arrival times (at_s)" if plan.timed else "conversations"
-    given: dict[str, Any] = {"search": plan.search, "cell_minutes": plan.cell_minutes}
-    given |= {"concurrency": plan.concurrency, "rate": plan.rate} if plan.timed else {}
-    if plan.starts > 1:
-        yield f"starts: {plan.starts}; a replay has one start: run it again after a restart, with another --out"
-    if names := [name for name, value in given.items() if value]:
-        yield f"prompts: have {what}, which decide the load; leave {' and '.join(names)} out"
-    if plan.requests != (count := len(plan.prompts)):
-        once = f"prompts have {what}, so each of the {count} is asked once in a round"
-        yield f"requests: {plan.requests}; {once}; leave it out, or repeat all with rounds"
-    for first, *later in plan.conversations if plan.timed else ():
-        if first.at_s is None:
-            yield f"prompts: {first.id!r} has no at_s, and others have; give it to each, later turns excepted"
-        times = [turn.at_s for turn in (first, *later) if turn.at_s is not None]
-        if times != sorted(times):
-            yield f"prompts: turns of conversation {first.conversation!r} arrive in another order than in the plan"
 
 
 def _against_search(plan: Plan, search: Search) -> Iterable[str]:

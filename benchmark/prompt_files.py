@@ -1,7 +1,7 @@
 """Read files of prompts in common formats as entries of one form. The keys of an entry determine its format:
 
 - JSON lines or a JSON list: `prompt`, `messages` or `text`; `id`, `class` (or `category`), `max_tokens` and `tokens` where there
-  are any; for a replay `at_s`, `conversation` and `think_s`;
+  are any;
 - CSV with a heading: a column `prompt`, and the other keys of JSON lines as columns;
 - Spec-Bench and MT-Bench: `question_id`, `category`, `turns`
   (https://github.com/hemingkx/Spec-Bench/blob/main/data/spec_bench/question.jsonl,
@@ -12,9 +12,6 @@
   (https://platform.openai.com/docs/api-reference/batch/request-input);
 - OpenAI fine-tuning: `messages` that end with the assistant's answer, which is cut
   (https://platform.openai.com/docs/guides/supervised-fine-tuning).
-
-Lines with the same `conversation` are its turns, each with what it adds. Where the `messages` of a later turn begin with an
-assistant's, that is the recorded answer to the turn before, and is asked unchanged.
 
 Of the turns of Spec-Bench and ShareGPT the user's first is asked: a later one follows an answer that is not in the file, or that
 another model gave.
@@ -49,7 +46,6 @@ MAX_ENTRIES, MAX_WRONG = 100_000, 1000
 MAX_PROBLEMS = 20
 """The maximum number of problems that are reported. In a file of another format every line is wrong."""
 _MAX_REPEATED_LINES = 3
-_MAX_WAIT_S = 31 * 86_400
 _OURS, _TURNS, _SHARED, _BATCH = (
     "JSON lines",
     "Spec-Bench format, first turns only",
@@ -59,9 +55,9 @@ _OURS, _TURNS, _SHARED, _BATCH = (
 _OWN_KEYS = ("prompt", "messages", "text")
 _FORMATS = {**dict.fromkeys(_OWN_KEYS, _OURS), "turns": _TURNS, "conversations": _SHARED, "body": _BATCH}
 """The first of these keys that an entry has tells its format."""
-CLASSES = ("class", "category")
+_CLASSES = ("class", "category")
 _LIMITS = ("max_tokens", "max_completion_tokens")
-_NUMBERS = (*_LIMITS, "tokens", "at_s", "think_s")
+_NUMBERS = (*_LIMITS, "tokens")
 _MORE = "fields beyond the heading"
 _BLANK = "\ufeff \t\r\n"
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -69,7 +65,7 @@ _GIVE_ONE = "give one of them"
 Entry = dict[str, Any]
 Line = tuple[str, Entry]
 """Where an entry is (`line 9 of mine.jsonl`); its `id`, `class`, `prompt` or `messages`, and what else it has of its own:
-`max_tokens`, `tokens`, `at_s`, `conversation`, `think_s`, `made_up`."""
+`max_tokens`, `tokens`."""
 
 
 @dataclass(frozen=True)
@@ -95,15 +91,14 @@ def read_file(path: Path, *, name: str) -> PromptFile:
         kind, entries = _entries(whole_text(path, max_bytes=MAX_BYTES), name)
         for number, (place, content) in enumerate(entries, start=1):
             try:
-                entry = entry_of(content)
+                entry = _entry_of(content)
                 formats.append(_format_of(entry))
                 if formats[-1] != formats[0]:
                     why = f"is {formats[-1]}, and the file began as {formats[0]}"
                     raise Unusable(why, "keep one format per file")
-                class_ = name_in(entry, CLASSES, unnamed)
-                id_ = name_in(entry, ("id", "question_id", "custom_id"), f"{class_}-{number}")
+                class_ = _name_in(entry, _CLASSES, unnamed)
+                id_ = _name_in(entry, ("id", "question_id", "custom_id"), f"{class_}-{number}")
                 asked: Entry = {"id": id_, "class": class_} | _asked(entry, formats[-1])
-                asked |= _arrival(entry) if formats[-1] == _OURS else {}
                 cut += asked.pop("cut", 0)
                 lines.append((place, {key: value for key, value in asked.items() if value is not None}))
             except Unusable as error:
@@ -111,12 +106,12 @@ def read_file(path: Path, *, name: str) -> PromptFile:
             if len(problems) == MAX_WRONG:
                 why = f"is read no further, because {MAX_WRONG:,} entries are wrong"
                 end = Finding("prompts.file", place, why, _READ)
-                return PromptFile("", (), (*each_once(problems), end))
+                return PromptFile("", (), (*_each_once(problems), end))
             if number == MAX_ENTRIES:
                 raise Unusable(f"has {MAX_ENTRIES:,} entries or more")
     except (UnreadableFile, Unusable) as error:
         return PromptFile("", (), (Finding("prompts.file", name, str(error.args[0]), _READ),))
-    problems = each_once([*problems, *_out_of_time(lines)])
+    problems = _each_once(problems)
     for id_, times in Counter(content["id"] for _, content in lines).most_common(MAX_PROBLEMS):
         if times > 1:
             why = f"id {id_!r} appears {times} times"
@@ -135,10 +130,10 @@ def _entries(text: str, name: str) -> tuple[str, Iterator[tuple[str, Any]]]:
                 return "CSV", _in_rows(heading.lower() + rest, name, delimiter)
         if name.lower().endswith((".csv", ".tsv")):
             raise Unusable(f"is CSV without a column `prompt`; its heading is {_short(heading)}")
-    return "", entries_of(text, name)
+    return "", _entries_of(text, name)
 
 
-def entries_of(text: str, name: str) -> Iterator[tuple[str, str]]:
+def _entries_of(text: str, name: str) -> Iterator[tuple[str, str]]:
     """Each entry as JSON, and where it is: in a list, or on a line of its own. Raises `Unusable` for a file without entries, and
     where a list ends to be JSON: what follows a wrong entry need not be read."""
     decoder, number, at = json.JSONDecoder(), 0, len(text) - len(text.lstrip(_BLANK[1:]))
@@ -185,7 +180,7 @@ def _in_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[str, Entry]
         raise Unusable("has one line, and CSV has a heading and entries")
 
 
-def each_once(problems: list[Finding]) -> list[Finding]:
+def _each_once(problems: list[Finding]) -> list[Finding]:
     """The problems, with those of many lines only once with their number."""
     alike: dict[tuple[str, str], list[Finding]] = {}
     for problem in problems:
@@ -197,43 +192,7 @@ def each_once(problems: list[Finding]) -> list[Finding]:
     return kept[:MAX_PROBLEMS]
 
 
-def _arrival(entry: Entry) -> Entry:
-    """The arrival time of an entry and its conversation."""
-    arrival: Entry = {"made_up": True} if entry.get("made_up") is True else {}
-    for key in ("at_s", "think_s"):
-        if (value := entry.get(key)) is not None:
-            if type(value) not in (int, float) or not 0 <= value <= _MAX_WAIT_S:
-                remedy = f"give seconds from 0 to {_MAX_WAIT_S:,} (31 days)"
-                raise Unusable(f"`{key}` is {_short(value)}", remedy)
-            arrival[key] = value
-    if entry.get("conversation") is not None:
-        arrival["conversation"] = name_in(entry, ("conversation",), "")
-        if isinstance(text := entry.get("prompt") or entry.get("text"), str):
-            arrival |= {"prompt": None, "messages": [{"role": "user", "content": text}]}
-    elif "think_s" in arrival:
-        remedy = "give the `conversation` that it is a turn of"
-        raise Unusable("has `think_s`, but no turn is before it", remedy)
-    return arrival
-
-
-def _out_of_time(lines: list[Line]) -> Iterator[Finding]:
-    """Problems with arrival times: entries without one if others have one, and turns that arrive before their preceding turn."""
-    last: dict[str, float | None] = {}
-    timed = any("at_s" in content for _, content in lines)
-    for place, content in lines if timed else ():
-        talk, at_s = content.get("conversation"), content.get("at_s")
-        if at_s is None and (talk is None or talk not in last):
-            remedy = "give every entry one, or none; only later turns of a conversation do without"
-            yield Finding("prompts.file", place, "has no `at_s`, and other entries have", remedy)
-        before_s = last.get(talk) if talk else None
-        if before_s is not None and at_s is not None and at_s < before_s:
-            why = f"`at_s` is {at_s:g}, and the turn before it has {before_s:g}"
-            yield Finding("prompts.file", place, why, "write the turns of a conversation in their order")
-        if talk:
-            last[talk] = before_s if at_s is None else at_s
-
-
-def entry_of(content: Any) -> Entry:
+def _entry_of(content: Any) -> Entry:
     """An entry as an object that can be sent; text is parsed."""
     try:
         entry: Any = json.loads(content) if isinstance(content, str) else content
@@ -258,7 +217,7 @@ def _format_of(entry: Entry) -> str:
     raise Unusable(why, f"{_GIVE_ONE}, or a known format (one of the keys {', '.join(_FORMATS)})")
 
 
-def name_in(entry: Entry, keys: tuple[str, ...], otherwise: str) -> str:
+def _name_in(entry: Entry, keys: tuple[str, ...], otherwise: str) -> str:
     """The first of `keys` in the entry; a whole number counts as text."""
     key = next((key for key in keys if key in entry), None)
     value = otherwise if key is None else str(entry[key]) if type(entry[key]) is int else entry[key]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -142,11 +142,6 @@ def step(
 )
 def prompts(file: Path, tokenizer: Path | None) -> None:
     """Print a file of prompts in any known format as JSON lines of our own."""
-    print_prompts(file, tokenizer)
-
-
-def print_prompts(file: Path, tokenizer: Path | None) -> None:
-    """The prompts of a file as lines, with their tokens where a tokenizer is given. Raises Misuse."""
     from benchmark.prompt_files import as_line, read_file, texts_of  # `check` starts without it
 
     tokens_of = counter(tokenizer) if tokenizer else None
@@ -157,14 +152,9 @@ def print_prompts(file: Path, tokenizer: Path | None) -> None:
     if tokens_of:
         lines = [line | {"tokens": max(1, sum(map(tokens_of, texts_of(line))))} for line in lines]
     print(f"{file.name}: {count(len(lines), 'prompt')}, {read.format}", file=sys.stderr)
-    print_lines(map(as_line, lines))
-
-
-def print_lines(lines: Iterable[str]) -> None:
-    """Lines of a file, which is UTF-8 whatever the terminal's encoding."""
     if reconfigure := getattr(sys.stdout, "reconfigure", None):
-        reconfigure(encoding="utf-8")
-    print("\n".join(lines))
+        reconfigure(encoding="utf-8")  # as a file is, whatever the terminal's encoding
+    print("\n".join(map(as_line, lines)))
 
 
 if __name__ == "__main__":

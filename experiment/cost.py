@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ from experiment.catalogue.prices import BLOCK_RATES, NODE_RATES, PRICES, NodeRat
 from experiment.catalogue.published import PLAIN_TPOT_S
 from experiment.compilation import cold_start_like, cold_start_s
 from experiment.placement import compilations_at_once, nodes_needed, rounds
-from experiment.prompts import effective_prompts, replayed
+from experiment.prompts import effective_prompts
 
 SYSTEM_NODES = 2
 """One per zone, so that DNS outlives a node."""
@@ -279,8 +278,6 @@ def loading_s(experiment: Experiment, arms: Sequence[Arm], *, answer_s: float, w
     are assumed to be spread over its range; in the `worst` case all are as long as the longest."""
     settings, load = experiment.benchmark, experiment.benchmark.load
     part = SETS_PER_START / sets_in_all(settings.starts)  # of the first cell, which is measured once more
-    if replayed(experiment.prompts):
-        return _passes_s(experiment, _replayed_s(experiment, arms, answer_s))
     if load is None:
         found = [cell_s(experiment, arms, level, answer_s=answer_s) for level in settings.concurrency]
         cells = 1 if settings.mixed else len(experiment.classes)
@@ -323,25 +320,6 @@ def cell_s(experiment: Experiment, arms: Sequence[Arm], level: float, *, answer_
     return found if settings.cell_minutes is None else min(found, settings.cell_minutes * 60)
 
 
-def _replayed_s(experiment: Experiment, arms: Sequence[Arm], answer_s: float) -> float:
-    """Return the seconds of one pass of recorded arrivals. All requests may wait for the batch, because nothing else limits how
-    many are in flight; the turns of a conversation follow each other."""
-    settings, talks = experiment.benchmark, defaultdict[str, float](float)
-    for one in experiment.prompts:
-        talks[one.conversation] += answer_s + one.think_s
-    turns_s = max((took_s for talk, took_s in talks.items() if talk), default=0.0)
-    batches = [arm.serving.max_num_seqs for arm in arms]
-    listed = settings.concurrency or (settings.requests,)
-    turns = [sum(-(-settings.requests // min(level, batch)) for level in listed) for batch in batches]
-    once_s = float(sum(int(answers * answer_s) for answers in turns))
-    return once_s + int(len(arms) * len(listed) * (replay_s(experiment) + turns_s))
-
-
-def replay_s(experiment: Experiment) -> float:
-    """Return when the last prompt of a replay arrives, in seconds."""
-    return max((prompt.at_s or 0.0 for prompt in experiment.prompts), default=0.0)
-
-
 def quality_tokens(arm: Arm) -> int:
     """Return the maximum tokens of an arm's answer to a question of `lm_eval`."""
     return min(QUALITY_TOKENS, arm.serving.max_model_len // 2)
@@ -364,8 +342,7 @@ def budget_text(experiment: Experiment) -> str:
         limits = f", {minutes:g} minutes of loading" if minutes else ""
         limits += f", ${usd:g}" if usd else ""
         return f"a search of at most {count(load.budget.cells, 'cell')}{limits}, then its first cell once more{starts}"
-    classes = 1 if replayed(experiment.prompts) else len(experiment.classes)
-    requests = f"at least {settings.requests * classes + settings.warmup} requests a level"
+    requests = f"at least {settings.requests * len(experiment.classes) + settings.warmup} requests a level"
     if settings.duration:
         return f"{settings.duration} of loading and the rest of a pass of {requests}"
     return requests + (f", {count(settings.rounds, 'time')}" if settings.rounds else "") + starts

@@ -17,7 +17,6 @@ from experiment.catalogue.runtimes import Runtime
 from experiment.compilation import artifact_key, cold_start_s
 from experiment.measurement import SearchedLoad
 from experiment.placement import GIB, ArmPlace, arm_memory_bytes, batches, nodes_needed, place
-from experiment.prompts import replayed, timed
 
 
 def as_json(experiment: Experiment) -> dict[str, Any]:
@@ -245,12 +244,10 @@ def _asked(experiment: Experiment) -> Iterator[str]:
 
 
 def _loads(experiment: Experiment) -> str:
-    settings, requests = experiment.benchmark, count(experiment.benchmark.requests, "request")
-    each = f"{requests} per arm" if replayed(experiment.prompts) else f"{requests} a class or more"
-    if timed(experiment.prompts):
-        return f"recorded arrivals in {cost.replay_s(experiment):g} s, {each}"
+    settings = experiment.benchmark
     if settings.load is None:
-        return f"concurrency {', '.join(map(str, settings.concurrency))}, {each}"
+        requests = count(settings.requests, "request")
+        return f"concurrency {', '.join(map(str, settings.concurrency))}, {requests} a class or more"
     by = "a second" if settings.load.search_rate else "at once"
     low, high = settings.load.search_rate or settings.load.search or (1, 1)
     return f"{low:g} to {high:g} requests {by}, {cell_requests(settings.requests)} a class or more"
@@ -298,7 +295,7 @@ def block_uses(experiment: Experiment, hours: float) -> list[tuple[str, float]]:
     found, last = [("this file", hours)], experiment.served_arms[-1]
     more = replace(experiment, arms=(*experiment.arms, replace(last, name=f"{last.name}-more")))
     found.append(("and one more window or draft", cost.run_price(more).hours))
-    if experiment.benchmark.load is None and not replayed(experiment.prompts):
+    if experiment.benchmark.load is None:
         maximum = max(*experiment.benchmark.concurrency, 4 * last.serving.max_num_seqs)
         fields = {"load": SearchedLoad(search=(1, maximum)), "rounds": None, "duration": None}
         searching = replace(experiment, benchmark=experiment.benchmark.model_copy(update=fields))

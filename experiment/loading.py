@@ -25,10 +25,9 @@ from experiment.catalogue.instances import INSTANCES
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.compilation import compile_config
 from experiment.forms import FORMS, UNION_TAGS, UNREAD, FileSection, Unread
-from experiment.measurement import Benchmark
 from experiment.model import ExperimentFile, ModelReference
 from experiment.model_config import with_own_models
-from experiment.prompts import Prompt, expected_tokens, read_prompts, replayed, timed
+from experiment.prompts import Prompt, expected_tokens, read_prompts
 from experiment.refusals import refused
 from experiment.sweeps import ExpandedFile, SingleArm, expand
 
@@ -229,20 +228,12 @@ def _resolved(file: ExpandedFile, prompts: tuple[Prompt, ...], prompt_format: st
         arms=tuple(_arm(file, arm, prompts) for arm in file.arms),
         prompts=prompts,
         prompt_format=prompt_format,
-        benchmark=_as_recorded(file.benchmark, prompts),
+        benchmark=file.benchmark,
         cluster=file.cluster,
         token_secret=file.weights.token_secret,
         serve=file.serve,
         expect=file.expect,
     )
-
-
-def _as_recorded(asked: Benchmark, prompts: tuple[Prompt, ...]) -> Benchmark:
-    """Return the benchmark for a replay: every prompt is asked once per round, and arrival times are the only load."""
-    if not replayed(prompts):
-        return asked
-    load: dict[str, Any] = {"concurrency": ()} if timed(prompts) else {}
-    return asked.model_copy(update={"requests": len(prompts), **load})
 
 
 def _lengths(file: ExpandedFile, arm: SingleArm, prompts: tuple[Prompt, ...]) -> dict[str, Any]:

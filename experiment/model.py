@@ -125,7 +125,7 @@ class PromptsSection(FileSection):
     """Prompts by class: texts that resemble each other in how well they can be drafted."""
     file: str | None = None
     """JSON lines (`prompt`, `messages` or `text`, and `class`), CSV, MT-Bench, Spec-Bench, ShareGPT, OpenAI batch or fine-tuning; the
-    path is relative to this file. Lines with `at_s` or `conversation` are replayed: docs/replay.md."""
+    path is relative to this file."""
 
 
 class Capacity(FileSection):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmark.cell_size import cell_requests
-from benchmark.objectives import counted, planned
+from benchmark.objectives import planned
 from core.files import UnreadableFile, whole_text
 from core.findings import Finding, Misuse
 from core.safe_output import shortened
@@ -41,14 +41,6 @@ class Prompt:
     max_tokens: int | None = None
     tokens: int | None = None
     """Maximum tokens with the target's tokenizer, as its author states."""
-    at_s: float | None = None
-    """Arrival, in seconds after the start."""
-    conversation: str = ""
-    """Prompts with the same conversation are its turns; each waits for the answer to the turn before it."""
-    think_s: float = 0
-    """Seconds that a turn waits after that answer."""
-    made_up: bool = False
-    """Whether the text is generated and has only the length of a recorded text."""
 
     @property
     def contents(self) -> tuple[str, ...]:
@@ -71,31 +63,18 @@ class Prompt:
         return self.tokens or sum(map(estimated, self.contents))
 
 
-_OPTIONAL = ("max_tokens", "tokens", "at_s", "conversation", "think_s", "made_up")
+_OPTIONAL = ("max_tokens", "tokens")
 _AROUND_TOKENS = 48
 """Tokens that the benchmark and a chat template add to a prompt."""
 
 
 def expected_tokens(prompts: Iterable[Prompt], *, answer: int) -> tuple[int, int]:
-    """Estimate the tokens of the longest prompt, with earlier turns, and of the longest sequence, with its answer."""
-    longest, whole, before = 0, 0, Counter[str]()
+    """Estimate the tokens of the longest prompt, and of the longest sequence, with its answer."""
+    longest, whole = 0, 0
     for prompt in prompts:
-        asked = before[prompt.conversation] + prompt.likely_tokens + _AROUND_TOKENS
-        answered = asked + (prompt.max_tokens or answer)
-        longest, whole = max(longest, asked), max(whole, answered)
-        if prompt.conversation:
-            before[prompt.conversation] = answered
+        asked = prompt.likely_tokens + _AROUND_TOKENS
+        longest, whole = max(longest, asked), max(whole, asked + (prompt.max_tokens or answer))
     return longest, whole
-
-
-def timed(prompts: Iterable[Prompt]) -> bool:
-    """Return whether the prompts have arrival times, which then are the load."""
-    return any(one.at_s is not None for one in prompts)
-
-
-def replayed(prompts: Iterable[Prompt]) -> bool:
-    """Return whether the prompts are replayed, each once per round: with arrival times, or as conversations."""
-    return any(one.at_s is not None or one.conversation for one in prompts)
 
 
 Read = tuple[tuple[Prompt, ...], tuple[Finding, ...], str]
@@ -155,8 +134,6 @@ def _prompt(content: dict[str, Any], endpoint: str) -> Prompt:
     """Return a line as a prompt for the endpoint. Raises ValueError if it is empty or malformed."""
     own = {"id": content["id"], "class_name": content["class"]}
     own |= {key: content[key] for key in _OPTIONAL if key in content}
-    if "conversation" in content and endpoint != "chat":
-        raise ValueError
     match content:
         case {"prompt": str(text)} | {"messages": [{"role": "user", "content": str(text)}]} if text.strip():
             return Prompt(**own, **_asked(text, endpoint))
@@ -193,8 +170,6 @@ def _too_few(counts: dict[str, int], path: str) -> Iterable[Finding]:
 def effective_prompts(asked: Benchmark, prompts: Sequence[Prompt]) -> float:
     """Return the number of independent prompts that the requests to an arm at the lowest load are equal to."""
     each = list(Counter(prompt.class_name for prompt in prompts).values())
-    if replayed(prompts):
-        return counted(each)
     levels = asked.load.search if asked.load else asked.concurrency
     return planned(
         each,

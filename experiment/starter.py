@@ -31,7 +31,7 @@ from experiment.checks.names import known
 from experiment.loading import judge
 from experiment.measurement import Benchmark
 from experiment.model import Cluster, ExperimentFile, PromptsSection
-from experiment.prompts import Prompt, read_prompts, replayed, timed
+from experiment.prompts import Prompt, read_prompts
 from experiment.refusals import refused
 
 _TEXT = Template(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
@@ -133,15 +133,12 @@ def compose(
         "bound": _bound(asked),
         "prompts": f"{len(asked)} of {count(len(classes), 'class')}, {format_}",
     }
-    of_replay = ("concurrency", "requests") if timed(asked) else ("requests",) if replayed(asked) else ()
     found: list[tuple[_Route, str, dict[str, Any]]] = []
     rejected: list[tuple[_Route, list[Finding]]] = []
     for route in routes:
         for place in _places(base.name, route.mode):
             chosen = given | _filled(route, target) | place
             text = _TEXT.substitute(chosen)
-            for key in of_replay:  # a replay brings its own load
-                text = re.sub(rf"^  {key}: .*\n", "", text, flags=re.MULTILINE)
             _, problems = judge(ExperimentFile.model_validate(yaml.safe_load(text)), asked, folder)
             if not problems:
                 text = re.sub(r"^(.*?\S)   # ", lambda match: f"{match[1]:<25}  # ", text, flags=re.MULTILINE)

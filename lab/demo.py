@@ -36,7 +36,6 @@ from lab.programs import (
     load_arms,
     mounted_plan,
     rendered,
-    replay_cut,
     requests_of,
     run_quietly,
     write_plan,
@@ -123,7 +122,7 @@ def _measure(
 
     A server adds the caution about its arm to its list of models, so that the caution reaches the results.
     """
-    (plan, less), arms_emulated = replay_cut(mounted_plan(files), less), emulated(experiment)
+    plan, arms_emulated = mounted_plan(files), emulated(experiment)
     file = write_plan(plan, out)
     write_whole(out / EXPECTED_FILE, file_text(experiment))
 

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any
@@ -130,15 +129,6 @@ def ended(out: Path) -> int:
             return sum(line.startswith(b'{"kind":"request"') for line in lines)
     except OSError:
         return 0
-
-
-def replay_cut(plan: Plan, less: Load) -> tuple[Plan, Load]:
-    """Return a replay with fewer requests: the first conversations that arrive. Other plans are not changed."""
-    if not plan.replayed or not less.get("requests"):
-        return plan, less
-    count = int(less["requests"] or 0) * len(plan.classes)
-    kept = tuple(chain.from_iterable(plan.conversations[:count]))
-    return plan.model_copy(update={"prompts": kept, "requests": len(kept)}), {**less, "requests": None}
 
 
 def requests_of(plan: Plan, less: Load) -> int | None:

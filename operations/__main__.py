@@ -19,7 +19,7 @@ _ROWS = {
         "lab": ("lab.real.__main__", "the same with a real engine on this machine's CPU"),
         "forecast": ("operations.forecast", "speed-up and cost on Trn2, from acceptance measured anywhere"),
         "published": ("experiment.__main__:published", "results that others published, and what they imply"),
-        "prompts": ("operations.access_log", "prompts or an access log as lines that a run takes"),
+        "prompts": ("experiment.__main__:prompts", "a file of prompts as lines that a run takes"),
         "step": ("experiment.__main__:step", "what published results predict for one engine"),
         "benchmark": ("benchmark.__main__:door", "run, report, gate ... for any two endpoints"),
         "results": ("benchmark.commands.results_command", "list runs with their answers"),

@@ -88,9 +88,7 @@ def test_the_wheel_holds_every_committed_file_of_its_rooms_and_no_other(empty: P
 
 
 @pypi
-def test_an_experiment_is_checked_and_prompts_are_made_of_an_access_log(
-    installed: Path, tmp_path: Path
-) -> None:
+def test_an_experiment_is_checked_and_prompts_are_printed_as_lines(installed: Path, tmp_path: Path) -> None:
     assert "check" in _run(installed / "trnspec", "--help", cwd=tmp_path).stdout
     shown = _run(installed / "pip", "show", "trn2-speculative-decoding", cwd=tmp_path).stdout
     assert f"Version: {benchmark.__version__}\n" in shown
@@ -105,10 +103,10 @@ def test_an_experiment_is_checked_and_prompts_are_made_of_an_access_log(
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert done.stderr.startswith("mine.yaml")
-    (tmp_path / "log.jsonl").write_text('{"startTime": 1500, "prompt_tokens": 20, "completion_tokens": 5}\n')
-    done = _run(installed / "trnspec", "prompts", "log.jsonl", "--log", cwd=tmp_path)
+    (tmp_path / "mine.jsonl").write_text('{"text": "Why?"}\n')
+    done = _run(installed / "trnspec", "prompts", "mine.jsonl", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["max_tokens"] == 5
+    assert json.loads(done.stdout)["prompt"] == "Why?"
 
 
 @pypi

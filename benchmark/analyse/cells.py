@@ -1,7 +1,7 @@
 """The records of a run by cell, and what an arm delivered in a cell: throughput, goodput under an SLO, cost of its tokens.
 
 Throughput is the requests sent in the steady windows of the blocks, divided by the length of these windows. If the load was
-not held, as in a replay, the time is that in which the arm had requests of the cell in flight. It includes the slow end of each
+not held, the time is that in which the arm had requests of the cell in flight. It includes the slow end of each
 block, but not the turns of the other arms or the time between blocks.
 """
 
@@ -55,7 +55,7 @@ class Footing:
     """The conditions of a comparison."""
 
     held: bool = True
-    """Whether the load was held constant during measurement, or was a recorded one."""
+    """Whether the load was held constant during measurement."""
     starts: int = 1
     """The number of starts of the servers."""
 
@@ -72,7 +72,7 @@ class Cells:
     unmeasured: dict[tuple[str, Place], list[RequestRecord]] = field(default_factory=dict)
     """Requests of ramp and drain, by arm and class of the block. They are in the servers' counters, but in no result."""
     held: bool = True
-    """Whether loads were held constant during measurement, or were recorded ones, as in a replay."""
+    """Whether loads were held constant during measurement."""
 
     @property
     def places(self) -> Iterator[Place]:
@@ -173,7 +173,7 @@ class Cells:
             blocks = self._begun.get((record.arm, Place(queue, record.load)), [])
             index = bisect_right([at_s for at_s, *_ in blocks], record.started_unix_s + CLOCK_S)
             _, until_s, name = blocks[index - 1] if index else (0.0, 0.0, "")
-            if record.started_unix_s > until_s or (len(blocks) == 1 and record.concurrency is not None):
+            if record.started_unix_s > until_s or len(blocks) == 1:
                 name = None
         return Source(record.class_, record.prompt_id, queue, name, record.start)
 
@@ -198,7 +198,7 @@ def cells_of(raw: RawRun, *, repeated: bool = False) -> Cells:
     """
     raw = raw.by_nodes
     made_up = frozenset((arm, name) for arm, names in raw.made_up.items() for name in names)
-    cells = Cells(raw.plan, {}, {}, made_up, held=raw.held or raw.plan.replayed)
+    cells = Cells(raw.plan, {}, {}, made_up, held=raw.held)
     for block in raw.blocks:
         if (block.round == REPEATED) == repeated and (
             block.block is None or raw.ended.get(block.key) is block

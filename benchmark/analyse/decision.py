@@ -314,8 +314,6 @@ def _advised(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str, dict[
         return "none", "withheld", {"cause": summary["sense"]["text"]}
     if run["aa"]:
         return "none", "same address", {}
-    if mix and run.get("made_up_texts"):
-        return "unclear", "made-up texts", {}
     doubts = [key for key in ("late", "once") if mix and search and at.load.size in search[key]]
     if doubts:
         return "unclear", doubts[0], {}

@@ -220,7 +220,6 @@ def warnings(raw: RawRun, cells: Iterable[Mapping[str, Any]], course: Mapping[st
         plan=plan,
         course=course,
         same_address=is_aa(plan),
-        made_up=sum(prompt.made_up for prompt in plan.prompts),
         together=MIXED in plan.loaded_with,
         few=[class_ for class_, number in prompts.items() if min(number, asked) < MIN_PROMPTS],
         min_prompts=MIN_PROMPTS,

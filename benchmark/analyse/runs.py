@@ -254,7 +254,7 @@ def judge(baseline: RawRun, run: RawRun, *, slower_by: float, more_errors: float
         recorded=len(run.requests),
         gone=gone,
         cells=[] if senseless else cells,
-        held=all(raw.held or raw.plan.replayed for raw in (baseline, run)),
+        held=baseline.held and run.held,
         near_1=lambda ratio: starts_differ(math.log(ratio)),
         slower_by=slower_by,
         errors=errors,

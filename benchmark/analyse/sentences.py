@@ -73,7 +73,7 @@ def headline(summary: SummaryRow) -> str:
     """The result of a search: up to which load each treatment pays, and which arm has the lowest cost. Empty for other runs, and if
     nothing may be recommended."""
     run = summary["run"]
-    if summary.get("search") is None or run["aa"] or run.get("made_up_texts"):
+    if summary.get("search") is None or run["aa"]:
         return ""
     pays = [f"{row['treatment']} {in_words(row)}." for row in summary["crossovers"] if row["class"] is None]
     return " ".join([*pays, *_cheapest(summary)]) if pays else ""

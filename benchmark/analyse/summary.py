@@ -6,7 +6,7 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
 
 - `schema`: 1
 - `run`: id, experiment, model, baseline, arms (as planned, without addresses), provenance, started, finished,
-  plan_sha256, prompts_sha256 (runs with other prompts cannot be compared), complete, requests_planned, requests_recorded, sittings, rounds, requests_per_cell, searched (a cell then has a quarter of them), replayed, made_up_texts (prompts), warmup, seed,
+  plan_sha256, prompts_sha256 (runs with other prompts cannot be compared), complete, requests_planned, requests_recorded, sittings, rounds, requests_per_cell, searched (a cell then has a quarter of them), warmup, seed,
   max_tokens, temperature, ignore_eos, simultaneous, extra_body, slo, objective, timeout_s, client, python, token_source, interval;
   `aa`: two arms have one address; `warnings`: [text]; `largest_client_lag_s`;
   `crossover`: [{class, treatment, concurrency_from_which_plain_is_cheaper, shown, text}], of held loads
@@ -198,8 +198,6 @@ def _run(raw: RawRun) -> dict[str, Any]:
         "rounds": rounds,
         "requests_per_cell": plan.requests,
         "searched": plan.search is not None,
-        "replayed": plan.replayed,
-        "made_up_texts": sum(prompt.made_up for prompt in plan.prompts),
         **{name: getattr(plan, name) for name in _OF_PLAN},
         "slo": dict(plan.slo) if plan.slo else None,
         "objective": plan.to_dict().get("objective") or None,

@@ -233,8 +233,6 @@ def overridden(
     content["prompts"] = [
         prompt for prompt in content["prompts"] if not classes or prompt["class"] in classes
     ]
-    if plan.replayed and "requests" not in given:
-        content["requests"] = len(content["prompts"])
     for prompt in content["prompts"]:
         if "max_tokens" in prompt:  # the option also limits the values of single prompts
             prompt["max_tokens"] = min(prompt["max_tokens"], given.get("max_tokens", prompt["max_tokens"]))

@@ -1,5 +1,5 @@
 """Verbs that read recorded runs: `report` writes summary, page and exports, `publish` sends a run to CloudWatch and S3 or shows it to
-Prometheus, `compare` and `gate` compare two runs, `advise` recommends the window to compile."""
+Prometheus, `gate` compares two runs, `advise` recommends the window to compile."""
 
 from __future__ import annotations
 

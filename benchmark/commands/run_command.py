@@ -204,8 +204,6 @@ def _plan_of_prompts(given: Mapping[str, Any]) -> dict[str, Any]:
         raise PlanError(f"--prompts: needs {', '.join(absent)} as well, which a plan would say")
     baseline = given["baseline"] or given["url"][0][0]
     drafted = {baseline: 0} | dict(given["speculative_tokens"])  # by default the baseline decodes plainly
-    timed = any("at_s" in prompt for prompt in prompts)
-    replayed = timed or any("conversation" in prompt for prompt in prompts)
     arms = [
         # Without a declaration a step may yield any number of tokens, so chunks never count as tokens.
         {
@@ -219,8 +217,7 @@ def _plan_of_prompts(given: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **{"schema": 1, "experiment": given["experiment"] or "unnamed", "model": given["model"]},
         **{"baseline": baseline, "arms": arms, "max_tokens": max_tokens, "prompts": prompts},
-        **{"concurrency": [] if timed else [4], "requests": len(prompts) if replayed else 32},
-        **{"warmup": 4, "seed": 1},
+        **{"concurrency": [4], "requests": 32, "warmup": 4, "seed": 1},
     }
 
 

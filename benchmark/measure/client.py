@@ -49,7 +49,6 @@ _ERROR_BODY_S = 1.0
 _PAUSE_S = 1.0
 """The pause after a server did not accept a connection."""
 _MAX_PAUSE_S = 60.0
-_NO_ANSWERS: Mapping[str, str] = {}
 _MAX_FINISH_REASON_CHARS = 60
 _FAULTS = (StreamFault, TimeoutError, aiohttp.ClientError, OSError, ValueError)
 API_KEYS = ("BENCHMARK_API_KEY", "OPENAI_API_KEY")
@@ -219,12 +218,8 @@ def request_path(pair: Pair) -> str:
     return "/completions" if pair.prompt.messages is None else "/chat/completions"
 
 
-def request_body(plan: Plan, pair: Pair, answers: Mapping[str, str] = _NO_ANSWERS) -> bytes:
-    """The body of a request. The nonce is before the prompt, so that a prefix cache does not match.
-
-    A later turn of a conversation includes all turns before it, as they were sent, with the `answers` (by pair). Raises
-    LookupError if an answer is missing.
-    """
+def request_body(plan: Plan, pair: Pair) -> bytes:
+    """The body of a request. The nonce is before the prompt, so that a prefix cache does not match."""
     max_tokens = pair.prompt.max_tokens or plan.max_tokens
     content: dict[str, Any] = {
         "model": plan.model,
@@ -239,22 +234,16 @@ def request_body(plan: Plan, pair: Pair, answers: Mapping[str, str] = _NO_ANSWER
     if pair.prompt.messages is None:
         content["prompt"] = f"[{pair.nonce}] {pair.prompt.prompt}"
     else:
-        turns = [pair]
-        while (before := turns[-1].after) is not None:
-            turns.append(before)
-        content["messages"] = [message for turn in reversed(turns) for message in _messages(turn, answers)]
+        content["messages"] = _messages(pair)
     return json.dumps({**content, **plan.extra_body}).encode()
 
 
-def _messages(turn: Pair, answers: Mapping[str, str]) -> list[Mapping[str, Any]]:
-    """The messages of a turn: the answer before it, unless the turn begins with a recorded one, and its own messages."""
-    messages = turn.prompt.messages or ()
+def _messages(pair: Pair) -> list[Mapping[str, Any]]:
+    """The messages of a prompt, with the nonce before the user's last one."""
+    messages = pair.prompt.messages or ()
     last = max(index for index, message in enumerate(messages) if by_user(message))
-    marked = {**messages[last], "content": f"[{turn.nonce}] {messages[last]['content']}"}
-    own = [*messages[:last], marked, *messages[last + 1 :]]
-    if turn.after is None or own[0].get("role") == "assistant":
-        return own
-    return [{"role": "assistant", "content": answers[turn.after.id]}, *own]
+    marked = {**messages[last], "content": f"[{pair.nonce}] {messages[last]['content']}"}
+    return [*messages[:last], marked, *messages[last + 1 :]]
 
 
 def authorization() -> dict[str, str]:

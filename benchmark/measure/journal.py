@@ -191,13 +191,6 @@ class RawRun:
         """The loads of measured requests, in time order."""
         return list(dict.fromkeys(load for load, _ in self.visits))
 
-    @cached_property
-    def first_answers(self) -> dict[str, str]:
-        """The first answer to each pair of a conversation, which was sent with later turns."""
-        talks = {prompt.id for prompt in self.plan.prompts if prompt.conversation}
-        turns = (record for record in self.asked if record.prompt_id in talks and record.text is not None)
-        return {record.pair_id: record.text or "" for record in reversed([*turns])}
-
     @property
     def made_up(self) -> dict[str, tuple[str, ...]]:
         """The classes for which an emulated endpoint made up the acceptance in any session, by arm."""
@@ -393,7 +386,7 @@ def extent(raw: RawRun) -> tuple[int, bool]:
         return len(measured), REPEATED in measured or raw.unanswered
     rounds = plan.rounds if plan.duration_s is None else max(measured, default=1)
     cells = len(plan.arms) * len(plan.loads) * plan.requests
-    planned = rounds * (cells if plan.replayed else cells * len(plan.classes))
+    planned = rounds * cells * len(plan.classes)
     loaded_s = plan.loading_s(block.duration_s for block in raw.blocks)
     long_enough = plan.duration_s is None or loaded_s >= plan.duration_s
     return planned, len(measured) == planned and long_enough

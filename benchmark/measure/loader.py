@@ -21,7 +21,7 @@ from benchmark.measure.client import Failure, ask, request_body, request_path
 from benchmark.measure.journal import Journal
 from benchmark.measure.progress import Progress
 from benchmark.measure.records import BlockRecord, Phase, RequestRecord
-from benchmark.measure.schedule import STAGGER_S, Block, HeldLoad, Pair, Supply, threads
+from benchmark.measure.schedule import STAGGER_S, Block, HeldLoad, Pair, Supply
 from benchmark.measure.stream import Output
 from benchmark.plan import MIXED, Load, Plan
 
@@ -77,9 +77,6 @@ class Loader:
     http: aiohttp.ClientSession
     book: Journal
     progress: Progress
-    first_answers: dict[str, str] = field(default_factory=dict)
-    """The answer to each pair of a conversation that is sent with the next turn: the first one from any arm, so all arms get the same
-    requests."""
     arm_states: dict[str, ArmState] = field(init=False)
     """The state of each arm."""
 
@@ -97,7 +94,7 @@ class Loader:
                 held = self._held_load(block, block.supply)
                 await self._hold(block, block.supply, held)
             else:
-                await self._replay(block)
+                await self._warm_up(block)
         took_s = time.perf_counter() - began
         after, server_started = await self._counters(block.arm)
         record = BlockRecord(
@@ -193,40 +190,19 @@ class Loader:
                 due_s += pair.gap_s or 0.0
                 await asyncio.sleep(began + due_s - now())
 
-    async def _replay(self, block: Block) -> None:
-        """Send the requests of a replay block: with a fixed concurrency, or each when it is due. The turns of a conversation wait for each
-        other."""
-        now, talks = asyncio.get_running_loop().time, threads(block.pairs)
-        began, due_s, waiting = now(), 0.0, iter(talks)
+    async def _warm_up(self, block: Block) -> None:
+        """Send the requests of a warm-up, with its concurrency."""
+        waiting = iter(block.pairs)
 
         async def slot(delay_s: float) -> None:
             await asyncio.sleep(delay_s)
-            for turns in waiting:
-                for turn in turns:
-                    if turn is not turns[0]:
-                        await asyncio.sleep(turn.prompt.think_s)
-                    await self.arm_states[block.arm].rest()
-                    await self._ask(block, turn, block.phase)
-
-        async def arrival(turns: list[Pair], first_s: float) -> None:
-            """Send each turn when it is due and the answer before it is complete."""
-            due_s = first_s
-            for turn in turns:
-                if turn is not turns[0]:
-                    due_s = max(first_s + (turn.gap_s or 0.0), now() - began + turn.prompt.think_s)
-                    await asyncio.sleep(began + due_s - now())
-                await self._ask(block, turn, block.phase, due_s, began)
+            for pair in waiting:
+                await self.arm_states[block.arm].rest()
+                await self._ask(block, pair, block.phase)
 
         async with together() as tasks:
-            if block.load.concurrency is not None:
-                for index in range(min(block.load.concurrency, len(talks))):
-                    tasks.create_task(slot(index * STAGGER_S))
-                return
-            for turns in talks:
-                if turns[0].after is None:
-                    due_s += turns[0].gap_s or 0.0
-                await asyncio.sleep(began + due_s - now())
-                tasks.create_task(arrival(turns, due_s))
+            for index in range(min(block.load.concurrency or 1, len(block.pairs))):
+                tasks.create_task(slot(index * STAGGER_S))
 
     async def _ask(
         self, block: Block, pair: Pair, phase: Phase, due_s: float | None = None, began: float = 0.0
@@ -234,17 +210,10 @@ class Loader:
         """Send one request and record it; returns whether it was answered. If it was due at `due_s` after `began`, its times count from
         then, because a user would have waited while the client was late."""
         plan, state, started_unix_s = self.plan, self.arm_states[block.arm], round(time.time(), 3)
-        result: Output | Failure
-        try:
-            body = request_body(plan, pair, self.first_answers)
-        except LookupError:
-            result = Failure("no_turn_before", "there is no answer to the turn before it")
-        else:
-            url, maximum = plan.arm(block.arm).url + request_path(pair), plan.answer_limit(pair.prompt)
-            late_s = 0.0 if due_s is None else max(0.0, asyncio.get_running_loop().time() - began - due_s)
-            result = await ask(self.http, url, body, max_tokens=maximum, late_s=late_s)
-        if isinstance(result, Output) and pair.prompt.conversation and block.phase == "measured":
-            self.first_answers.setdefault(pair.id, result.text)
+        body = request_body(plan, pair)
+        url, maximum = plan.arm(block.arm).url + request_path(pair), plan.answer_limit(pair.prompt)
+        late_s = 0.0 if due_s is None else max(0.0, asyncio.get_running_loop().time() - began - due_s)
+        result = await ask(self.http, url, body, max_tokens=maximum, late_s=late_s)
         record = RequestRecord(
             **self._place(block),
             class_=pair.class_,

@@ -139,9 +139,7 @@ async def look_closer(
     try:
         with Journal(out, divergence.FILE_NAME) as book:
             async with asyncio.timeout(limit_s), http_session(timeout_s) as http:
-                look = _Look(
-                    plan, raw.sessions[0].run, http, book, known, random.Random(plan.seed), raw.first_answers
-                )
+                look = _Look(plan, raw.sessions[0].run, http, book, known, random.Random(plan.seed))
                 await look.at(differing, maximum)
                 await look.repeat(requests, repeats)
                 cases = divergence.cases(requests, known.values(), plan)
@@ -161,7 +159,6 @@ class _Look:
     book: Journal
     known: dict[tuple[object, ...], Line]
     chance: random.Random
-    first_answers: dict[str, str]
 
     async def at(self, cases: Sequence[Case], maximum: int) -> None:
         """Examine the cases."""
@@ -181,9 +178,7 @@ class _Look:
             return
         pair = asked_as(self.plan, record)
         url, maximum = self.plan.arm(record.arm).url + request_path(pair), self.plan.answer_limit(pair.prompt)
-        result = await ask(
-            self.http, url, request_body(self.plan, pair, self.first_answers), max_tokens=maximum
-        )
+        result = await ask(self.http, url, request_body(self.plan, pair), max_tokens=maximum)
         names = ("text", "completion_tokens", "cached_tokens")
         self._keep(
             line,
@@ -219,7 +214,7 @@ class _Look:
         if isinstance(known := self.known.get(line.key), Asked):
             return known
         pair = asked_as(self.plan, case.ours)
-        body = question(request_body(self.plan, pair, self.first_answers), case.text[:given], max_tokens)
+        body = question(request_body(self.plan, pair), case.text[:given], max_tokens)
         url = self.plan.arm(arm).url + request_path(pair)
         answer = await ask_whole(self.http, url, body, max_tokens=max_tokens)
         if not isinstance(answer, Failure):

@@ -125,7 +125,7 @@ class RunRecord:
     made_up: Mapping[str, Sequence[Name]] | None = None
     """The classes for which an emulated endpoint makes up the acceptance, by arm."""
     held: Annotated[bool, Field(strict=True)] = False
-    """Whether its loads are held constant during measurement; false for runs of older clients and for replays."""
+    """Whether its loads are held constant during measurement; false for runs of clients before 0.3."""
     nodes: Mapping[str, Name] | None = None
     """The node that serves each arm, if the run got it as an option."""
 
@@ -151,7 +151,7 @@ class RequestRecord:
     arm: Name
     class_: Annotated[Name, Field(alias="class")]
     concurrency: Ordinal | None
-    """Requests in flight of the cell; None at a rate, or for recorded arrivals (`rate_per_s` is None too)."""
+    """Requests in flight of the cell; None at a rate."""
     prompt_id: Name
     nonce: Text
     pair_id: Name
@@ -179,7 +179,7 @@ class RequestRecord:
     text: Text | None = None
     error: Name | None = None
     """connect_refused, connect_failed, http_<status>, timeout, reset, malformed, html_page, stream_error, no_done,
-    zero_tokens, implausible_usage, too_large, no_turn_before."""
+    zero_tokens, implausible_usage, too_large."""
     message: Text | None = None
     round: Ordinal = 1
     """The number of the pass over all cells, from 1."""
@@ -312,7 +312,7 @@ class Checker:
         plan = self._opening.plan
         if not plan.admits(record.load):
             raise ValueError(f"the load is {record.load}, which the plan does not have")
-        if record.round > self._rounds and not (plan.held and record.round == REPEATED):
+        if record.round > self._rounds and record.round != REPEATED:
             raise ValueError(f"round is {record.round}, of {self._rounds}")
         if isinstance(record, RequestRecord):
             if (identity := hash((record.arm, record.pair_id))) in self._seen:

@@ -2,7 +2,7 @@
 
 If a run is started again with the same folder, it is resumed: a set of blocks that all arms have ended is not repeated, and an
 interrupted set is measured again as a whole, with other nonces. After a node was replaced, a cell with sets from the earlier node
-is measured again too, so each cell is from one node. A replay is resumed after its last request. At a signal (SIGINT from a
+is measured again too, so each cell is from one node. At a signal (SIGINT from a
 keyboard, SIGTERM at the end of a pod) the run stops cleanly.
 """
 
@@ -51,16 +51,12 @@ class EarlierRun:
 
     plan: Plan
     sessions: tuple[RunRecord, ...] = ()
-    done: set[tuple[str, str]] = field(default_factory=set)
-    """Pair and arm of each recorded request of a replay."""
     blocks: dict[BlockKey, BlockRecord] = field(default_factory=dict)
     """The blocks that have ended."""
     begun: dict[int, int] = field(default_factory=dict)
     """The last round with measured requests, by start of the servers."""
     met: int = 0
     """The last start of the servers with a request, 0 for none."""
-    first_answers: dict[str, str] = field(default_factory=dict)
-    """The first answer to each pair of a conversation."""
     unusable_lines: str = ""
     """A sentence about lines of the journal that cannot be used; their requests are repeated."""
     nodes: int = 0
@@ -84,15 +80,12 @@ class EarlierRun:
             if over:
                 break
             yield from self.left(plan, round_, start=start)
-        if plan.held and start == plan.starts:
+        if start == plan.starts:
             yield from self.left(plan, REPEATED, start=start)
 
     def left(self, plan: Plan, round_: int, before: int = 0, start: int = 1) -> Iterator[Turn]:
         """The remaining turns of a round, or of a cell of a search with its plan."""
         turns = measured_turns(plan, round_, before, start=start, again=len(self.sessions) + 1)
-        if not plan.held:
-            yield from filter(None, map(self._left_of, turns))
-            return
         for _, of_cell in groupby(turns, key=lambda turn: (turn[0].class_, turn[0].load)):
             cell = list(of_cell)
             each = len(plan.arms) // len(cell[0])
@@ -110,14 +103,6 @@ class EarlierRun:
         sessions = {block.session for block in ended if block}
         return None if None in ended or len(sessions) > 1 else self.nodes_of.get(sessions.pop(), 0)
 
-    def _left_of(self, turn: Turn) -> Turn:
-        """A turn of a replay without the recorded requests; empty if all are recorded."""
-        left = (
-            replace(block, pairs=tuple(pair for pair in block.pairs if (pair.id, block.arm) not in self.done))
-            for block in turn
-        )
-        return tuple(block for block in left if block.pairs)
-
 
 def earlier(plan: Plan, out: Path, nodes: Mapping[str, str] | None = None) -> EarlierRun:
     """The earlier sessions in `out`, for a new session with these nodes. Raises ResultsError if they belong to another plan."""
@@ -133,7 +118,7 @@ def earlier(plan: Plan, out: Path, nodes: Mapping[str, str] | None = None) -> Ea
             f"{out}: holds run {first.run} of another plan or other options; choose another --out, or repeat "
             "the command that began it"
         )
-    if (first.client, first.held) != (__version__, plan.held):
+    if first.client != __version__:
         raise ResultsError(
             f"{out}: run {first.run} was measured by client {first.client}, this is {__version__}; figures of two clients are "
             "not one run: choose another --out (the old folder stays readable)"
@@ -145,11 +130,9 @@ def earlier(plan: Plan, out: Path, nodes: Mapping[str, str] | None = None) -> Ea
     return EarlierRun(
         plan,
         raw.sessions,
-        done={(record.pair_id, record.arm) for record in raw.asked},
         blocks=now.ended,
         begun=begun,
         met=max((record.start for record in raw.requests), default=0),
-        first_answers=raw.first_answers,
         unusable_lines=raw.unusable_lines,
         nodes=now.nodes_of(now.sessions[-1]),
         nodes_of={session.session: now.nodes_of(session) for session in raw.sessions},
@@ -203,7 +186,7 @@ async def run(
                 if change.session == opening.session:
                     nodes_now = f"node {change.after} instead of {change.before}"
                     progress.tell(f"{change.arm}: {nodes_now}; an interrupted cell is measured again")
-            loader = Loader(plan, opening.run, http, book, progress, first_answers=before.first_answers)
+            loader = Loader(plan, opening.run, http, book, progress)
             session = _Session(loader, before, opening.session, max_error_rate, after_warmup)
             await (session.search(choose, search_status) if plan.search else session.listed())
 
@@ -359,7 +342,7 @@ def _opening(
         timeout_s=timeout_s,
         client=__version__,
         python=platform.python_version(),
-        held=plan.held,
+        held=True,
         nodes=nodes or None,
     )
 

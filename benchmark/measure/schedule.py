@@ -8,9 +8,6 @@ drift.
 A load is held constant (`HeldLoad`): a block has no fixed last pair, because requests are added until those that count have
 ended. The requests that count have the same order for each arm, so they form pairs as far as both arms got.
 
-Prompts with arrival times, and conversations, are replayed: all classes together, each prompt once per round, in the same
-order and at the same times for each arm. A replay is divided into parts like any open loop, but no conversation is divided.
-
 Blocks are generated when they are needed, so the memory does not depend on the duration of a run.
 """
 
@@ -21,19 +18,17 @@ import math
 import random
 from bisect import insort
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate, chain, count, islice, product
+from itertools import chain, count, islice, product
 from typing import TypeVar
 
-from benchmark.cell_size import ANSWERS_PER_BLOCK, SETS, SETS_PER_START, set_size, sets_in_all
+from benchmark.cell_size import ANSWERS_PER_BLOCK, SETS_PER_START, set_size, sets_in_all
 from benchmark.measure.records import REPEATED, BlockKey, Phase, RequestRecord
-from benchmark.objectives import counted, planned
+from benchmark.objectives import planned
 from benchmark.plan import MIXED, Load, Plan, PlannedArm, PlannedPrompt
 
-_MAX_WAVES = 4
-"""The maximum number of requests that one slot of a replay block sends one after another."""
 _MIN_ARRIVALS = 16
 """The minimum number of arrivals that together match the rate. With fewer there would be almost no bursts."""
 _OPEN_LOOP_WARMUP = 4
@@ -56,10 +51,7 @@ class Pair:
     prompt: PlannedPrompt
     nonce: str
     gap_s: float | None = None
-    """Open loop: seconds after the pair before it, or after the start of the block, at which it is sent. For a later turn, the minimum
-    time after the start of its conversation."""
-    after: Pair | None = None
-    """For a later turn of a conversation, the turn before it."""
+    """Open loop: seconds after the pair before it, or after the start of the block, at which it is sent."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,16 +63,16 @@ class Block:
     load: Load
     phase: Phase
     pairs: tuple[Pair, ...] = ()
-    """The requests, if the load is not held."""
+    """The requests of a warm-up."""
     round: int = 1
     number: int | None = None
-    """The number of its set in the cell, from 1, if the load is held."""
+    """The number of its set in the cell, from 1; None for a warm-up."""
     start: int = 1
     """The number of the start of the servers."""
     session: int = 1
     """The session in which it runs."""
     supply: Supply | None = None
-    """The source of requests, if the load is held."""
+    """The source of requests; None for a warm-up."""
 
     @property
     def key(self) -> BlockKey:
@@ -122,8 +114,7 @@ class Supply:
 
     def _pair(self, prompt: PlannedPrompt, index: str, gap_s: float | None) -> Pair:
         pair = _pair(f"{prompt.class_}/{self.name}.{index}", prompt, self.plan.seed)
-        (own,) = _for_arm(self.plan, self.arm, (replace(pair, gap_s=gap_s),))
-        return own
+        return _for_arm(self.plan, self.arm, replace(pair, gap_s=gap_s))
 
 
 def _prompts(plan: Plan, class_: str) -> Iterator[PlannedPrompt]:
@@ -163,24 +154,17 @@ def measured_turns(
         sets, cells = range(1, SETS_PER_START + 1), cells[:1]
     for number, (load, class_) in enumerate(cells):
         block = partial(Block, class_=class_, load=load, phase="measured", round=round_)
-        first = 0 if plan.replayed else (before + number) * SETS_PER_START + sets[0] - 1
-        if plan.replayed:
-            talks = replay(plan, load, round_)
-            parts = (tuple(chain.from_iterable(islice(talks, size))) for size in set_sizes(plan, load))
-            turns = (
-                [block(arm=arm.name, pairs=_for_arm(plan, arm, part)) for arm in plan.arms] for part in parts
-            )
-        else:
-            turns = (
-                [
-                    block(arm=supply.arm.name, supply=supply, number=set_, start=start, session=again)
-                    for supply in _supplies(plan, load, class_, round_, set_, again)
-                ]
-                for set_ in sets
-            )
+        turns = (
+            [
+                block(arm=supply.arm.name, supply=supply, number=set_, start=start, session=again)
+                for supply in _supplies(plan, load, class_, round_, set_, again)
+            ]
+            for set_ in sets
+        )
+        first = (before + number) * SETS_PER_START + sets[0] - 1
         for index, blocks in enumerate(
             turns, start=first
-        ):  # the order of the arms continues from cell to cell
+        ):  # the order of the arms continues in the next cell
             ordered = arm_order(blocks, index)
             yield from [tuple(ordered)] if plan.simultaneous else [(block,) for block in ordered]
 
@@ -203,10 +187,7 @@ def _supplies(plan: Plan, load: Load, class_: str, round_: int, set_: int, again
 
 
 def set_sizes(plan: Plan, load: Load) -> list[int]:
-    """The minimum number of requests of an arm that count, for each set of a cell over all starts; for a replay, the number of
-    conversations of each part."""
-    if plan.replayed:
-        return _parts_of_replay(plan, load)
+    """The minimum number of requests of an arm that count, for each set of a cell over all starts."""
     classes = len(plan.classes) if plan.loaded_with == (MIXED,) else 1
     size = set_size(requests=plan.requests, classes=classes, starts=plan.starts, concurrency=load.concurrency)
     return [size] * sets_in_all(plan.starts)
@@ -215,8 +196,6 @@ def set_sizes(plan: Plan, load: Load) -> list[int]:
 def prompts_at_lowest_load(plan: Plan) -> float:
     """The effective number of different prompts that an arm is asked at the lowest load (`benchmark.objectives`)."""
     each = list(Counter(prompt.class_ for prompt in plan.prompts).values())
-    if plan.replayed:
-        return counted(each)
     lowest = (
         plan.search.load(plan.search.low)
         if plan.search
@@ -232,46 +211,8 @@ def prompts_at_lowest_load(plan: Plan) -> float:
     )
 
 
-def _parts_of_replay(plan: Plan, load: Load) -> list[int]:
-    """The sizes of the parts of a replay. With a concurrency they are whole waves (the last may be smaller), short enough that arms
-    alternate. At recorded times or a rate they are quarters of the requests, because a queue needs time to build up."""
-    units = [len(turns) for turns in plan.conversations]
-    if load.concurrency is not None:
-        waves = len(units) // (SETS * load.concurrency)
-        size = load.concurrency * min(max(waves, 1), _MAX_WAVES)
-        return [min(size, len(units) - first) for first in range(0, len(units), size)]
-    share = SETS / sum(units)
-    parts = Counter(int((end - n / 2) * share) for n, end in zip(units, accumulate(units), strict=True))
-    return [parts[number] for number in sorted(parts)]
-
-
-def replay(plan: Plan, load: Load, round_: int = 1) -> Iterator[list[Pair]]:
-    """The conversations of one round in the order in which they begin. A single prompt is a conversation of one turn."""
-    chance, began_s = random.Random(f"{plan.seed}/{load}/{round_}"), 0.0
-    sizes = _parts_of_replay(plan, load) if load.rate_per_s else []
-    gaps_s = chain.from_iterable(islice(_gaps_s(load, size, chance), size) for size in sizes)
-    numbers = {
-        prompt.id: number for number, prompt in enumerate(plan.prompts, start=(round_ - 1) * plan.requests)
-    }
-    for conversation in plan.conversations:
-        turns: list[Pair] = []
-        last_s, began_s = began_s, conversation[0].at_s or 0.0
-        for prompt in conversation:
-            pair = _pair(f"{prompt.class_}/{load}/{numbers[prompt.id]:04d}", prompt, plan.seed)
-            if turns:
-                gap_s = max(0.0, (prompt.at_s or 0.0) - began_s)
-            else:
-                gap_s = next(gaps_s) if load.rate_per_s else began_s - last_s
-            turns.append(replace(pair, gap_s=gap_s, after=turns[-1] if turns else None))
-        yield turns
-
-
 def asked_as(plan: Plan, record: RequestRecord) -> Pair:
     """The pair of a record, with the nonce that was sent to the arm."""
-    if plan.replayed and record.phase == "measured":
-        talks = replay(plan, record.load, record.round)
-        asked = (pair for talk in talks for pair in _for_arm(plan, plan.arm(record.arm), tuple(talk)))
-        return next(pair for pair in asked if pair.id == record.pair_id)
     prompt = next(prompt for prompt in plan.prompts if prompt.id == record.prompt_id)
     return Pair(id=record.pair_id, class_=record.class_, prompt=prompt, nonce=record.nonce)
 
@@ -281,10 +222,10 @@ def warmup_turns(
 ) -> Iterator[Turn]:
     """Unmeasured requests to each arm over all classes, with nonces of their own in each session and start: `warmup` of them,
     and at least as many as the largest load has in flight, or `concurrency`."""
-    first = [conversation[0] for conversation in plan.conversations]
     load = Load(concurrency=concurrency or _max_concurrency(plan))
-    number = max(plan.warmup, load.concurrency or 0) if plan.held and plan.warmup else plan.warmup
-    mixed = [first[index * len(first) // number % len(first)] for index in range(number)]
+    number = max(plan.warmup, load.concurrency or 0) if plan.warmup else 0
+    asked = len(plan.prompts)
+    mixed = [plan.prompts[index * asked // number % asked] for index in range(number)]
     name = (
         f"warmup/{session}" + (f".{start}" if start > 1 else "") + (f"/{concurrency}" if concurrency else "")
     )
@@ -306,7 +247,7 @@ def more_warmup(plan: Plan, concurrency: int, answer_s: float) -> int | None:
     if plan.search and plan.search.by == "rate":
         rates.append(plan.search.high)
     needed = min(math.ceil(max(rates, default=0.0) * answer_s), _MAX_WARMUP)
-    return needed if plan.held and needed > concurrency else None
+    return needed if needed > concurrency else None
 
 
 def arm_order(arms: list[_Arm], set_index: int) -> list[_Arm]:
@@ -320,32 +261,19 @@ def requests_about(plan: Plan) -> int:
     """The approximate number of requests of a run with listed loads, including ramp, drain and warm-up."""
     turns = list(measured_turns(plan))
     blocks = [block for turn in turns for block in turn] * plan.starts * plan.rounds
-    blocks += chain.from_iterable(measured_turns(plan, REPEATED, start=plan.starts)) if plan.held else ()
+    blocks += chain.from_iterable(measured_turns(plan, REPEATED, start=plan.starts))
     sent = sum(block.supply.counted + 3 * (block.load.concurrency or 0) for block in blocks if block.supply)
     return sent + sum(len(block.pairs) for block in chain(blocks, *warmup_turns(plan, 1)))
 
 
-def threads(chosen: Iterable[Pair]) -> list[list[Pair]]:
-    """The pairs by conversation, in order. A turn whose preceding turn is not in `chosen` counts as the first."""
-    by_last: dict[str, list[Pair]] = {}
-    for pair in chosen:
-        thread = by_last.pop(pair.after.id, []) if pair.after else []
-        by_last[pair.id] = [*thread, pair]
-    return list(by_last.values())
+def _for_arm(plan: Plan, arm: PlannedArm, pair: Pair) -> Pair:
+    """The pair for one arm, with the same nonce as for the other arms.
 
-
-def _for_arm(plan: Plan, arm: PlannedArm, chosen: tuple[Pair, ...]) -> tuple[Pair, ...]:
-    """The pairs for one arm, with the same nonces as for the other arms.
-
-    If an arm shares the server of an arm before it (A/A), it gets other nonces, because the prompts would be cached there.
+    If an arm shares the server of an arm before it (A/A), it gets another nonce, because the prompt would be cached there.
     """
     if next(other for other in plan.arms if other.url == arm.url) is arm:
-        return chosen
-    by_id: dict[str, Pair] = {}
-    for p in chosen:
-        own = _nonce(plan.seed, f"{arm.name}/{p.id}", p.prompt)
-        by_id[p.id] = replace(p, nonce=own, after=by_id[p.after.id] if p.after else None)
-    return tuple(by_id.values())
+        return pair
+    return replace(pair, nonce=_nonce(plan.seed, f"{arm.name}/{pair.id}", pair.prompt))
 
 
 def _pair(id_: str, prompt: PlannedPrompt, seed: int) -> Pair:

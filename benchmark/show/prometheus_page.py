@@ -39,8 +39,8 @@ Cells = dict[Cell, dict[str, "_Series"]]
 
 
 def load_label(cell: RequestRecord | Load) -> str:
-    """The value of the last dimension: the requests in flight, or arrivals as `2.5/s` or `replay`."""
-    return str(cell.concurrency or "replay") if cell.rate_per_s is None else f"{cell.rate_per_s:g}/s"
+    """The value of the last dimension: the requests in flight, or the rate as `2.5/s`."""
+    return str(cell.concurrency) if cell.rate_per_s is None else f"{cell.rate_per_s:g}/s"
 
 
 @dataclass

@@ -119,10 +119,6 @@ def _prompt(prompt: Prompt) -> plans.PlannedPrompt:
             "prompt": prompt.text,
             "messages": messages if prompt.text is None else None,
             "max_tokens": prompt.max_tokens,
-            "at_s": prompt.at_s,
-            "conversation": prompt.conversation or None,
-            "think_s": prompt.think_s or None,
-            "made_up": prompt.made_up or None,
         }
     )
 

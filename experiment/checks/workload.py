@@ -16,7 +16,7 @@ from experiment.catalogue.runtimes import RUNTIMES
 from experiment.checks.treatments import treated
 from experiment.measurement import Benchmark
 from experiment.model import ExpectedFigure
-from experiment.prompts import Prompt, effective_prompts, replayed, timed
+from experiment.prompts import Prompt, effective_prompts
 from experiment.refusals import refused
 from experiment.sweeps import ExpandedFile, SingleArm
 
@@ -45,14 +45,12 @@ def lengths(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding
     if drafting is not None:
         step = drafting.treatment.num_speculative_tokens
         last = f" + {step} for the last step of {drafting.arm.name}, which fails beyond the context"
-    needed: dict[Prompt, int] = {}
-    before: Counter[str] = Counter()
-    for prompt in prompts:
-        own = prompt.max_prompt_tokens + _room(prompt) + (prompt.max_tokens or answer)
-        needed[prompt] = before[prompt.conversation] + own + step
-        before[prompt.conversation] += own if prompt.conversation else 0
+    needed = {
+        prompt: prompt.max_prompt_tokens + _room(prompt) + (prompt.max_tokens or answer) + step
+        for prompt in prompts
+    }
     too_long = [prompt for prompt in prompts if needed[prompt] > limit]
-    common = [prompt for prompt in too_long if prompt.max_tokens is None and not prompt.conversation]
+    common = [prompt for prompt in too_long if prompt.max_tokens is None]
     if len({prompt.class_name for prompt in common}) > 1 or 2 * len(common) > len(prompts):
         longest = max(common, key=needed.__getitem__)
         maximum = answer - (needed[longest] - limit)
@@ -69,14 +67,11 @@ def lengths(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding
     for name in dict.fromkeys(prompt.class_name for prompt in too_long):
         group = [prompt for prompt in too_long if prompt.class_name == name]
         prompt = max(group, key=needed.__getitem__)
-        own = prompt.max_prompt_tokens + _room(prompt) + (prompt.max_tokens or answer) + step
-        earlier = needed[prompt] - own
         yield refused(
             "prompt too-long",
             prompt.id,
             at="prompts.file" if file.prompts.file else f"prompts.classes.{name}",
             answer=prompt.max_tokens or answer,
-            turns=f" + {earlier} in the turns before it" if earlier else "",
             needed=needed[prompt],
             others=f" ({len(group) - 1} more of this class do not fit either)" if len(group) > 1 else "",
             **_length(prompt) | {"limit": limit, "last": last},
@@ -138,10 +133,6 @@ def thinking(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
 def every_prompt_asked(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
     """A cell must be large enough for each prompt of its class; the same prompts are asked of every arm."""
     asked = file.benchmark.requests
-    if replayed(prompts):
-        if "requests" in file.benchmark.model_fields_set and asked != len(prompts):
-            yield refused("benchmark.requests of-a-replay", asked, prompts=count(len(prompts), "prompt"))
-        return
     for name, largest in Counter(prompt.class_name for prompt in prompts).most_common(1):
         if asked < largest:
             words = {"prompts": count(largest, "prompt"), "name": name}
@@ -153,18 +144,6 @@ def distinct_levels(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Findi
     levels = file.benchmark.known_concurrency
     if len(set(levels)) < len(levels):
         yield refused("benchmark.concurrency twice", list(levels))
-
-
-def one_kind_of_load(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
-    """Loads are listed or recorded; the keys of one kind cannot be combined with the other."""
-    asked = file.benchmark
-    of_prompts = ("concurrency", "load") if timed(prompts) else ("load",) if replayed(prompts) else ()
-    for key in of_prompts:
-        if key in asked.model_fields_set:
-            yield refused("load of-a-replay", None, at=f"benchmark.{key}")
-    for key in ("starts", "cell_minutes") if replayed(prompts) else ():
-        if key in asked.model_fields_set:
-            yield refused("load not-held", getattr(asked, key), at=f"benchmark.{key}")
 
 
 def durations(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
@@ -249,7 +228,7 @@ def measured_figures(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterato
         for name in dict.fromkeys(expected.classes) if prompts else ():
             if name not in classes:
                 yield refused("figure no-class", name, at=f"{path}.classes", classes=", ".join(classes))
-        loads = () if timed(prompts) else _measured_at(file.benchmark)
+        loads = _measured_at(file.benchmark)
         if expected.concurrency not in loads:
             some = " to ".join(map(str, (loads[0], loads[-1]))) if isinstance(loads, range) and loads else ""
             remedy = f"use {some or 'one of ' + ', '.join(map(str, loads))}" if loads else "remove the figure"
@@ -297,6 +276,6 @@ def quality_in_a_cluster(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[
 
 RULES = (
     *(lengths, context_buckets, plan_size, sampling, thinking, every_prompt_asked, distinct_levels),
-    *(one_kind_of_load, durations, objectives, searched_load, objective_prompts, expected_figures),
+    *(durations, objectives, searched_load, objective_prompts, expected_figures),
     *(measured_figures, quality_in_a_cluster),
 )

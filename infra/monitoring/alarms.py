@@ -114,8 +114,8 @@ def _error_rate(experiment: Experiment, arm: Arm) -> MetricAlarm:
 
 def slow_tokens(experiment: Experiment, arm: Arm) -> Iterator[MetricAlarm]:
     """p99 of the time per output token, the worst of an arm's cells; percentiles cannot be combined over cells. So there are
-    several alarms, of ten metrics each. The limit is the SLO's, which a single request has to keep. A search goes beyond it on purpose, to loads that nobody knows yet, and a replay
-    has no level: arms then have one alarm each, on the mean over all cells.
+    several alarms, of ten metrics each. The limit is the SLO's, which a single request has to keep. A search goes beyond it on purpose, to loads that nobody knows yet:
+    arms then have one alarm each, on the mean over all cells.
     """
     if not experiment.benchmark.known_concurrency:
         yield MetricAlarm(

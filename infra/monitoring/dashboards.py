@@ -61,7 +61,7 @@ class CellSelection(NamedTuple):
 
     classes: tuple[str, ...]
     concurrency: int | None
-    """None: every load that a search tries, or that of a replay."""
+    """None: every load that a search tries."""
 
     @property
     def at(self) -> str:

@@ -37,7 +37,6 @@ from lab.programs import (
     load_arms,
     mounted_plan,
     rendered,
-    replay_cut,
     requests_of,
     write_plan,
 )
@@ -226,7 +225,7 @@ def execute(wishes: SimpleNamespace, *, stages: Stages) -> Results:
         mounted, found = mounted_plan(files), containers(files)
         plan = mounted.model_copy(update={"arms": tuple(arm for arm in mounted.arms if arm.name in names)})
         less: Load = {"requests": wishes.requests or (SHORT_REQUESTS if wishes.short else None)}
-        plan, less = replay_cut(with_starts(plan, wishes.starts), less)
+        plan = with_starts(plan, wishes.starts)
         written, options = write_plan(plan, out), wishes.engine_options
         stage.done = "rendered the manifests, and took commands and plan from them"
     if wishes.search:

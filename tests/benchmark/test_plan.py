@@ -90,7 +90,6 @@ def test_all_problems_are_named_at_once() -> None:
 
 
 PROMPT = {"id": "a", "class": "x", "prompt": "p"}
-TIMED = PROMPT | {"at_s": 0.0}
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -124,8 +123,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"starts": 2, "simultaneous": True}, "leave simultaneous out"),
     ({"mixed": 1}, "mixed: 1; must be true or false"),
     ({"cell_minutes": 0}, "cell_minutes: 0; must be a number above 0"),
-    ({"prompts": [TIMED], "requests": 1, "concurrency": [], "starts": 2}, "a replay has one start"),
-    ({"prompts": [TIMED], "requests": 1, "concurrency": [], "cell_minutes": 2}, "leave cell_minutes out"),
+    ({"prompts": [PROMPT | {"at_s": 0.0}]}, "prompts[0].at_s: unknown"),
 ]
 
 

@@ -98,7 +98,7 @@ BESIDE: dict[str, Callable[[str], list[str]]] = {
     ],
 }
 REFUSED = r"""
-lines | {"prompt": "x", "at_s": NaN} | line 9 of mine.jsonl.*is not JSON
+lines | {"prompt": "x", "tokens": NaN} | line 9 of mine.jsonl.*is not JSON
 lines | {"messages": [{"role": "user", "content": "x", "n": 1e400}]} | line 9 of mine.jsonl.*is not JSON
 lines | { | line 9 of mine.jsonl.*is not JSON
 lines | {"prompt": "x", "max_token": 9} | has the key 'max_token'; did you mean `max_tokens`
@@ -111,10 +111,6 @@ lines | {"id": "x", "class": "a\u0007b", "prompt": "x"} | `class` is .* printabl
 lines | {"id": "x", "class": "mine", "prompt": null} | needs either `prompt` or `messages` and has only `class`, `id`
 lines | {"id": "x", "class": "mine", "prompt": "x", "tokens": "9"} | `tokens` is '9'; give a whole number above 0
 lines | {"id": "q1", "class": "mine", "prompt": "x"} | id 'q1' appears 2 times
-lines | {"prompt": "x", "at_s": -1} | `at_s` is -1; give seconds from 0 to 2,678,400
-lines | {"prompt": "x", "at_s": 1} | line 1 of mine.jsonl.*has no `at_s`, and other entries have; the same in 7 more entries
-lines | {"prompt": "x", "think_s": 1} | has `think_s`, but no turn is before it
-lines | {"prompt": "x", "conversation": "\n", "at_s": 1} | `conversation` is .* give printable text
 Spec-Bench | {"conversations": [{"from": "human", "value": "Why?"}]} | line 17 of mine.jsonl.*is ShareGPT format.*began as Spec-Bench
 Spec-Bench | {"turns": []} | `turns` has no first turn of the user: \[\]
 Spec-Bench | {"turns": "Question?"} | `turns` has no first turn
@@ -138,15 +134,6 @@ def test_an_entry_that_cannot_be_asked_is_refused(tmp_path: Path, row: tuple[str
     beside, entry, words = row
     problems = read(tmp_path, BESIDE[beside](entry)).problems
     assert any(re.search(words, problem.line()) for problem in problems), problems
-
-
-def test_turns_that_arrive_in_another_order_are_refused(tmp_path: Path) -> None:
-    times = [*range(8), 5, 4]
-    talk: list[dict[str, str]] = [{}] * 8 + [{"conversation": "talk"}] * 2
-    lines = [line(n, at_s=at_s, **more) for n, (at_s, more) in enumerate(zip(times, talk, strict=True))]
-    (problem,) = read(tmp_path, lines).problems
-    assert problem.value == "line 10 of mine.jsonl"
-    assert problem.why == "`at_s` is 4, and the turn before it has 5"
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from experiment.compilation import (
     synchronous,
 )
 from experiment.expected import expected_of, handicap
-from experiment.prompts import Prompt, expected_tokens
 from store.artifact import comparison
 from tests.conftest import ROOT
 
@@ -173,12 +172,3 @@ def test_the_native_plugin_compiles_for_the_lengths_of_the_load_and_for_the_whol
     longest = max(len((prompt.text or prompt.messages[-1][1]).encode()) for prompt in today.prompts)
     assert native.serving.prompt_tokens == longest // 3 + 48
     assert native.serving.sequence_tokens == native.serving.prompt_tokens + today.benchmark.max_tokens + 8
-
-
-def test_turns_of_a_conversation_add_up() -> None:
-    turns = [
-        Prompt(id=f"{number}", class_name="chat", text="x" * 300, conversation=name)
-        for number, name in enumerate(("a", "a", "b", "a"))
-    ]
-    assert expected_tokens(turns, answer=100) == (3 * 148 + 2 * 100, 3 * 148 + 3 * 100)
-    assert expected_tokens(turns[:1], answer=100) == (148, 248)

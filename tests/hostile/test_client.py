@@ -23,6 +23,7 @@ from benchmark.measure.client import Failure, ask, http_session
 from benchmark.measure.stream import Output
 from tests.benchmark.conftest import Captured, plan_content
 from tests.benchmark.endpoint import MODEL
+from tests.benchmark.measure.once import ask_once
 from tests.conftest import ROOT
 from tests.hostile.misbehaving import DONE, STREAM, Answer, Misbehaving, answered, chunk, event
 
@@ -186,7 +187,10 @@ def test_what_never_ends_is_cut_off_in_little_memory(tmp_path: Path) -> None:
 _MEASURED = """
 import json, re, sys
 from pathlib import Path
+import pytest
 from benchmark.__main__ import main
+from tests.benchmark.measure.once import ask_once
+ask_once(pytest.MonkeyPatch())
 plans = sorted(Path(sys.argv[1]).glob("*.json"))
 codes = [main(["run", "--plan", str(plan), "--out", str(plan.with_suffix("")), "--timeout", "60", "--no-sense-check"]) for plan in plans]
 held = re.search("VmHWM:[^0-9]+([0-9]+)", Path("/proc/self/status").read_text())[1]
@@ -257,6 +261,7 @@ def slow(*pieces: str) -> Answer:
 def test_a_server_that_repeats_the_api_key_puts_it_into_no_file_and_on_no_screen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
+    ask_once(monkeypatch)
     monkeypatch.setenv("BENCHMARK_API_KEY", KEY)
     half, echo = len(KEY) // 2, f"Authorization: Bearer {KEY}"
     refused = "HTTP/1.1 401 Unauthorized\r\nContent-Length: "
@@ -298,14 +303,14 @@ def test_a_server_that_repeats_the_api_key_puts_it_into_no_file_and_on_no_screen
 
 
 def plan_of(server: Misbehaving, *behaviours: str) -> dict[str, Any]:
-    """One request to each of these: a replay, which asks each prompt once."""
+    """One request to each of these."""
     drafts = {"speculative_tokens": 3, "max_tokens_per_step": 4}
     return plan_content(
         arms=[{"name": name, "url": server.url(name), **drafts} for name in behaviours],
         baseline=behaviours[0],
-        prompts=[{"id": "one", "class": "chat", "prompt": "One?", "at_s": 0.0}],
+        prompts=[{"id": "one", "class": "chat", "prompt": "One?"}],
         requests=1,
-        concurrency=[],
+        concurrency=[1],
         warmup=0,
         max_tokens=MAX_TOKENS,
     )

@@ -81,7 +81,7 @@ def refused_or_a_plan(path: Path) -> None:
 PLAN = plan_content()
 WITHIN = {
     "arms": [*PLAN["arms"][0], "usd_per_hour", "also_changes", "baseline"],
-    "prompts": ["id", "class", "prompt", "messages", "max_tokens", "at_s", "conversation"],
+    "prompts": ["id", "class", "prompt", "messages", "max_tokens"],
 }
 PLACES: list[tuple[str, ...]] = [
     *((key,) for key in (*PLAN, "rate", "rounds", "duration_s", "slo", "objective", "search", "unknown")),
@@ -173,8 +173,6 @@ KEYS = [
     "body",
     "max_tokens",
     "tokens",
-    "at_s",
-    "conversation",
 ]
 ENTRY = st.fixed_dictionaries({}, optional={key: ODD | st.sampled_from(["one", 1]) for key in KEYS})
 CONTENT = (

@@ -16,7 +16,7 @@ from benchmark.measure import journal
 from benchmark.plan import from_dict
 from core.findings import Refusal
 from lab import programs
-from lab.programs import LOG, Container, load_arms, replay_cut, requests_of
+from lab.programs import LOG, Container, load_arms, requests_of
 from lab.real.servers import LOOPBACK, Launch, running
 from tests.benchmark.conftest import plan_content
 from tests.lab.emulator.arms import BASELINE, MODEL, OPEN_ENDED, SPECULATIVE
@@ -42,21 +42,6 @@ def test_requests_of_a_shortened_plan(
     content = plan_content(requests=32, warmup=4, prompts=prompts)
     del content["concurrency"]
     assert requests_of(from_dict(content | given), less) == expected
-
-
-def test_a_shorter_replay_is_the_conversations_that_arrive_first() -> None:
-    talk = [
-        {"id": f"t{n}", "class": "chat", "messages": [{"role": "user", "content": "?"}]} for n in range(3)
-    ]
-    prompts: list[dict[str, Any]] = [one | {"conversation": "talk"} for one in talk]
-    prompts[0] |= {"at_s": 1.0}
-    prompts += [{"id": f"p{n}", "class": "chat", "prompt": "x", "at_s": float(n)} for n in range(4)]
-    plan = from_dict(plan_content(prompts=prompts, requests=7, concurrency=[]))
-    cut, less = replay_cut(plan, {"requests": 2, "max-tokens": 9})
-    assert [one.id for one in cut.prompts] == ["p0", "t0", "t1", "t2"]
-    assert (cut.requests, less) == (4, {"requests": None, "max-tokens": 9})
-    other = from_dict(plan_content())
-    assert replay_cut(other, {"requests": 2}) == (other, {"requests": 2})
 
 
 def test_what_shortens_the_plan_is_handed_on_and_a_failed_benchmark_is_one_line_with_its_last_message(

@@ -88,8 +88,6 @@ def advise(raw: RawRun, options: AdviceOptions | None = None) -> dict[str, Any]:
             f"run {run.run}: no cell tells how many tokens its steps yield, position by position; {why}"
         )
     basis = f"run {run.run} of {plan.experiment} ({plan.model}), {run.provenance}"
-    if any(prompt.made_up for prompt in plan.prompts):
-        basis += ", with made-up texts, whose acceptance is not that of your traffic"
     times = "the run's own" if options.step_times is None else _OTHER_MACHINE
     advice = _advice(subjects, options, basis, times)
     return {
@@ -357,7 +355,7 @@ def windows_by_load(advised: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, 
     groups: dict[tuple[Any, ...], dict[float, Mapping[str, Any]]] = {}
     for row in advised:
         by = "concurrency" if row["rate_per_s"] is None else "rate"
-        load = float(row["rate_per_s"] or row["concurrency"] or 0)  # a replay has one load without a size
+        load = float(row["rate_per_s"] or row["concurrency"])
         groups.setdefault((row.get("class"), row["arm"], by), {})[load] = row
     for (class_, arm, by), at in groups.items():
         at = dict(sorted(at.items()))

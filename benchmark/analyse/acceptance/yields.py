@@ -258,9 +258,6 @@ def survivals(path: Path) -> dict[str, Sequence[float]]:
         raise ResultsError(f"{path}: {why}; give a summary.json, or {_SHAPE}") from error
     if not isinstance(content, dict):
         raise ResultsError(f"{path}: no JSON object; give a summary.json, or {_SHAPE}")
-    if isinstance(run := content.get("run"), dict) and run.get("made_up_texts"):
-        why = "its texts were made up, and acceptance depends on the text"
-        raise ResultsError(f"{path}: {why}; give a run of prompts of your own")
     shares = _of_summary(content["cells"]) if isinstance(content.get("cells"), list) else content
     if not shares:
         raise ResultsError(f"{path}: knows nothing by position; give the summary of a run that speculates")

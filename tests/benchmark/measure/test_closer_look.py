@@ -18,17 +18,23 @@ from benchmark.measure import divergence, journal, questions
 from benchmark.measure.divergence import DUMMY, MARGIN_NATS, NONE_GIVEN, NOT_GREEDY
 from benchmark.measure.progress import Progress
 from tests.benchmark.conftest import Captured, plan_content
+from tests.benchmark.measure.once import ask_once
 from tests.benchmark.writers import END, SURE, WORDS, Writer, Writers
 
 AT = 6
 """The place of the second " the", where the treatment goes on otherwise."""
 OTHER = (*WORDS[:AT], " a", " lake")
-CHAT = [{"id": "one", "class": "chat", "at_s": 0.0, "messages": [{"role": "user", "content": "Go on."}]}]
-RAW = [{"id": "one", "class": "raw", "at_s": 0.0, "prompt": "Beginning 0"}]
+CHAT = [{"id": "one", "class": "chat", "messages": [{"role": "user", "content": "Go on."}]}]
+RAW = [{"id": "one", "class": "raw", "prompt": "Beginning 0"}]
 NEAR = {AT: {" the": -0.9, " a": -1.1, **SURE}}
 FAR = {AT: {" the": -0.6, " a": -0.6 - MARGIN_NATS - 0.01, **SURE}}
 
 Start = Callable[..., Writers]
+
+
+@pytest.fixture(autouse=True)
+def _once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ask_once(monkeypatch)
 
 
 @pytest.fixture
@@ -43,8 +49,8 @@ def start() -> Iterator[Start]:
 
 
 def run(server: Writers, out: Path, *options: str, **changes: Any) -> int:
-    """A replay of one prompt, so often as `rounds` says: each request is asked once."""
-    once = {"prompts": CHAT, "requests": 1, "concurrency": [], "warmup": 0}
+    """One prompt, so often as `rounds` says."""
+    once = {"prompts": CHAT, "requests": 1, "concurrency": [1], "warmup": 0}
     content = plan_content(**(once | changes))
     for arm in content["arms"]:
         arm["url"] = server.url(arm["name"])

@@ -15,6 +15,7 @@ from benchmark.__main__ import main
 from benchmark.measure import journal
 from tests.benchmark.conftest import STEADY, Captured, Run, WritePlan
 from tests.benchmark.endpoint import FAULTS, ODDITIES, Endpoint, Timing, wait_until
+from tests.benchmark.measure.once import ask_once
 from tests.benchmark.measure.test_run import lose, measured, nothing_is_lost_or_there_twice, sets, summary
 from tests.conftest import ROOT
 
@@ -28,15 +29,15 @@ FAILING = {
 BENCHMARK = (sys.executable, "-m", "benchmark")
 PATIENCE_S = 120
 """For what takes a second on an idle machine."""
-ONE_PROMPT = [{"id": "one", "class": "chat", "at_s": 0.0, "messages": [{"role": "user", "content": "One?"}]}]
+ONE_PROMPT = [{"id": "one", "class": "chat", "messages": [{"role": "user", "content": "One?"}]}]
 
 
 def test_each_fault_is_a_named_error_and_each_oddity_an_answer(
-    endpoint: Endpoint, run: Run, out: Path
+    endpoint: Endpoint, run: Run, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a replay, which asks each prompt once."""
+    ask_once(monkeypatch)
     arms = [{"name": name, "url": endpoint.url(name)} for name in ("steady", *FAULTS, *ODDITIES)]
-    once = {"prompts": ONE_PROMPT, "requests": 1, "concurrency": [], "warmup": 0, "temperature": 1.0}
+    once = {"prompts": ONE_PROMPT, "requests": 1, "concurrency": [1], "warmup": 0, "temperature": 1.0}
     assert run("--timeout 1", arms=arms, **once) == 1
     assert [one["arm"] for one in measured(out)] == [arm["name"] for arm in arms], (
         "one record for each request"

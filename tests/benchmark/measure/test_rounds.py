@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmark.cell_size import SETS, SETS_PER_START
 from benchmark.measure import journal
+from benchmark.measure.client import request_body
 from benchmark.measure.endpoints import counters_in
 from benchmark.measure.journal import RawRun, extent
 from benchmark.measure.records import REPEATED
@@ -112,6 +115,18 @@ def test_arrivals_at_a_rate_do_not_wait_for_answers(carried_out: CarriedOut, end
         assert [r.phase for r in own] == phases
     seen = sorted((one for one in endpoint.seen if one.arm == "steady"), key=lambda one: one.began)
     assert any(later.began < earlier.ended for earlier, later in pairwise(seen)), "requests overlap"
+
+
+def test_a_late_client_adds_to_its_times(carried_out: CarriedOut, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From when a request was to be sent, not from when the client came to it."""
+
+    def slow(*args: Any) -> bytes:
+        time.sleep(0.02)
+        return request_body(*args)
+
+    monkeypatch.setattr("benchmark.measure.loader.request_body", slow)
+    raw = carried_out("--rate 10 --requests 1 --max-tokens 3 --warmup 0 --classes chat")
+    assert all((one.ttft_s or 0.0) >= 0.02 for one in raw.measured)
 
 
 def test_arms_are_loaded_at_once_only_when_asked(carried_out: CarriedOut, endpoint: Endpoint) -> None:
