@@ -32,8 +32,6 @@ from experiment.refusals import refused
 from experiment.sweeps import ExpandedFile, SingleArm, expand
 
 Location = tuple[int | str, ...]
-REMOVED_KEYS = ("benchmark.harness", "benchmark.llmperf")
-"""Keys that an earlier release read."""
 _STAND_INS = {"name": "", "model": "", "mode": "", "arm": "", "num_speculative_tokens": 0, "concurrency": 1}
 """Required values that can be `UNREAD`, and valid values in their place."""
 _RANGE = re.compile(r"(?<=[0-9]):(?=[0-9])")
@@ -151,8 +149,6 @@ def _cut(data: Any, location: Location) -> None:
 def _problem(detail: ErrorDetails, location: Location) -> Finding:
     """Return a finding for an error of pydantic."""
     kind, value, path = detail["type"], detail["input"], _dotted(location)
-    if path in REMOVED_KEYS:
-        return refused(f"{path} removed", value)
     if kind == "invalid_key":
         return refused("form no-text", None, at="", key=detail["loc"][-1])
     if path == "":

@@ -198,15 +198,15 @@ class _DraftNames(BaseModel):
 
 class _ArmForecast(BaseModel):
     arm: str
-    instance: str | None = None
-    chips: Annotated[int, Field(gt=0)] | None = None
+    instance: str
+    chips: Annotated[int, Field(gt=0)]
     speculation: _DraftNames | None = None
     plain_tpot_s: _Value
     plain_tpot_low_s: _Value
     plain_tpot_high_s: _Value
     drafted: _StepForecast | None = None
-    engine: str | None = None
-    concurrency: Annotated[int | None, Field(validation_alias="at_once")] = None
+    engine: str
+    concurrency: Annotated[int, Field(validation_alias="at_once")]
     plain_usd_per_million: _Value = None
 
 
@@ -227,8 +227,8 @@ class _PublishedFigure(BaseModel):
 
 class _ExpectedFile(BaseModel):
     arms: list[_ArmForecast]
-    quoted: list[_Quoted] = []
-    figures: list[_PublishedFigure] = []
+    quoted: list[_Quoted]
+    figures: list[_PublishedFigure]
 
 
 def against_published(folder: Path, summary: Mapping[str, Any], raw: RawRun) -> dict[str, Any]:
@@ -237,7 +237,7 @@ def against_published(folder: Path, summary: Mapping[str, Any], raw: RawRun) -> 
 
     Raises ResultsError for an invalid file.
     """
-    path, expected = folder / EXPECTED, _ExpectedFile(arms=[])
+    path, expected = folder / EXPECTED, _ExpectedFile(arms=[], quoted=[], figures=[])
     if path.is_file():
         try:
             expected = _ExpectedFile.model_validate_json(text_of(path))
@@ -250,11 +250,7 @@ def against_published(folder: Path, summary: Mapping[str, Any], raw: RawRun) -> 
         "expectations": [*figures, *(row for arm in arms for row in _of_arm(arm, summary))],
         "quoted": [quoted.model_dump() for quoted in expected.quoted],
         "drafts": {arm.arm: arm.speculation.model_dump() for arm in arms if arm.speculation},
-        "hardware": {
-            arm.arm: {"instance": arm.instance, "chips": arm.chips}
-            for arm in arms
-            if arm.instance and arm.chips
-        },
+        "hardware": {arm.arm: {"instance": arm.instance, "chips": arm.chips} for arm in arms},
         "predicted_cost": {
             arm.arm: {
                 "usd_per_million_output_tokens": arm.plain_usd_per_million,

@@ -71,9 +71,9 @@ class _ListedHardware(_ListedPart):
     chips: int
 
 
-def _at(*path: str, **known: Any) -> Any:
+def _at(*path: str) -> Any:
     """A field with its path in a summary."""
-    return Field(validation_alias=AliasPath(*path), **known)
+    return Field(validation_alias=AliasPath(*path))
 
 
 class _ListedSummary(_ListedPart):
@@ -84,13 +84,14 @@ class _ListedSummary(_ListedPart):
     experiment: _Text = _at("run", "experiment")
     provenance: _Text = _at("run", "provenance")
     complete: bool = _at("run", "complete")
-    model: _Text = _at("run", "model", default="")
-    engine: _Text = _at("served_by", default="")
+    model: _Text = _at("run", "model")
+    engine: _Text = _at("served_by")
     answer: _Text = _at("decision", "sentence")
-    arms: list[_ListedArm] = _at("run", "arms", default=[])
-    here: Annotated[int, Field(ge=0)] = _at("decision", "here", default=0)
-    at_loads: list[_ListedAtLoad] = _at("decision", "loads", default=[])
+    arms: list[_ListedArm] = _at("run", "arms")
+    here: Annotated[int, Field(ge=0)] = _at("decision", "here")
+    at_loads: list[_ListedAtLoad] = _at("decision", "loads")
     hardware: dict[str, _ListedHardware] = {}
+    """Not known where the answers make no sense."""
 
 
 class ListedRun(NamedTuple):

@@ -16,8 +16,7 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   `acceptance`: {source: "server per-request" | "server counters" | "generation counter" | "tokens per chunk" |
   "plain decoding" | "unknown" | "made up", tokens_per_step (null where what is known of it is not possible), per_position: [share of steps in which draft 1, 2, ... was accepted] | null, ceiling,
   share_of_ceiling, steps, distribution: {tokens: chunks} | null, steps_above_ceiling, caution: why chunks are not
-  taken for steps | null, note,
-  explanation (the note, by its earlier name)},
+  taken for steps | null, note},
   `acceptance_length`: acceptance.tokens_per_step,
   `output_equality`: {baseline, n_pairs, equal, rate, first_divergence_chars: [..], near_ties, faults, cannot_tell (null
   at a temperature)} | null for the baseline,
@@ -79,8 +78,7 @@ From the optional files of a results folder (`benchmark/analyse/result_files.py`
   was expected (`benchmark/analyse/result_files.py`); before them the published figures that the run should meet, with what:
   "tpot_s" | "speed_up" | "tokens_per_step" and also classes, concurrency, ci_low, ci_high, origin (the run's provenance) and
   verdict: "reproduced" | "not reproduced" | "cannot tell"; `quoted`: [{text, source}], published results of the same target;
-  `drafts`: {arm: {mode, draft}}, as the experiment has them; `hardware`: {arm: {instance, chips}}, empty where `expected.json` is of an
-  earlier version
+  `drafts`: {arm: {mode, draft}}, as the experiment has them; `hardware`: {arm: {instance, chips}}
 - `predicted_cost`: {plain arm: {usd_per_million_output_tokens, tpot_s, concurrency}}, decoding alone, as `./trnspec check` says
 - `served_by`: the engines, in words; empty where they are not known
 - `decision`: the recommendation (`benchmark/analyse/decision.py`)

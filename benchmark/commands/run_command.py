@@ -76,7 +76,6 @@ def _search_budget(text: str) -> dict[str, float]:
     epilog="Every arm gets the API key in BENCHMARK_API_KEY, or in OPENAI_API_KEY where that is not set. Where greedy answers of "
     "two arms differ, both are asked for log-probabilities there after the load (docs/losslessness.md).",
 )
-@click.option("--experiment", hidden=True)  # the earlier name of --name
 def command(**given: Any) -> int:
     """Measure arms on the same prompts, then print what to do."""
     from benchmark.commands.recorded_commands import reported, show, summarised

@@ -10,7 +10,6 @@ results.
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -25,7 +24,6 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 from pydantic import (
     AfterValidator,
-    AliasChoices,
     Field,
     InstanceOf,
     PlainValidator,
@@ -67,20 +65,6 @@ def _packed(code: str) -> PlainValidator:
     return PlainValidator(packed)
 
 
-def _plan(content: Any) -> Plan:
-    """The plan, without user names and passwords in the addresses of arms, which older runs may have."""
-    if isinstance(content, dict) and isinstance(arms := content.get("arms"), list):
-        without = [
-            a | {"url": re.sub(r"^(\w+://)[^/]*@", r"\1", a["url"])} if _has_url(a) else a for a in arms
-        ]
-        content = {**content, "arms": without}
-    return from_dict(content)
-
-
-def _has_url(arm: Any) -> bool:
-    return isinstance(arm, dict) and isinstance(arm.get("url"), str)
-
-
 Phase = Literal["warmup", "ramp", "measured", "drain"]
 """Only `measured` requests are in results. `ramp` requests are sent before the steady window of a block, `drain` requests after it
 (`HeldLoad`)."""
@@ -113,7 +97,7 @@ class RunRecord:
     """1 at the start, one more each time the run is resumed."""
     started_unix_s: Moment
     provenance: Provenance
-    plan: Annotated[Plan, PlainValidator(_plan)]
+    plan: Annotated[Plan, PlainValidator(from_dict)]
     plan_sha256: Name
     owned_by: Mapping[str, Text]
     """The owner of the model by arm, as its endpoint says."""
@@ -170,11 +154,8 @@ class RequestRecord:
     completion_tokens: Count | None = None
     finish_reason: Text | None = None
     token_source: Name | None = None
-    spec_stats: Annotated[
-        Annotated[Mapping[str, Any], AfterValidator(statistics_of)] | None,
-        Field(validation_alias=AliasChoices("spec_stats", "speculation")),
-    ] = None
-    """The server's statistics of speculation for this request, as it sent them; older journals have another key."""
+    spec_stats: Annotated[Mapping[str, Any], AfterValidator(statistics_of)] | None = None
+    """The server's statistics of speculation for this request, as it sent them."""
     text_sha256: Text | None = None
     text: Text | None = None
     error: Name | None = None
@@ -258,7 +239,7 @@ def to_json(record: Any) -> dict[str, Any]:
 
 
 def from_json(content: Any) -> Record:
-    """The record of one line. Unknown keys are ignored; keys that an older version did not write have their defaults. Raises ValueError."""
+    """The record of one line. Unknown keys are ignored, and absent ones have their defaults. Raises ValueError."""
     kind = content.get("kind") if isinstance(content, dict) else None
     if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"not an object whose kind is one of {', '.join(_KINDS)}")

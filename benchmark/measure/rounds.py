@@ -111,9 +111,7 @@ def earlier(plan: Plan, out: Path, nodes: Mapping[str, str] | None = None) -> Ea
     raw = journal.read(out)
     now = raw.on(nodes)
     first = raw.sessions[0]
-    if (
-        first.plan.sha256() != plan.sha256()
-    ):  # not the stored hash: in an earlier version it included the prices
+    if first.plan_sha256 != plan.sha256():
         raise ResultsError(
             f"{out}: holds run {first.run} of another plan or other options; choose another --out, or repeat "
             "the command that began it"

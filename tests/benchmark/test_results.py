@@ -15,14 +15,19 @@ import pytest
 
 from benchmark.__main__ import main
 from benchmark.commands.recorded_commands import summarised
-from benchmark.commands.run_command import command
 from tests.benchmark.conftest import Captured
 from tests.benchmark.records import store
 from tests.benchmark.show.runs import FUSED, HOSTILE, PLAIN, at_once, run_of
 
 ON = {"hardware": {arm["name"]: {"instance": "trn2.48xlarge", "chips": 8} for arm in (PLAIN, FUSED)}}
 UNKNOWN = dict.fromkeys(("plain_tpot_s", "plain_tpot_low_s", "plain_tpot_high_s"))
-EXPECTED = {"schema": 1, "arms": [{"arm": "qwen-vllm", "engine": "vLLM 0.9.1, Neuron SDK 2.26.1", **UNKNOWN}]}
+SERVED = {
+    "engine": "vLLM 0.9.1, Neuron SDK 2.26.1",
+    "instance": "trn2.48xlarge",
+    "chips": 8,
+    "at_once": 4,
+}
+EXPECTED = {"schema": 1, "arms": [{"arm": "qwen-vllm", **SERVED, **UNKNOWN}], "quoted": [], "figures": []}
 
 
 def stored(folder: Path, day: int, name: str = "mine", *, complete: bool = True, **asked: Any) -> None:
@@ -148,13 +153,3 @@ def test_names_that_others_chose_are_shown_and_not_obeyed(tmp_path: Path, capsys
     (tmp_path / "<script>").mkdir()
     assert main(["results", str(tmp_path), "--all"]) == 0
     assert "\x1b" not in capsys.readouterr().out
-
-
-def test_a_run_is_given_a_name_by_the_new_and_by_the_old_option(capsys: Captured) -> None:
-    for option in ("--name", "--experiment"):
-        words = ["--prompts", "p", "--out", "o", option, "mine"]
-        assert command.make_context("run", words).params["experiment"] == "mine"
-    assert main(["run", "--help"]) == 0
-    shown = capsys.readouterr().out
-    assert "--name NAME" in shown
-    assert "--experiment" not in shown

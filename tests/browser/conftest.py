@@ -40,9 +40,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     figures = [{**same, "classes": classes, "value": value} for classes, value in expected]
     step = {"step_over_plain": 2.0, "step_over_plain_low": 0.3, "step_over_plain_high": 4.0}
     plain = {"plain_tpot_s": 0.01, "plain_tpot_low_s": 0.008, "plain_tpot_high_s": 0.015}
-    on = {"instance": "trn2.48xlarge", "chips": 8}
+    on = {"instance": "trn2.48xlarge", "chips": 8, "engine": "vLLM 0.9.1", "at_once": 4}
     arms = [{"arm": PLAIN["name"], **on, **plain}, {"arm": FUSED["name"], **on, **plain, "drafted": step}]
-    (folder / EXPECTED_FILE).write_text(json.dumps({"arms": arms, "figures": figures}))
+    (folder / EXPECTED_FILE).write_text(json.dumps({"arms": arms, "quoted": [], "figures": figures}))
     summary = summarise(raw)
     made["against the forecast"] = render(raw, summary | against_published(folder, summary, raw))
     found = {}

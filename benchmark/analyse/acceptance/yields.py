@@ -152,7 +152,6 @@ def acceptance(arm: PlannedArm, records: Records, known: StepYield) -> dict[str,
         "steps_above_ceiling": _above(arm, spread),
         "caution": known.caution,
         "note": note,
-        "explanation": note,
     }
 
 

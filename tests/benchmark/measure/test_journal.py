@@ -32,16 +32,14 @@ def test_records_come_back_as_written_and_half_a_line_is_cut_off(tmp_path: Path)
     assert list(map(to_json, found.requests)) == list(map(to_json, written.requests))
 
 
-def test_a_journal_of_an_older_version_is_read_with_defaults(tmp_path: Path) -> None:
+def test_what_a_line_does_not_say_has_defaults(tmp_path: Path) -> None:
     path = store(raw_run(answered()), tmp_path) / FILE_NAME
     opening, line = map(json.loads, path.read_text().splitlines())
-    for key in ("round", "rate_per_s", "scheduled_s", "forced_length", "api", "spec_stats"):
+    for key in ("round", "rate_per_s", "scheduled_s", "forced_length", "api"):
         del line[key]
-    line["speculation"] = {"num_spec_steps": 3}
     path.write_text(f"{json.dumps(opening)}\n{json.dumps(line)}\n")
     (record,) = read(tmp_path).requests
     assert (record.round, record.rate_per_s, record.forced_length, record.api) == (1, None, False, "chat")
-    assert record.spec_stats == {"num_spec_steps": 3}
 
 
 def test_a_plan_with_a_duration_is_complete_when_its_time_is_over_and_its_round_whole() -> None:
