@@ -21,7 +21,7 @@ door = Verbs(
         ),
         "publish": Verb(
             f"{_FOLDER}.recorded_commands:publish",
-            "send a run's requests to CloudWatch, each once; or show them to Prometheus while it is in progress",
+            "send a run's requests to CloudWatch, each once, also while it is in progress",
         ),
         "advise": Verb(
             f"{_FOLDER}.recorded_commands:advise",

@@ -15,13 +15,11 @@ DIMENSIONS = ("Experiment", "Arm", "Class", "Concurrency")
 """CloudWatch dimensions, in order. Bounded by the plan: no request, run or prompt identifiers."""
 PERIOD_S = 300
 """Period of dashboards and alarms: long enough that both requests of most pairs fall into one."""
-QUANTILES = (0.5, 0.9, 0.99)
-"""Quantiles of the requests that ended in the last period, as Prometheus reads them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """One metric, in the project's words, in CloudWatch's and in Prometheus'."""
+    """One metric, in the project's words and in CloudWatch's."""
 
     name: str
     """Key in summary.json; ends in its unit where it has one."""
@@ -47,14 +45,6 @@ class Metric:
         """A CloudWatch StandardUnit."""
         return {"s": "Seconds", "tokens/s": "Count/Second", "requests/s": "Count/Second"}.get(
             self.unit, "Count"
-        )
-
-    @property
-    def prometheus_name(self) -> str:
-        """The name with its unit in full (https://prometheus.io/docs/practices/naming/). The labels are the dimensions in lower case."""
-        words = {"s": "_seconds", "tokens/s": "_per_second"}.get(self.unit)
-        return "trnspec_" + (
-            self.name.removesuffix("_per_s").removesuffix("_s") + words if words else self.name
         )
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import cdk8s
 
-from cdk8s_charts.manifests import ManifestFile, kubernetes_object
+from cdk8s_charts.manifests import ManifestFile
 from cdk8s_charts.workloads import (
     artifact_jobs,
     benchmark_pod,
@@ -74,43 +73,3 @@ def _marked(objects: Objects) -> Objects:
         {**item, "metadata": {**(of := item["metadata"]), "annotations": of.get("annotations", {}) | mark}}
         for item in objects
     ]
-
-
-def render_for_prometheus(experiment: Experiment, groups: Objects) -> ManifestFile:
-    """What the Prometheus Operator reads, with these groups of alert rules. Not part of a deployment: it needs the operator,
-    and belongs to who runs that. Not run on a cluster.
-
-    Fields: https://prometheus-operator.dev/docs/api-reference/api/. The servers are labelled with their arm. The benchmark is
-    read while it runs: its sidecar answers then. Its pod is Pending all that time, because measuring is an init container; the
-    operator drops pods that have ended and no others (https://github.com/prometheus-operator/prometheus-operator/pull/5049).
-    """
-    relabelings = [
-        {"sourceLabels": ["__meta_kubernetes_pod_label_" + re.sub(r"\W", "_", label)], "targetLabel": name}
-        for name, label in _FROM_POD.items()
-    ]
-    objects = [
-        _monitor(experiment, "server", {"port": "http", "relabelings": relabelings}),
-        _monitor(experiment, "client", {"port": naming.METRICS_PORT_NAME}),
-        _for_operator(experiment, "PrometheusRule", experiment.name, {"groups": groups}),
-    ]
-    return ManifestFile("prometheus.yaml", tuple(_placed(cdk8s.Chart(cdk8s.App(), "prometheus"), objects)))
-
-
-_FROM_POD = {"experiment": naming.PART_OF, "arm": naming.NAME}
-"""Labels of a server's series, and the labels of its pod that they come from. The benchmark's page has them itself."""
-
-
-def _monitor(experiment: Experiment, role: str, endpoint: dict[str, Any]) -> dict[str, Any]:
-    spec = {
-        "selector": {"matchLabels": {naming.PART_OF: experiment.name, naming.ROLE: role}},
-        "podMetricsEndpoints": [{**endpoint, "path": "/metrics", "interval": "30s"}],
-    }
-    return _for_operator(experiment, "PodMonitor", f"{role}s", spec)
-
-
-def _for_operator(experiment: Experiment, kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
-    selected = experiment.cluster.prometheus.labels if experiment.cluster.prometheus else {}
-    marks = {naming.PART_OF: experiment.name, **selected}
-    return kubernetes_object(
-        "monitoring.coreos.com/v1", kind, name, within=experiment, labels=marks, spec=spec
-    )

@@ -24,9 +24,6 @@ NAME = r"^[a-z]([-a-z0-9]{0,23}[a-z0-9])?$"
 GROUP = r"^sg-[0-9a-f]{8,17}$"
 HOUR = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"
 TIME = r"^[1-9][0-9]{0,99}[smh]$"
-LABEL = r"^[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$"
-LABEL_NAME = r"^([a-z0-9][-.a-z0-9]{0,251}[a-z0-9]/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$"
-NAMESPACE = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 FORMS = {
     SECRET: "a Secret's name: lower-case letters, digits, hyphens and dots",
     COMMIT: "the 40 hex digits of a commit",
@@ -34,9 +31,6 @@ FORMS = {
     RESERVATION: "the id that EC2 gave the reservation or block, as in cr-0123456789abcdef0",
     VPC: "the id of a VPC, as in vpc-0123456789abcdef0",
     SUBNET: "the id of a subnet, as in subnet-0123456789abcdef0",
-    LABEL: "a label's value: up to 63 letters, digits, hyphens, underscores and dots",
-    LABEL_NAME: "a label's name, as in release or example.com/team",
-    NAMESPACE: "a namespace's name: lower-case letters, digits and hyphens",
     EKS: "the name of an EKS cluster: letters, digits, hyphens and underscores",
     NAME: "the name of an experiment",
     GROUP: "the id of a security group, as in sg-0123456789abcdef0",

@@ -159,21 +159,10 @@ class Network(FileSection):
     """Its subnets to use, one for each zone: the zone's name, then the subnet's id."""
 
 
-class Prometheus(FileSection):
-    """A Prometheus of your own in the cluster, made by the Prometheus Operator, in addition to CloudWatch (docs/prometheus.md)."""
-
-    namespace: Annotated[str, Field(pattern=forms.NAMESPACE)]
-    """Where it runs; only its pods are let in."""
-    labels: dict[
-        Annotated[str, Field(pattern=forms.LABEL_NAME)], Annotated[str, Field(pattern=forms.LABEL)]
-    ] = Field(default={})
-    """What it selects PodMonitors and PrometheusRules by, as in `release: kube-prometheus-stack`."""
-
-
 class Cluster(FileSection):
     """Where it runs."""
 
-    later = ("existing", "security_group", "provided", "nodes_of", "prometheus")
+    later = ("existing", "security_group", "provided", "nodes_of")
     existing: Annotated[str, Field(pattern=forms.EKS)] | None = None
     """Name of an existing cluster to deploy into, in the VPC of `network`; no cluster and no network are then made."""
     security_group: Annotated[str, Field(pattern=forms.GROUP)] | None = None
@@ -203,7 +192,6 @@ class Cluster(FileSection):
     off_at_utc: Annotated[str, Field(pattern=forms.HOUR)] = "22:00"
     """Every day at this time (UTC) the Trn2 nodes are turned off; with `nodes_of` their owner says when, with a capacity block its
     end does."""
-    prometheus: Prometheus | None = None
 
     @property
     def off_when(self) -> str:

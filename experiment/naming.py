@@ -24,8 +24,6 @@ PROFILE = "profile-"
 LMEVAL_CHECK = "check-"
 """Prefix of the container that asks an arm the questions of `lm_eval`."""
 SERVICE_PORT = 8000
-METRICS_PORT, METRICS_PORT_NAME = 9400, "metrics"
-"""Port on which Prometheus reads the benchmark's metrics."""
 RESULTS_PREFIX = "runs/"
 """Prefix of runs in the results bucket; the benchmark writes there."""
 STATE_PREFIX = "state/"

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
-import yaml
 
 from cdk8s_charts.__main__ import files_of_checkout, rendered, said
 from cdk8s_charts.manifests import (
@@ -76,13 +75,6 @@ def _assignment(text: str) -> tuple[str, str]:
     help="With --resolved: write it into DIR, a folder of your GitOps repository, filled from the deployed stacks.",
 )
 @click.option(
-    "--prometheus",
-    type=FILE,
-    metavar="DIR",
-    help="Write instead what a Prometheus and a Grafana of yours take: PodMonitors and alert rules (prometheus.yaml), the "
-    "rules alone (rules.yaml), a dashboard (dashboard.json).",
-)
-@click.option(
     "--set",
     "given",
     multiple=True,
@@ -97,7 +89,6 @@ def command(
     everything: bool,
     resolved: bool,
     out: Path | None,
-    prometheus: Path | None,
     given: tuple[tuple[str, str], ...],
     account: str | None,
     as_json: bool,
@@ -109,14 +100,6 @@ def command(
     """
     if out is not None and not resolved:
         raise Misuse("--out: is for --resolved; to write reviewed manifests elsewhere, give --manifests")
-    if prometheus and (check or everything or resolved or out or given):
-        why = "writes files of its own; leave --check, --all, --resolved, --out and --set out"
-        raise Misuse(f"--prometheus: {why}")
-    if prometheus:
-        names = _for_prometheus(experiment_of(path, verb="render"), prometheus)
-        written = {"written": [str(prometheus / name) for name in names]}
-        print_json(written) if as_json else print(f"{prometheus}: {', '.join(names)}")
-        return 0
     if resolved:
         experiment = experiment_of(path, verb="render")
         files = read(experiment, manifests)
@@ -128,32 +111,6 @@ def command(
     texts = [{**vars(one), "folder": str(one.folder), "changed": [*map(str, one.changed)]} for one in folders]
     print_json({"rendered": texts})
     return int(check and any(one["changed"] for one in texts))
-
-
-def _for_prometheus(experiment: Experiment, folder: Path) -> list[str]:
-    """Write what a Prometheus and a Grafana take into a folder; returns the names of the files."""
-    from cdk8s_charts.render import render_for_prometheus  # jsii takes a second to start
-    from infra.monitoring.alarms import alert_groups
-    from infra.monitoring.grafana import grafana_dashboard
-
-    if experiment.cluster.prometheus is None:
-        raise Misuse(
-            f"{experiment.name}: cluster.prometheus is not set, so its pods would let no Prometheus read them; write "
-            "`prometheus: {namespace: monitoring}` under `cluster`, with the namespace of yours"
-        )
-    groups = alert_groups(experiment)
-    texts = {
-        "prometheus.yaml": render_for_prometheus(experiment, groups).yaml(),
-        "rules.yaml": yaml.safe_dump({"groups": groups}, sort_keys=False, width=1000),
-        "dashboard.json": grafana_dashboard(experiment),
-    }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
-            (folder / name).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise Misuse(f"--prometheus {folder}: {error.strerror}; give a folder that can be written") from None
-    return list(texts)
 
 
 def _resolved(

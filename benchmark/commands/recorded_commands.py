@@ -1,11 +1,10 @@
-"""Verbs that read recorded runs: `report` writes summary, page and exports, `publish` sends a run to CloudWatch and S3 or shows it to
-Prometheus, `gate` compares two runs, `advise` recommends the window to compile."""
+"""Verbs that read recorded runs: `report` writes summary, page and exports, `publish` sends a run to CloudWatch and S3,
+`gate` compares two runs, `advise` recommends the window to compile."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,25 +72,15 @@ def show(summary: dict[str, Any], *, as_json: bool, everything: bool = False) ->
     return 0 if all(cell["n"] for cell in summary["cells"]) else 1
 
 
-def host_and_port(text: str) -> tuple[str, int]:
-    """`HOST:PORT`, the address to listen at."""
-    host, _, port = text.rpartition(":")
-    if not host or not (port.isascii() and port.isdecimal()) or not int(port) < 65536:
-        raise ValueError(f"{text!r} is not HOST:PORT, as in 127.0.0.1:9400")
-    return host, int(port)
-
-
-@cli.verb("publish", listen=host_and_port)
+@cli.verb("publish")
 @cli.folder()
 def publish(**given: Any) -> int:
-    """Send a run's requests to CloudWatch, each once; or show them to Prometheus while it is in progress."""
+    """Send a run's requests to CloudWatch, each once, after the run or while it is in progress."""
     from benchmark.analyse.sentences import money
     from benchmark.show.publishing import PRICES, Publisher, aws_client, upload
 
     run, namespace, target = given["folder"], given["namespace"], given["upload"]
-    if given["listen"] and not given["follow"]:
-        raise PlanError("--listen: shows a run in progress; add --follow")
-    if not (namespace or given["listen"]):
+    if not namespace:
         raise PlanError(
             "--namespace: missing; name where CloudWatch keeps the metrics, as in Team/Speculation"
         )
@@ -99,8 +88,8 @@ def publish(**given: Any) -> int:
     raw = None if given["follow"] else cli.recorded(run)
     if raw:
         _refuse_emulated(given, raw.sessions[0])
-    publisher = Publisher(run, namespace, aws_client("cloudwatch", **where), _report) if namespace else None
-    if raw is None or publisher is None:
+    publisher = Publisher(run, namespace, aws_client("cloudwatch", **where), _report)
+    if raw is None:
         return _follow(given, publisher)
     opening, done = raw.sessions[0], publisher.publish(raw)
     print(
@@ -121,19 +110,15 @@ def publish(**given: Any) -> int:
 
 
 def _follow(given: Mapping[str, Any], publisher: Any) -> int:
-    from benchmark.show.prometheus_page import Page, served
     from benchmark.show.publishing import follow, stop_on_signals
 
-    page = Page() if given["listen"] else None
-    with served(page, given["listen"], _report) if page else nullcontext():
-        follow(
-            given["folder"],
-            publisher=publisher,
-            page=page,
-            stop=stop_on_signals(),
-            allowed=partial(_refuse_emulated, given),
-            report=_report,
-        )
+    follow(
+        given["folder"],
+        publisher=publisher,
+        stop=stop_on_signals(),
+        allowed=partial(_refuse_emulated, given),
+        report=_report,
+    )
     return 0
 
 

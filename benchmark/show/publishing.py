@@ -30,7 +30,6 @@ from benchmark.measure.journal import FILE_NAME, RawRun
 from benchmark.measure.records import BlockRecord, Checker, Record, RequestRecord, RunRecord, from_json
 from benchmark.metrics import PUBLISHED, RUN_ACTIVE, Metric
 from benchmark.plan import Plan
-from benchmark.show.prometheus_page import Page, load_label
 from core.files import json_of, regular
 from core.words import as_ascii, count
 
@@ -182,12 +181,17 @@ def aws_client(service: str, endpoint_url: str | None = None, region: str | None
         raise PublishError(f"{service}: {error}; set AWS_REGION or give --region") from error
 
 
+def _load(record: RequestRecord) -> str:
+    """The value of the last dimension: the requests in flight, or the rate as `2.5/s`."""
+    return str(record.concurrency) if record.rate_per_s is None else f"{record.rate_per_s:g}/s"
+
+
 def parcels(plan: Plan, measured: Iterable[RequestRecord]) -> Iterator[Parcel]:
     """The records as parcels, by cell and minute. Failed requests count only as errors."""
     groups: dict[tuple[str, str, str, float], list[RequestRecord]] = defaultdict(list)
     for record in measured:
         minute = record.started_unix_s // EVERY_S * EVERY_S
-        groups[record.arm, record.class_, load_label(record), minute].append(record)
+        groups[record.arm, record.class_, _load(record), minute].append(record)
     for (arm, class_, load, minute), members in groups.items():
         names = zip(Metric.dimensions, (plan.experiment, arm, class_, load), strict=True)
         dimensions = [{"Name": name, "Value": as_ascii(value)} for name, value in names]
@@ -278,15 +282,14 @@ class GrowingJournal:
 def follow(
     folder: Path,
     *,
+    publisher: Publisher,
     stop: Event,
     allowed: Callable[[RunRecord], None],
     report: Callable[[str], None],
-    publisher: Publisher | None = None,
-    page: Page | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Publish new requests every minute until `stop`, then the rest and the end of the run: to CloudWatch, on `page`, or both. This runs in
-    a separate process, so that it does not share an interpreter with the measurement.
+    """Publish new requests every minute until `stop`, then the rest and the end of the run. This runs in a separate process, so that it does
+    not share an interpreter with the measurement.
 
     `allowed` is called when there is a run, and raises if it must not be published. A call that CloudWatch refuses is
     reported and repeated a minute later.
@@ -299,22 +302,17 @@ def follow(
             allowed(raw.sessions[0])
             measured = any(record.phase == "measured" for record in raw.requests)
             active = measured or clock() - begun >= GRACE_S
-            if page:
-                page.show(raw, active=active and not stopped)
             try:
-                if publisher:
-                    publisher.publish(raw)
-                if publisher and active:
+                publisher.publish(raw)
+                if active:
                     publisher.say_active(raw.plan.experiment, 1.0)
                     experiment = raw.plan.experiment
             except PublishError as error:
                 report(f"{error}; tried again in {EVERY_S:g} s")
         if not stopped:
             stop.wait(EVERY_S)
-    if publisher and experiment is not None:
+    if experiment is not None:
         publisher.say_active(experiment, 0.0)
-    if page:
-        page.wait_until_read()
 
 
 def stop_on_signals() -> Event:

@@ -222,9 +222,6 @@ def benchmark_cron_job(
         "volumeMounts": [*publish["volumeMounts"]],
         "restartPolicy": "Always",
     }
-    if experiment.cluster.prometheus:
-        follow["args"] = [*follow["args"], "--listen", f"0.0.0.0:{naming.METRICS_PORT}"]
-        follow["ports"] = [{"name": naming.METRICS_PORT_NAME, "containerPort": naming.METRICS_PORT}]
     body["initContainers"] = [restore, keep, follow, *before, run]
     pods.add_volume(body, "plan", _PLAN_MOUNT, run, **plan_source)
     # Far above what a run can take: every answer of full length at the slowest, an hour for the rest and for each further

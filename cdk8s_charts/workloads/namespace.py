@@ -148,27 +148,8 @@ def policies(experiment: Experiment) -> list[dict[str, Any]]:
     return [
         _policy(experiment, "default-deny", {}),
         _policy(experiment, "servers", _pods("server"), ingress=[from_clients]),
-        *_prometheus(experiment),
         _policy(experiment, "clients", _pods("client"), egress=[to_servers, *_outside()]),
         *(jobs if experiment.device_arms else ()),
-    ]
-
-
-def _prometheus(experiment: Experiment) -> list[dict[str, Any]]:
-    """Prometheus may read servers and benchmark: its pods, as the Prometheus Operator labels them, and no others. Without one the
-    policies are still rendered and let nobody in: a policy that is no longer rendered would stay in the cluster and go on admitting."""
-    prometheus, readers = experiment.cluster.prometheus, []
-    if prometheus is not None:
-        where = {"matchLabels": {"kubernetes.io/metadata.name": prometheus.namespace}}
-        readers = [{"namespaceSelector": where, "podSelector": {"matchLabels": {naming.NAME: "prometheus"}}}]
-    return [
-        _policy(
-            experiment,
-            f"prometheus-{role}s",
-            _pods(role),
-            ingress=[{"from": readers, "ports": [port]}] if readers else [],
-        )
-        for role, port in (("server", _port(naming.SERVICE_PORT)), ("client", _port(naming.METRICS_PORT)))
     ]
 
 

@@ -101,10 +101,6 @@ class Support:
     """Whether it ends the support of the image."""
 
 
-COUNTED_DRAFTS = "vllm:spec_decode_num_drafts_total"
-"""The counter of decode steps with drafts, on `/metrics` of vLLM's V1 engine."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
     """One image with its dialect and its limits."""
@@ -123,7 +119,7 @@ class Runtime:
     nearest: str
     """The remedy for a mode that it does not support."""
     metrics: tuple[str, ...]
-    """Prometheus names that are worth reading from `/metrics` of this image; it may carry more."""
+    """Names that are worth reading from `/metrics` of this image; it may carry more."""
     neuron_sdk: str = ""
     """Empty where the runtime has none."""
     nxd_inference: str = ""

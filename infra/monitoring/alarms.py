@@ -1,4 +1,4 @@
-"""The alarms of an experiment for CloudWatch, and as alert rules for Prometheus; and why each treats missing data as it does.
+"""The alarms of an experiment, and why each treats missing data as it does.
 
 A run publishes while it is on: `RunActive` every minute, a last 0 when it ends, and its requests as they finish. So the
 requests show that nothing happens, `RunActive` or the nodes show that something should, and a composite alarm joins the two:
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Literal
+from typing import Literal
 
 from benchmark.metrics import ERRORS, PERIOD_S, RUN_ACTIVE, TPOT, Metric
 from experiment import Experiment
@@ -19,7 +19,7 @@ from experiment.arms import Arm
 from experiment.catalogue.published import SLOWEST_TPOT_S
 from experiment.cost import SYSTEM_NODES
 from experiment.naming import cluster_name, metrics_namespace, schedule_group
-from infra.monitoring.panels import INSIGHTS, NODE_COUNT, CloudWatchMetric, cell, series, value
+from infra.monitoring.panels import INSIGHTS, NODE_COUNT, CloudWatchMetric, cell
 
 MAX_METRICS_PER_ALARM = 10
 """https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_limits.html"""
@@ -30,8 +30,6 @@ QUIET_PERIODS = 3
 """Periods without a finished request that raise the alarm during a run: no request takes a quarter of an hour."""
 IDLE_PERIODS = 12
 """Periods without a finished request that raise the alarm while a node is paid: an hour. Compiling is quiet too and takes longer, which the message says."""
-FORGOTTEN_S = IDLE_PERIODS * PERIOD_S
-"""Prometheus keeps no state of an alarm: a run that vanished counts as active for this time. CloudWatch waits for its end."""
 _FAILED = (
     "TargetErrorCount",
     "InvocationsSentToDeadLetterCount",
@@ -55,8 +53,6 @@ class MetricAlarm:
     expression: str = ""
     """An expression of metric math or of Metrics Insights."""
     label: str | None = None
-    promql: str = ""
-    """The same number to Prometheus; empty where it cannot know it, or another alarm of the arm asks for it already."""
     comparison: Literal["GreaterThanThreshold", "LessThanThreshold"] = "GreaterThanThreshold"
     threshold: float
     periods: int = 3
@@ -66,8 +62,6 @@ class MetricAlarm:
     missing_because: str
     notifies: bool = True
     """False where only a composite alarm uses its state."""
-
-    parts = ()
 
     @property
     def description(self) -> str:
@@ -106,7 +100,7 @@ def _error_rate(experiment: Experiment, arm: Arm) -> MetricAlarm:
     return MetricAlarm(
         name=f"{experiment.name}-error-rate-{arm.name}",
         message=f"More than {MAX_ERROR_SHARE:.0%} of the requests to {arm.name} fail: look at its pod's log.",
-        **_over_all_cells(experiment, ERRORS, "Average", arm),
+        expression=_over_all_cells(experiment, ERRORS, "Average", arm),
         threshold=MAX_ERROR_SHARE,
         missing_because="without requests nothing fails",
     )
@@ -121,7 +115,7 @@ def slow_tokens(experiment: Experiment, arm: Arm) -> Iterator[MetricAlarm]:
         yield MetricAlarm(
             name=f"{experiment.name}-mean-tpot-{arm.name}",
             message=f"A token of {arm.name} takes longer than {SLOWEST_TPOT_S:g} s on average, at the load of the moment.",
-            **_over_all_cells(experiment, TPOT, "Average", arm),
+            expression=_over_all_cells(experiment, TPOT, "Average", arm),
             threshold=SLOWEST_TPOT_S,
             missing_because="without requests nothing is slow",
         )
@@ -139,7 +133,6 @@ def slow_tokens(experiment: Experiment, arm: Arm) -> Iterator[MetricAlarm]:
             statistic="p99",
             expression=_GREATEST,
             label=f"worst p99 of {arm.name}",
-            promql="" if number > 1 else value(experiment, TPOT, "p99", arm=arm.name),
             threshold=limit,
             missing_because="without requests nothing is slow",
         )
@@ -153,7 +146,6 @@ def _no_data(experiment: Experiment) -> tuple[Alarm, ...]:
         message="Not a fault: a benchmark run is on.",
         sources=(CloudWatchMetric(metrics_namespace(experiment), RUN_ACTIVE.cloudwatch_name, run),),
         statistic=RUN_ACTIVE.statistic,
-        promql=f"max(last_over_time({series(experiment, RUN_ACTIVE)}[{FORGOTTEN_S}s]))",
         threshold=0,
         periods=1,
         breaching=1,
@@ -178,7 +170,6 @@ def _idle_node(experiment: Experiment) -> tuple[Alarm, ...]:
         message="Not a fault: Trn2 nodes run.",
         sources=(CloudWatchMetric(INSIGHTS, NODE_COUNT.name, {"ClusterName": cluster_name(experiment)}),),
         statistic=NODE_COUNT.statistic,
-        promql=NODE_COUNT.promql,
         threshold=SYSTEM_NODES,
         periods=IDLE_PERIODS,
         breaching=IDLE_PERIODS,
@@ -216,7 +207,7 @@ def _silence(experiment: Experiment, name: str, periods: int) -> MetricAlarm:
     return MetricAlarm(
         name=f"{experiment.name}-{name}",
         message="Not a fault by itself: no request has finished.",
-        **_over_all_cells(experiment, ERRORS, "SampleCount"),
+        expression=_over_all_cells(experiment, ERRORS, "SampleCount"),
         comparison="LessThanThreshold",
         threshold=1,
         periods=periods,
@@ -227,57 +218,12 @@ def _silence(experiment: Experiment, name: str, periods: int) -> MetricAlarm:
     )
 
 
-def _over_all_cells(
-    experiment: Experiment, metric: Metric, statistic: str, arm: Arm | None = None
-) -> dict[str, Any]:
-    """A number in both languages: a Metrics Insights query, since metric math takes ten metrics and there may be more cells.
+def _over_all_cells(experiment: Experiment, metric: Metric, statistic: str, arm: Arm | None = None) -> str:
+    """A Metrics Insights query, since metric math takes ten metrics and there may be more cells.
 
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch-metrics-insights-querylanguage.html
     """
     function = {"Average": "AVG", "SampleCount": "COUNT"}[statistic]
     schema = ", ".join(f'"{text}"' for text in (metrics_namespace(experiment), *metric.dimensions))
-    where, labels = (f" WHERE Arm = '{arm.name}'", {"arm": arm.name}) if arm else ("", {})
-    query = f"SELECT {function}({metric.cloudwatch_name}) FROM SCHEMA({schema}){where}"
-    return {"expression": query, "promql": value(experiment, metric, statistic, **labels)}
-
-
-def alert_groups(experiment: Experiment) -> list[dict[str, Any]]:
-    """A group of rules, as in a rules file and in a PrometheusRule: one for each alarm that notifies and that Prometheus
-    can decide. That a schedule failed only CloudWatch knows.
-
-    CloudWatch judges the last periods of five minutes, each by one number. A subquery does the same: its steps lie at whole
-    multiples of the period (https://prometheus.io/docs/prometheus/latest/querying/examples/#subquery).
-    """
-    known = {alarm.name: alarm for alarm in alarms(experiment)}
-    rules = []
-    for alarm in known.values():
-        parts = [
-            part for part in map(known.get, alarm.parts or (alarm.name,)) if isinstance(part, MetricAlarm)
-        ]
-        if not alarm.notifies or not all(part.promql for part in parts):
-            continue
-        description = alarm.message
-        if any(part.missing == "ignore" for part in parts):
-            description += (
-                f" Here a run that publishes nothing more is forgotten after {FORGOTTEN_S // 60} minutes."
-            )
-        rules.append(
-            {
-                "alert": alarm.name,
-                "expr": " and on() ".join(f"({_condition(part)})" for part in parts),
-                "labels": {"severity": "warning", "experiment": experiment.name},
-                "annotations": {"description": description},
-            }
-        )
-    return [{"name": experiment.name, "interval": "60s", "rules": rules}]
-
-
-def _condition(alarm: MetricAlarm) -> str:
-    """Return PromQL that is true while enough of the last periods are beyond the threshold. Missing data is not, unless it is the
-    condition."""
-    value = f"({alarm.promql} or vector(0))" if alarm.missing == "breaching" else f"({alarm.promql})"
-    beyond = ">" if alarm.comparison == "GreaterThanThreshold" else "<"
-    # A millisecond less than the periods: Prometheus 2 counts both ends of a range, version 3 one.
-    window_ms = alarm.periods * PERIOD_S * 1000 - 1
-    judged = f"{value} {beyond} bool {alarm.threshold:g}"
-    return f"sum_over_time(({judged})[{window_ms}ms:{PERIOD_S}s]) >= {alarm.breaching}"
+    where = f" WHERE Arm = '{arm.name}'" if arm else ""
+    return f"SELECT {function}({metric.cloudwatch_name}) FROM SCHEMA({schema}){where}"

@@ -1,17 +1,10 @@
-"""The metrics of dashboards and alarms, with their statistics and their names in CloudWatch and in Prometheus.
-
-https://prometheus.io/docs/prometheus/latest/querying/basics/
-"""
+"""The metrics of dashboards and alarms, with their statistics and their names in CloudWatch."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import yaml
-
-from benchmark.metrics import COMPARED, ERRORS, PERIOD_S, PUBLISHED, TOKENS_PER_STEP, Metric
+from benchmark.metrics import COMPARED, ERRORS, PUBLISHED, TOKENS_PER_STEP, Metric
 from core.words import as_ascii
 from experiment import Experiment
 from experiment.arms import Arm
@@ -67,70 +60,39 @@ def cell(
     return CloudWatchMetric(metrics_namespace(experiment), metric.cloudwatch_name, dimensions)
 
 
-def series(
-    experiment: Experiment,
-    metric: Metric | str,
-    suffix: str = "",
-    *,
-    chosen: Sequence[str] = (),
-    **labels: str,
-) -> str:
-    """In PromQL, the series of one experiment; a metric by its registry's name or as it is exported. `chosen`: labels that a
-    variable of the same name limits."""
-    name = metric if isinstance(metric, str) else metric.prometheus_name
-    matchers = [f'{key}="{value}"' for key, value in {"experiment": experiment.name, **labels}.items()]
-    matchers += [f'{key}=~"${key}"' for key in chosen]
-    return f"{name}{suffix}{{{','.join(matchers)}}}"
-
-
-def value(
-    experiment: Experiment,
-    metric: Metric,
-    statistic: str,
-    by: str = "",
-    *,
-    chosen: Sequence[str] = (),
-    **labels: str,
-) -> str:
-    """In PromQL, a statistic of CloudWatch over the same period; over several cells the worst percentile, and the sum of what is
-    counted."""
-    if statistic.startswith("p"):
-        quantile = f"{int(statistic[1:]) / 100:g}"
-        return f"max by ({by}) ({series(experiment, metric, chosen=chosen, quantile=quantile, **labels)})"
-    total, count = (
-        f"sum by ({by}) (increase({series(experiment, metric, part, chosen=chosen, **labels)}[{PERIOD_S}s]))"
-        for part in ("_sum", "_count")
-    )
-    return {"Sum": total, "SampleCount": count, "Average": f"{total} / {count}"}[statistic]
-
-
 INSIGHTS = "ContainerInsights"
 """The namespace of Container Insights."""
 
 
 class InsightsMetric(NamedTuple):
-    """A metric of Container Insights; `metrics.yaml` says where they are from."""
+    """A metric of Container Insights with enhanced observability. Not verified on AWS.
+
+    Names and dimensions of the Neuron metrics are those in the translator of the agent:
+    https://github.com/aws/amazon-cloudwatch-agent/blob/main/translator/translate/otel/exporter/awsemf/kubernetes.go
+    The others: https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/Container-Insights-metrics-enhanced-EKS.html
+    """
 
     name: str
     title: str
     statistic: str
-    grafana_unit: str = "percent"
-    promql: str = ""
-    """The same to Prometheus, where somebody shows it there."""
     dimensions: tuple[str, ...] = ("ClusterName",)
 
 
-_WRITTEN: dict[str, dict[str, Any]] = yaml.load(
-    Path(__file__).with_name("metrics.yaml").read_text(encoding="utf-8").replace("PERIOD]", f"{PERIOD_S}s]"),
-    Loader=yaml.CSafeLoader,
+NODE_COUNT = InsightsMetric("cluster_node_count", "nodes", "Maximum")
+NODE_METRICS = (
+    NODE_COUNT,
+    InsightsMetric("cluster_failed_node_count", "nodes that failed", "Maximum"),
+    InsightsMetric("node_cpu_utilization", "node CPU, %", "Average"),
+    InsightsMetric("node_memory_utilization", "node memory, %", "Average"),
+    InsightsMetric("node_filesystem_utilization", "node disk, %", "Maximum"),
 )
-NODE_METRICS, NEURON_NODE_METRICS = (
-    tuple(InsightsMetric(name, **metric) for name, metric in _WRITTEN[where].items())
-    for where in ("nodes", "neuron_nodes")
+NEURON_NODE_METRICS = (
+    InsightsMetric("node_neuroncore_utilization", "NeuronCores, %", "Average"),
+    InsightsMetric("node_neurondevice_runtime_memory_used_bytes", "runtime memory, bytes", "Maximum"),
+    InsightsMetric("node_neuron_execution_latency", "execution latency, s", "Average"),
+    InsightsMetric("node_neuron_execution_errors_total", "execution errors", "Sum"),
+    InsightsMetric("node_neurondevice_hw_ecc_events_total", "ECC events", "Sum"),
 )
-NODE_COUNT = NODE_METRICS[0]
-OF_SERVERS = {f"vllm:{name}": tuple(words) for name, words in _WRITTEN["servers"].items()}
-"""What servers say of themselves: title and unit by vLLM's name."""
 _POD, _SERVICE = ("ClusterName", "Namespace", "PodName"), ("ClusterName", "Namespace", "Service")
 NEURON_POD = InsightsMetric(
     "pod_neuroncore_utilization", "NeuronCores of an arm, %", "Average", dimensions=_POD

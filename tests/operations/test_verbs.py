@@ -96,27 +96,6 @@ def test_render_fills_placeholders_and_leaves_the_users_texts(
     assert (code, "or edited since" in err) == (2, True)
 
 
-def test_what_prometheus_and_grafana_take_is_written_where_the_pods_let_them_in(
-    say: Say, tmp_path: Path
-) -> None:
-    text, key = REFERENCE.read_text(), "cluster:\n  prometheus: {namespace: monitoring}\n"
-    watched, folder = tmp_path / "watched.yaml", tmp_path / "for" / "them"
-    watched.write_text(text.replace("cluster:\n", key, 1))
-    code, out, _ = say("render", str(watched), "--prometheus", str(folder))
-    assert (code, out) == (0, f"{folder}: prometheus.yaml, rules.yaml, dashboard.json\n")
-    objects = list(yaml.safe_load_all((folder / "prometheus.yaml").read_text()))
-    assert [item["kind"] for item in objects] == ["PodMonitor", "PodMonitor", "PrometheusRule"]
-    assert objects[-1]["spec"] == yaml.safe_load((folder / "rules.yaml").read_text())
-    assert json.loads((folder / "dashboard.json").read_text())["title"] == "qwen3-32b-us-east-2"
-    code, _, err = say("render", str(REFERENCE), "--prometheus", str(tmp_path / "other"))
-    assert (code, "cluster.prometheus is not set" in err, (tmp_path / "other").exists()) == (2, True, False)
-    code, _, err = say("render", str(watched), "--prometheus", str(tmp_path / "other"), "--check")
-    assert (code, "leave --check" in err, (tmp_path / "other").exists()) == (2, True, False)
-    (tmp_path / "file").write_text("")
-    code, _, err = say("render", str(watched), "--prometheus", str(tmp_path / "file" / "in"))
-    assert (code, "give a folder that can be written" in err, len(err.splitlines())) == (2, True, 1)
-
-
 def test_the_experiment_is_the_first_argument_or_what_the_environment_names(
     say: Say, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

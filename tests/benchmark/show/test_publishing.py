@@ -304,10 +304,7 @@ def test_copies_arrive_and_the_ledger_stays(s3: Any, moto_url: str, tmp_path: Pa
 
 
 REFUSED = """
---listen 127.0.0.1:9400 | --listen: shows a run in progress; add --follow
 --follow | --namespace: missing; name where CloudWatch keeps the metrics
---follow --listen 9400 | '9400' is not HOST:PORT, as in 127.0.0.1:9400
---follow --listen a:70000 | 'a:70000' is not HOST:PORT
 --namespace N --upload results/runs | use s3://bucket/prefix/
 --namespace N --upload https://results/runs | use s3://bucket/prefix/
 --namespace N --upload s3:// | use s3://bucket/prefix/
