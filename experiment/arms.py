@@ -54,8 +54,6 @@ class Speculation:
 class ArmServing(Serving):
     """Serving settings of one arm: with the resolved degree of tensor parallelism, one batch size, and the lengths of the load."""
 
-    later = ("prompt_tokens", "sequence_tokens")
-
     tensor_parallel: int
     max_num_seqs: int
     """Sequences in this arm's batch."""
@@ -215,8 +213,6 @@ class Experiment:
         return tuple(dict.fromkeys(prompt.class_name for prompt in self.prompts))
 
 
-_LATER = ("engine", "scheduler", "shape_of", "address", "tokens")
-"""Fields of later releases. Empty fields are left out of the digest, so that it does not change. Sections list theirs in `later`."""
 _JUDGED = (
     *("one_layer", "needs_device_sampling", "synchronous", "degrees", "offered"),
     *("config_keys", "ends", "plain_only", "schedules_ahead"),
@@ -236,15 +232,11 @@ def digest(experiment: Experiment) -> str:
 
 
 def _plain(value: Any) -> Any:
-    members: dict[str, Any] | None = None
-    later: tuple[str, ...] = _LATER
     if isinstance(value, FileSection):
-        members, later = dict(value), value.later
+        value = dict(value)
     elif is_dataclass(value):
-        members = {field.name: getattr(value, field.name) for field in fields(value)}
-    if members is not None:
-        value = {name: inner for name, inner in members.items() if inner or name not in later}
-        value = {name: inner for name, inner in value.items() if name not in _JUDGED}
+        members = ((field.name, getattr(value, field.name)) for field in fields(value))
+        value = {name: inner for name, inner in members if name not in _JUDGED}
     if isinstance(value, Mapping):
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, frozenset):

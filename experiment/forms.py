@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, GetCoreSchemaHandler, Tag
 from pydantic_core import CoreSchema, core_schema
@@ -90,8 +90,6 @@ class FileSection(BaseModel):
     """A mapping with fixed keys and strict types (`"4"` is not 4)."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
-    later: ClassVar[tuple[str, ...]] = ()
-    """Optional keys of later releases. Empty ones are left out of the fingerprint, so that it does not change."""
 
 
 class Unread(Exception):

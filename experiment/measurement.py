@@ -69,7 +69,6 @@ class LmEval(FileSection):
 class Benchmark(FileSection):
     """How the arms are asked; the plan of the benchmark pod is made from it."""
 
-    later = ("load", "rounds", "duration", "starts", "mixed", "cell_minutes", "objective")
     endpoint: Literal["chat", "completions"] = "chat"
     """With the model's chat template, or plain text."""
     thinking: bool = False

@@ -131,7 +131,6 @@ class PromptsSection(FileSection):
 class Capacity(FileSection):
     """Purchase option of the Trn2 nodes."""
 
-    later = ("max_usd_per_hour",)
     kind: Literal["on-demand", "spot", "capacity-block", "reservation"] = "on-demand"
     """A block and a reservation are bought before, and need their id and zone. A spot node can be taken away at any time."""
     reservation_id: Annotated[str, Field(pattern=forms.RESERVATION)] | None = None
@@ -148,7 +147,6 @@ class Network(FileSection):
     """The network that a deployment makes and its ways out, or an existing VPC, in which nothing of the network is made or
     changed."""
 
-    later = ("vpc", "private_subnets")
     nat_gateways: Annotated[int, Field(ge=1, le=3)] = 1
     """One, or one for each zone."""
     interface_endpoints: bool = False
@@ -162,7 +160,6 @@ class Network(FileSection):
 class Cluster(FileSection):
     """Where it runs."""
 
-    later = ("existing", "security_group", "provided", "nodes_of")
     existing: Annotated[str, Field(pattern=forms.EKS)] | None = None
     """Name of an existing cluster to deploy into, in the VPC of `network`; no cluster and no network are then made."""
     security_group: Annotated[str, Field(pattern=forms.GROUP)] | None = None
