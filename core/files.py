@@ -75,11 +75,11 @@ class UnreadableFile(Exception):
     """A file cannot be read; the message is the second half of a sentence."""
 
 
-def whole_text(path: Path, *, max_bytes: int, beginning: bool = False) -> str:
+def whole_text(path: Path, *, max_bytes: int) -> str:
     """Return the text of a file without a byte order mark.
 
-    A file of more than `max_bytes` is refused, or with `beginning` cut at the end of a line. Devices and pipes are refused,
-    because they may block or never end. Raises `UnreadableFile`.
+    A file of more than `max_bytes` is refused, and so are devices and pipes, because they may block or never end. Raises
+    `UnreadableFile`.
     """
     try:
         with regular(path) as file:
@@ -90,9 +90,7 @@ def whole_text(path: Path, *, max_bytes: int, beginning: bool = False) -> str:
     except ValueError:
         raise UnreadableFile("is not the path of a file") from None
     if len(content) > max_bytes:
-        content = content[: content.rfind(b"\n", 0, max_bytes) + 1] if beginning else b""
-        if not content:
-            raise UnreadableFile(f"is larger than {max_bytes // 2**20} MiB")
+        raise UnreadableFile(f"is larger than {max_bytes // 2**20} MiB")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
