@@ -32,7 +32,6 @@ from typing import Any, Literal
 from benchmark.analyse.cells import Cells, Footing, Pairs, Place, size_of
 from benchmark.analyse.stats import Estimate, Sample, Source, estimate, holm, mean_of, of_sample
 from benchmark.analyse.values import Records, request_values
-from benchmark.measure.divergence import first_difference
 from benchmark.metrics import COMPARED, TPOT
 from benchmark.plan import Load, PlannedArm
 
@@ -192,6 +191,14 @@ def output_equality(baseline: str, pairs: Pairs) -> dict[str, Any]:
         "rate": equal / len(known) if known else None,
         "first_divergence_chars": differences,
     }
+
+
+def first_difference(text: str, other: str) -> int:
+    """The index of the first different character of two texts; the length of the shorter text if the longer one only continues it."""
+    for index, (left, right) in enumerate(zip(text, other, strict=False)):
+        if left != right:
+            return index
+    return min(len(text), len(other))
 
 
 _OF_BEST = ("ratio", "ci_low", "ci_high", "together", "verdict", "one_start")

@@ -364,8 +364,6 @@ def _troubles(summary: Mapping[str, Any], at: AtLoad, arm: str) -> Iterator[dict
     before, after = counts[at.baseline], counts[arm]
     if after[0] / max(after[1], 1) > before[0] / max(before[1], 1) + MORE_ERRORS:
         yield {"kind": "failures", "failed": after, "before": before}
-    if faults := sum((cell.get("output_equality") or {}).get("faults") or 0 for cell in own[arm]):
-        yield {"kind": "faults", "faults": faults, "baseline": baseline_of(summary["run"], arm)}
     missed, met = (
         {row["arm"] for row in _outcomes(summary, kind) if Place.of(row).load == at.load}
         for kind in ("missed", "met")

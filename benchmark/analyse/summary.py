@@ -18,8 +18,7 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   share_of_ceiling, steps, distribution: {tokens: chunks} | null, steps_above_ceiling, caution: why chunks are not
   taken for steps | null, note},
   `acceptance_length`: acceptance.tokens_per_step,
-  `output_equality`: {baseline, n_pairs, equal, rate, first_divergence_chars: [..], near_ties, faults, cannot_tell (null
-  at a temperature)} | null for the baseline,
+  `output_equality`: {baseline, n_pairs, equal, rate, first_divergence_chars: [..]} | null for the baseline,
   `throughput`: {requests_per_s, output_tokens_per_s, loaded_s, mean_in_flight, client_lag_s} | null,
   `goodput`: {slo, share, per_s} | null, `cost`: {usd_per_million_output_tokens, usd_per_hour,
   output_tokens_per_s_of_arm} | null}]
@@ -61,11 +60,9 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   repetition at the end; a search has no trends (`benchmark/analyse/stability.py`)
 - `best`, of several treatments, of those of `no_dearer`: [{class (null: the mix), concurrency, rate_per_s, arm,
   over: [{arm, ratio (above 1: `best` is faster), ci_low, ci_high, together, verdict, one_start}]}]
-- `losslessness`: {margin_nats, `baseline`: {arm, and as a treatment has them, of its second answers} | null where it was not
-  asked again, `treatments`: [{treatment, n_pairs, equal, differing, ci_low, ci_high (of the share that differs), near_ties,
-  faults, cannot_tell, reasons: {why it cannot be told: pairs}, widest_near_tie_nats, p_holm, more_than_baseline}],
-  `cases`: [{treatment, pair_id, common_chars, verdict: "near-tie" | "fault" | "cannot tell", why, gap_nats, tokens: [baseline's, other's]}]}
-  | null where answers were drawn at a temperature (`benchmark/measure/divergence.py`)
+- `losslessness`: {`baseline`: {arm, and as a treatment has them, of its second answers} | null where it was not
+  asked again, `treatments`: [{treatment, n_pairs, equal, differing, ci_low, ci_high (of the share that differs), p_holm,
+  more_than_baseline}]} | null where answers were drawn at a temperature (`benchmark/analyse/losslessness.py`)
 - `sense`: {arm, asked, right, needed, withheld: whether the run gets no verdict because of its answers, text, questions:
   [{question, answer, error, judgement: "right" | "wrong" | "loop" | "noise" | "no answer"}]}, what the baseline answered
   before the load; null where it was not asked (`benchmark/measure/sanity_check.py`)
@@ -103,7 +100,7 @@ from benchmark.analyse.cells import Cells, Place, cells_of, cost, goodput, throu
 from benchmark.analyse.comparison import adjust, comparisons, mixes, output_equality
 from benchmark.analyse.decision import is_withheld
 from benchmark.analyse.explanation import crossovers, explain, is_aa, warnings
-from benchmark.analyse.losslessness import JudgedPairs, counted, judged, losslessness
+from benchmark.analyse.losslessness import losslessness
 from benchmark.analyse.stats import distribution
 from benchmark.analyse.values import Records
 from benchmark.measure import sanity_check
@@ -120,13 +117,12 @@ _OF_PLAN = ("warmup", "seed", "max_tokens", "temperature", "ignore_eos", "simult
 
 def summarise(raw: RawRun) -> dict[str, Any]:
     """The summary of a run, finished or not. It has no verdicts if the baseline failed the sanity check."""
-    cells, known, happened = cells_of(raw), judged(raw), stability.stability(raw)
+    cells, happened = cells_of(raw), stability.stability(raw)
     compared = list(comparisons(cells))
     for _, together in groupby(compared, key=lambda row: Place.of(row).load):
         adjust([row for row in together if row["metric"] == _HEADLINE])
     described = {
-        (place, arm.name): _cell(cells, arm, place, known)
-        for place, arm in product(cells.places, cells.plan.arms)
+        (place, arm.name): _cell(cells, arm, place) for place, arm in product(cells.places, cells.plan.arms)
     }
     summary = {
         "schema": 1,
@@ -138,7 +134,7 @@ def summarise(raw: RawRun) -> dict[str, Any]:
         "cells": list(described.values()),
         "comparisons": compared,
         "explanations": list(_explanations(cells, described, compared)),
-        "losslessness": losslessness(raw, known),
+        "losslessness": losslessness(raw),
         **mixes(cells),
         "crossovers": frontier.crossovers(raw),
         "search": frontier.searched(raw),
@@ -223,14 +219,15 @@ def _explanations(
             yield explain(cells, arm, place, here, ratios[place, base.name, arm.name])
 
 
-def _cell(cells: Cells, arm: PlannedArm, place: Place, known: JudgedPairs) -> dict[str, Any]:
+def _cell(cells: Cells, arm: PlannedArm, place: Place) -> dict[str, Any]:
     plan, records, (together, blocks) = cells.plan, cells.of(arm, place), cells.loaded(arm, place)
     answered = cells.answered(arm, place)
     errors = Counter(record.error for record in records if record.error)
     steps = acceptance(arm, records, step_yield_at(cells, arm, place))
     delivered = throughput(arm, together, blocks)
     lengths = [float(r.completion_tokens) for r in answered if r.completion_tokens]
-    compared = cells.baseline_of(arm) is not arm
+    base = cells.baseline_of(arm)
+    equality = None if base is arm else output_equality(base.name, cells.pairs((base, arm), place))
     return {
         "arm": arm.name,
         **place.to_dict(),
@@ -246,20 +243,11 @@ def _cell(cells: Cells, arm: PlannedArm, place: Place, known: JudgedPairs) -> di
         "forced_length": sum(r.forced_length for r in answered),
         "token_source": token_source(answered),
         "acceptance": steps,
-        "output_equality": _equality(cells, arm, place, known) if compared else None,
+        "output_equality": equality,
         "throughput": delivered,
         "goodput": goodput(plan.slo, arm, records, blocks),
         "cost": cost(arm, delivered),
     }
-
-
-def _equality(cells: Cells, arm: PlannedArm, place: Place, known: JudgedPairs) -> dict[str, Any]:
-    """How often a treatment wrote the same text as the baseline; for greedy decoding with the verdicts of the different answers."""
-    base, plan = cells.baseline_of(arm), cells.plan
-    pairs = cells.pairs((base, arm), place)
-    verdicts = [known[arm.name, r.pair_id][1] for r, _ in pairs if (arm.name, r.pair_id) in known]
-    equality = output_equality(base.name, pairs)
-    return equality | (counted(verdicts) if plan.greedy else dict.fromkeys(counted(())))
 
 
 def _distributions(answered: Records, arm: PlannedArm, *, by_chunk: bool) -> dict[str, Any]:

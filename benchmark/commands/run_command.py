@@ -60,7 +60,6 @@ def _search_budget(text: str) -> dict[str, float]:
     out={"read": Path, "required": True},
     timeout={"read": cli.seconds, "default": 300.0},
     max_error_rate={"read": cli.share, "default": 1.0},
-    closer_look={"read": lambda text: 0.0 if text.strip() == "0" else cli.seconds(text), "default": 600.0},
     nodes={"envvar": NODES_VARIABLE},
     also_changes=lambda text: [text],
     concurrency=cli.listed,
@@ -74,7 +73,7 @@ def _search_budget(text: str) -> dict[str, float]:
     slo=cli.pairs,
     objective=_by_percentile,
     epilog="Every arm gets the API key in BENCHMARK_API_KEY, or in OPENAI_API_KEY where that is not set. Where greedy answers of "
-    "two arms differ, both are asked for log-probabilities there after the load (docs/losslessness.md).",
+    "two arms differ, the baseline is asked again after the load (docs/losslessness.md).",
 )
 def command(**given: Any) -> int:
     """Measure arms on the same prompts, then print what to do."""
@@ -82,7 +81,7 @@ def command(**given: Any) -> int:
     from benchmark.measure import journal
     from benchmark.measure.journal import RawRun
     from benchmark.measure.progress import Progress
-    from benchmark.measure.questions import look_closer
+    from benchmark.measure.questions import ask_again
     from benchmark.measure.rounds import run, run_until_signalled
 
     _only_one(given, "plan", "prompts")
@@ -111,9 +110,7 @@ def command(**given: Any) -> int:
             after_warmup=_look_at_steps,
             nodes=nodes,
         )
-        raw.append(journal.read(out))
-        if given["closer_look"]:
-            raw.append(await look_closer(raw.pop(), **about, limit_s=given["closer_look"]))
+        raw.append(await ask_again(journal.read(out), **about))
 
     try:
         signal = run_until_signalled(work())

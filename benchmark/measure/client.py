@@ -30,7 +30,6 @@ from benchmark.limits import by_user
 from benchmark.measure.schedule import Pair
 from benchmark.measure.stream import MAX_TOKENS, Output, SseParser, StreamFault, StreamTally
 from benchmark.plan import Plan
-from core.files import json_of
 
 _IDLE_CONNECTION_S = 2.0
 """Connections idle for longer are dropped: servers close theirs after some seconds (uvicorn after 5), and a
@@ -114,17 +113,6 @@ async def ask(
         finish_reason=reason[:_MAX_FINISH_REASON_CHARS] or None,
         spec_stats=statistics,
     )
-
-
-async def ask_whole(http: aiohttp.ClientSession, url: str, body: bytes, *, max_tokens: int) -> Any | Failure:
-    """Send `body`, which asks for at most `max_tokens` and no stream; returns the JSON of the answer."""
-    sent = perf_counter()
-    try:
-        async with http.post(url, data=body, headers=_HEADERS, allow_redirects=False) as response:
-            await _accept(response)
-            return json_of(await read_at_most(response, _max_bytes(max_tokens)))
-    except _FAULTS as error:
-        return _failure(error, sent, 0)
 
 
 def _max_bytes(max_tokens: int) -> int:

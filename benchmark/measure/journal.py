@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmark.errors import ResultsError, StorageError
-from benchmark.measure import divergence, sanity_check
+from benchmark.measure import repeats, sanity_check
 from benchmark.measure.records import (
     LAST_MOMENT,
     REPEATED,
@@ -56,8 +56,8 @@ class RawRun:
     blocks: tuple[BlockRecord, ...] = ()
     unusable_lines: str = ""
     """A sentence about lines that cannot be used; empty if there are none."""
-    closer_look: tuple[divergence.Line, ...] = ()
-    """The requests after the load about answers that differ."""
+    repeats: tuple[repeats.Repeat, ...] = ()
+    """The second answers of the baseline."""
     sense: tuple[sanity_check.Answer, ...] = ()
     """The sanity check of the baseline before the load."""
 
@@ -237,11 +237,11 @@ def read(folder: Path) -> RawRun:
     several = f"{unusable} lines cannot be used and are left out: first {first}"
     lines = several if unusable > 1 else f"1 line cannot be used and is left out: {first}"
     unusable_lines = f"{FILE_NAME}: {lines}" if unusable else ""
-    closer_look, answers = (
-        divergence.read(folder, sessions[0].run),
+    again, answers = (
+        repeats.read(folder, sessions[0].run),
         sanity_check.read(folder, sessions[0].plan_sha256),
     )
-    return RawRun(sessions, requests, blocks, unusable_lines, closer_look, answers)
+    return RawRun(sessions, requests, blocks, unusable_lines, again, answers)
 
 
 def _checker(path: Path) -> Checker | None:
@@ -263,7 +263,7 @@ def _record(line: bytes | None) -> Record:
 def _together(folder: Path, rounds: Sequence[RawRun]) -> RawRun:
     """The rounds of a run, each with some of its arms, as one run. If an arm was in several rounds, the first one counts."""
     plan, arms, seen = rounds[0].plan, list[PlannedArm](), set[str]()
-    requests, blocks, closer_look = list[RequestRecord](), list[BlockRecord](), list(rounds[0].closer_look)
+    requests, blocks = list[RequestRecord](), list[BlockRecord]()
     for round_ in rounds:
         whole = round_.plan.model_copy(update={"arms": plan.arms, "baseline": plan.baseline})
         if whole != plan or plan.search or plan.duration_s:
@@ -275,9 +275,6 @@ def _together(folder: Path, rounds: Sequence[RawRun]) -> RawRun:
         arms += (arm for arm in round_.plan.arms if arm.name in new)
         requests += (record for record in round_.requests if record.arm in new)
         blocks += (block for block in round_.blocks if block.arm in new)
-        if round_ is not rounds[0]:
-            asked = (line for line in round_.closer_look if isinstance(line, divergence.Asked))
-            closer_look += (line for line in asked if line.treatment in new)
         seen |= new
     plan = plan.model_copy(update={"arms": tuple(arms)})
     sessions = (
@@ -290,7 +287,7 @@ def _together(folder: Path, rounds: Sequence[RawRun]) -> RawRun:
         (round_.sense for round_ in rounds), key=lambda answers: bool(sanity_check.withholds(answers))
     )
     return RawRun(
-        tuple(sessions), tuple(requests), tuple(blocks), unusable_lines, tuple(closer_look), sensible
+        tuple(sessions), tuple(requests), tuple(blocks), unusable_lines, rounds[0].repeats, sensible
     )
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from benchmark.analyse.acceptance.advice import advise
 from benchmark.analyse.cells import Place, cells_of, pairs_of
+from benchmark.analyse.comparison import first_difference
 from benchmark.analyse.decision import AtLoad, Decision, decide
 from benchmark.analyse.sentences import sentences
 from benchmark.errors import ResultsError
-from benchmark.measure.divergence import first_difference
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
 from benchmark.plan import Load, PlannedPrompt

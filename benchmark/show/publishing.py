@@ -52,7 +52,7 @@ PRICES = (
     "AWS's own page was not read)"
 )
 UPLOADED_FILES = (
-    *("requests.jsonl", "divergence.jsonl", "sense.jsonl", "summary.json", "plan.json", "plan-as-run.json"),
+    *("requests.jsonl", "repeats.jsonl", "sense.jsonl", "summary.json", "plan.json", "plan-as-run.json"),
     *("report.html", "*.csv", "llmperf/**/*.json"),
 )
 """The files that are copied to S3, if they exist. The ledger stays in the folder."""

@@ -167,13 +167,11 @@ def _answered(summary: Mapping[str, Any]) -> Claim:
 
 
 def _equal(equalities: Sequence[Mapping[str, Any]], arm: str, minimum: int) -> Claim:
-    pairs, equal, faults = (
-        sum(one.get(key) or 0 for one in equalities) for key in ("n_pairs", "equal", "faults")
-    )
+    pairs, equal = (sum(one.get(key) or 0 for one in equalities) for key in ("n_pairs", "equal"))
     return Claim(
         f"greedy answers are the same with and without a draft: {EQUAL:.0%} of at least {minimum} pairs",
-        pairs >= minimum and equal >= EQUAL * pairs and not faults,
-        f"{equal} of {pairs} pairs with {arm}" + (f", {faults} faults" if faults else ""),
+        pairs >= minimum and equal >= EQUAL * pairs,
+        f"{equal} of {pairs} pairs with {arm}",
     )
 
 

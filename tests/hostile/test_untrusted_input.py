@@ -21,7 +21,6 @@ from benchmark.__main__ import main
 from benchmark.analyse.summary import summarise
 from benchmark.errors import PlanError, ResultsError
 from benchmark.limits import url_problem
-from benchmark.measure.divergence import steps_of
 from benchmark.measure.endpoints import counters_in, started_in
 from benchmark.measure.journal import FILE_NAME, read
 from benchmark.measure.records import to_json
@@ -341,18 +340,6 @@ def test_any_metrics_of_a_server(lines: list[tuple[str, str, str]], more: str) -
     text = "\n".join([*(f"{name}{labels} {value}" for name, labels, value in lines), more])
     for value in (*(counters_in(text) or {}).values(), started_in(text) or 0.0):
         assert 0 <= value <= 1e18
-
-
-@quickly
-@given(
-    ODD | st.fixed_dictionaries({"choices": st.lists(st.fixed_dictionaries({"logprobs": ODD}), max_size=1)})
-)
-def test_any_log_probabilities(answer: Any) -> None:
-    try:
-        steps = steps_of(answer)
-    except ValueError:
-        return
-    assert all(math.isfinite(value) for step in steps for value in step.top.values())
 
 
 YAML_READERS: tuple[Callable[[Path], object], ...] = (load_experiment, read_deployment, read_pipeline)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from benchmark.analyse.decision import AtLoad, decide, question
-from benchmark.analyse.losslessness import judged
+from benchmark.analyse.losslessness import losslessness
 from benchmark.analyse.summary import summarise
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
@@ -207,17 +207,12 @@ def test_as_many_prompts_as_would_tell_do_tell() -> None:
     assert at({"spec-k7": {"a": 1.2}}, spread=0.2, prompts=few.prompts_to_tell).advice == "use"
 
 
-def test_worse_answers_and_faults_speak_against_a_faster_treatment() -> None:
+def test_worse_answers_speak_against_a_faster_treatment() -> None:
     summary = summarise(one({"a": 2.0}))
     worse = {"treatment": "spec-k7", "n": 200, "difference": -0.05, "ci_high": -0.01}
     sentence = decide({**summary, "quality": {"comparisons": [worse]}}).sentence
     assert sentence.startswith("Do not use spec-k7 (window 7) yet: it is 2.0")
     assert sentence.endswith("but its answers to gsm8k are worse by 5.0 points.")
-    cell = next(one for one in summary["cells"] if one["arm"] == "spec-k7")
-    cell["output_equality"] |= {"equal": 6, "faults": 2}
-    found = decide(summary)
-    assert found.at.advice == "wait"
-    assert "in 2 of its answers it took a token that plain finds much less likely" in found.sentence
 
 
 def test_of_several_loads_the_cheapest_is_answered_first_and_the_others_after_it() -> None:
@@ -307,4 +302,6 @@ def test_texts_are_compared_with_those_of_the_own_baseline() -> None:
     raw = two_batches(BETTER)
     texts = ((one, "x" if one.arm.endswith("-b8") else "y") for one in raw.requests)
     records = [replace(one, text=text, text_sha256=f"{ord(text):064x}") for one, text in texts]
-    assert judged(replace(raw, requests=tuple(records))) == {}
+    found = losslessness(replace(raw, requests=tuple(records)))
+    assert found
+    assert [row["differing"] for row in found["treatments"]] == [0, 0]

@@ -15,7 +15,6 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from benchmark.measure.divergence import NONE_GIVEN, steps_of, unreal
 from core.findings import Misuse
 from experiment.catalogue.runtimes import RUNTIMES
 from lab.emulator.__main__ import SHUTDOWN_S, EmulatedEndpoint
@@ -124,15 +123,11 @@ def test_both_arms_answer_a_prompt_with_the_same_text_streamed_or_whole() -> Non
     async def use(session: Session) -> None:
         events = await _events(session, "/v1/chat/completions", _chat())
         texts.append("".join(event["choices"][0]["delta"]["content"] for event in events))
-        _, chat = await _post(
-            session, "/v1/chat/completions", _chat(**ignored, logprobs=True, top_logprobs=20)
-        )
-        _, whole = await _post(session, "/v1/completions", _completion(logprobs=20))
+        _, chat = await _post(session, "/v1/chat/completions", _chat(**ignored))
+        _, whole = await _post(session, "/v1/completions", _completion())
         texts.extend((chat["choices"][0]["message"]["content"], whole["choices"][0]["text"]))
         assert (chat["object"], chat["usage"]["completion_tokens"]) == ("chat.completion", 64)
         assert chat["choices"][0]["finish_reason"] == "length"
-        for answer in (chat, whole):
-            assert unreal(steps_of(answer)) == NONE_GIVEN, "no model computed log probabilities"
 
     served(BASELINE)(use)()
     served()(use)()

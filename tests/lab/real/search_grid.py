@@ -169,7 +169,6 @@ def main(argv: list[str] | None = None) -> int:
     both: dict[str, int | str | None] = {
         "classes": options.classes,
         "max-tokens": options.max_tokens,
-        "closer-look": 0,
     }
     searched = {"search": f"{grid[0]}:{grid[-1]}", "search-budget": f"cells={8 * options.starts}"}
     # A cell of one pass has two blocks in a start, too few for an interval of that start.

@@ -36,7 +36,6 @@ def test_a_good_run_meets_every_claim_and_of_other_models_only_the_machinery_is_
         ({"acceptance_length": 4.9}, "at least 5 tokens per step"),
         ({"output_equality": {"n_pairs": 60, "equal": 59}}, "greedy answers are the same"),
         ({"output_equality": {"n_pairs": 15, "equal": 15}}, "greedy answers are the same"),
-        ({"output_equality": {"n_pairs": 200, "equal": 199, "faults": 1}}, "greedy answers are the same"),
     ],
 )
 def test_what_does_not_depend_on_time_is_judged_in_both(changes: dict[str, Any], said: str) -> None:

@@ -1,0 +1,155 @@
+"""After the load: the baseline is asked again where answers differ, by the real client on a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from benchmark.__main__ import main
+from benchmark.measure import journal, questions
+from benchmark.measure.progress import Progress
+from tests.benchmark.conftest import Captured, plan_content
+from tests.benchmark.endpoint import DONE, Endpoint, Seen, choice, event
+from tests.benchmark.measure.once import ask_once
+
+TEXT, OTHER = "Ann saw the old mill by the river", "Ann saw the old mill by a lake"
+CHAT = [{"id": "one", "class": "chat", "messages": [{"role": "user", "content": "Go on."}]}]
+
+
+class Writers(Endpoint):
+    """A server whose arms write known texts."""
+
+    def __init__(self, *, second: str | None = None, spec: str = OTHER) -> None:
+        super().__init__({})
+        self.texts, self._second, self._before = {"steady": TEXT, "spec": spec}, second, set[str]()
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        """The text of the arm; `second` if the same was asked before."""
+        arm, body = request.match_info["arm"], await request.json()
+        self.seen.append(Seen(arm, body, 0.0))
+        known = f"{arm} {json.dumps(body)}"
+        text = self._second if self._second and known in self._before else self.texts[arm]
+        self._before.add(known)
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for part, tokens in ((text[:3], 1), (text[3:], 8)):
+            await response.write(event(choice({"content": part}), tokens))
+        await response.write(DONE)
+        return response
+
+
+Start = Callable[..., Writers]
+
+
+@pytest.fixture(autouse=True)
+def _once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ask_once(monkeypatch)
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts a server of a baseline and a treatment that writes something else."""
+    with ExitStack() as running:
+        yield lambda **texts: running.enter_context(Writers(**texts))
+
+
+def run(server: Writers, out: Path, **changes: Any) -> int:
+    """One prompt, so often as `rounds` says."""
+    once = {"prompts": CHAT, "requests": 1, "concurrency": [1], "warmup": 0}
+    content = plan_content(**(once | changes))
+    for arm in content["arms"]:
+        arm["url"] = server.url(arm["name"])
+    plan = out.parent / "plan.json"
+    plan.write_text(json.dumps(content))
+    return main(["run", "--plan", str(plan), "--out", str(out), "--timeout", "5", "--no-sense-check"])
+
+
+def told(out: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((out / "summary.json").read_text())["losslessness"]
+    return found
+
+
+@pytest.mark.parametrize(("second", "differing"), [(OTHER, 8), (None, 0)])
+def test_the_baselines_own_differences_are_the_floor(
+    start: Start, out: Path, second: str | None, differing: int
+) -> None:
+    assert run(start(second=second), out, rounds=8) == 0
+    itself, (treatment,) = told(out)["baseline"], told(out)["treatments"]
+    assert (itself["n_pairs"], itself["differing"]) == (8, differing)
+    assert treatment["differing"] == 8
+    assert treatment["more_than_baseline"] is (differing == 0)
+
+
+def test_no_more_is_asked_than_is_said(start: Start, out: Path, capsys: Captured) -> None:
+    server = start()
+    assert run(server, out, rounds=8) == 0
+    assert "answers differ in 8 pairs; asking steady again for 600 s at most" in capsys.readouterr().err
+    (out / "repeats.jsonl").unlink()
+    given: dict[str, Any] = {"out": out, "timeout_s": 5, "progress": Progress(sys.stderr)}
+    asyncio.run(questions.ask_again(journal.read(out), **given, limit_s=1e-6))
+    assert "stopped asking steady again" in capsys.readouterr().err
+    asyncio.run(questions.ask_again(journal.read(out), **given, maximum=2))
+    assert main(["report", str(out)]) == 0
+    assert len(server.seen) == 3 * 8 + 2
+    assert told(out)["baseline"]["n_pairs"] == 2
+
+
+def test_where_answers_are_equal_or_drawn_nothing_is_asked_again(start: Start, out: Path) -> None:
+    run(start(spec=TEXT), out)
+    run(start(), out.parent / "drawn", temperature=0.7)
+    run(start(), out.parent / "overridden", extra_body={"temperature": 1})
+    for folder in (out, out.parent / "drawn", out.parent / "overridden"):
+        assert not (folder / "repeats.jsonl").exists()
+    assert told(out)["treatments"][0]["equal"] == 1
+    assert told(out.parent / "drawn") is None
+
+
+def test_interrupted_it_goes_on_where_it_stopped(start: Start, out: Path) -> None:
+    server = start()
+    run(server, out, rounds=8)
+    path, before = out / "repeats.jsonl", told(out)
+    whole = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(whole[:-5]) + whole[-5][:30])
+    requests = len(server.seen)
+    run(server, out, rounds=8)
+    assert len(server.seen) == requests + 5
+    assert told(out) == before
+
+
+def test_a_server_that_is_gone_after_the_load_leaves_the_run_as_it_is(out: Path, capsys: Captured) -> None:
+    with Writers() as server:
+        run(server, out, rounds=8)
+    (out / "repeats.jsonl").unlink()
+    assert run(server, out, rounds=8) == 0
+    said = capsys.readouterr().err
+    assert "connect_refused" in said
+    assert "repeat the command to continue" in said
+    assert told(out)["baseline"] is None
+
+
+DAMAGED = (
+    b"{",
+    b"[]",
+    b'{"kind": "repeat"}',
+    b'{"kind": ["repeat"]}',
+    b'{"kind": "repeat", "run": "other", "pair_id": "chat/c2/0000", "started_unix_s": 1, "text": "x"}',
+    b"\xff\xfe",
+    b'{"kind": "repeat", "run": 7}',
+)
+
+
+def test_everything_is_made_again_from_the_two_raw_files(start: Start, out: Path) -> None:
+    run(start(second=OTHER), out, rounds=3)
+    path, before = out / "repeats.jsonl", told(out)
+    path.write_bytes(b"\n".join((*DAMAGED, path.read_bytes())))
+    (out / "summary.json").unlink()
+    assert main(["report", str(out)]) == 0
+    assert told(out) == before
