@@ -1,4 +1,4 @@
-"""Versions of what is installed in a cluster: the managed add-ons, by Kubernetes version, and the Helm charts.
+"""Versions of what is installed in a cluster: the managed add-ons, by Kubernetes version, and the Helm chart.
 
 Each add-on's was read in a public record of a cluster that ran it, or of a pipeline that keeps such a list current, between
 July and November 2026; `aws eks describe-addon-versions --kubernetes-version 1.35` says what a region offers today. Not run
@@ -41,9 +41,9 @@ ADDON_VERSIONS: Mapping[str, Mapping[str, str]] = MappingProxyType(
 class HelmChart(NamedTuple):
     release: str
     chart: str
-    """The name in an index of charts; of a chart in an OCI registry, the last part of its repository."""
+    """The last part of its repository."""
     repository: str
-    """In an OCI registry (`oci://...`, the chart itself), or an index of charts (`https://...`)."""
+    """The chart itself in an OCI registry (`oci://...`)."""
     version: str
 
 

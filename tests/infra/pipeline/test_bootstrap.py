@@ -88,7 +88,7 @@ CLOUDFORMATION_CANNOT: list[tuple[str, Context]] = [
 A_ROLE_CANNOT = (
     "iam:CreateRole OWN, iam:PutRolePolicy OWN, iam:UpdateAssumeRolePolicy OWN, iam:UpdateAssumeRolePolicy ADMIN",
     "iam:CreateUser USER, iam:CreateAccessKey USER, iam:CreatePolicyVersion BOUNDARY, iam:PassRole ADMIN",
-    "iam:CreateServiceLinkedRole SPOT, iam:DeleteServiceLinkedRole BALANCERS, iam:DeleteRolePermissionsBoundary OWN",
+    "iam:CreateServiceLinkedRole SPOT, iam:CreateServiceLinkedRole BALANCERS, iam:DeleteRolePermissionsBoundary OWN",
     "sqs:SendMessage QUEUE, sts:AssumeRole ADMIN, codeconnections:CreateConnection *",
     "codeconnections:DeleteConnection *, organizations:LeaveOrganization *, cloudtrail:StopLogging *",
 )

@@ -36,15 +36,13 @@ def test_a_region_that_is_not_in_the_table_has_the_zones_that_the_file_names(
         template.resource_properties_count_is("AWS::EC2::Subnet", {"AvailabilityZone": zone}, 2)
 
 
-def test_private_subnets_have_internal_load_balancers_and_a_way_out_and_none_in(made: Deployments) -> None:
-    """Where the cloud provider looks: https://docs.aws.amazon.com/eks/latest/userguide/network-load-balancing.html."""
+def test_private_subnets_have_a_way_out_and_none_in(made: Deployments) -> None:
     ways = {one["RouteTableId"]["Ref"]: one for one in made.reference.properties("AWS::EC2::Route")}
     joined = made.reference.properties("AWS::EC2::SubnetRouteTableAssociation")
     tables = {one["SubnetId"]["Ref"]: one["RouteTableId"]["Ref"] for one in joined}
     for subnet in made.reference.resources("AWS::EC2::Subnet"):
         tags = {tag["Key"]: tag["Value"] for tag in subnet.properties["Tags"]}
         private = tags["aws-cdk:subnet-type"] == "Private"
-        assert tags.get("kubernetes.io/role/internal-elb") == ("1" if private else None)
         assert subnet.properties["MapPublicIpOnLaunch"] is False
         way = ways[tables[subnet.logical_id]]
         assert ("NatGatewayId" in way, "GatewayId" in way) == (private, not private)
