@@ -62,7 +62,7 @@ def configure(context: Mapping[str, object], *, deployment: Path = DEPLOYMENT) -
     if experiment.lab_only:
         raise Misuse(
             f"context experiment = {named!r}: {experiment.name} runs in the lab only, there is nothing to "
-            "deploy; run ./trnspec lab, or use -c experiment=experiments/qwen3-32b.yaml"
+            "deploy; use -c experiment=experiments/qwen3-32b.yaml"
         )
     # Settings must not be given with `-c`, because the next deployment without it would undo them.
     problems = [

@@ -105,7 +105,7 @@ def _as_data(demonstration: Demonstration, path: Path, out: Path) -> dict[str, A
 def as_lines(demonstration: Demonstration, answer: Mapping[str, Any], *, inventory: bool) -> Iterator[str]:
     """Yield the answer as lines; with `inventory`, the rehearsed stacks come first."""
     from benchmark.show.report_templates import render
-    from lab.rehearse import account_lines
+    from lab.aws.rehearsal import account_lines
 
     if inventory:
         yield from ("", *account_lines(demonstration.rehearsal))

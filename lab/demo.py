@@ -40,8 +40,7 @@ from lab.programs import (
     run_quietly,
     write_plan,
 )
-from lab.real.servers import LOOPBACK, Launch, running
-from lab.rehearse import in_one_line
+from lab.servers import LOOPBACK, Launch, running
 
 if TYPE_CHECKING:
     from lab.aws.rehearsal import Rehearsal
@@ -69,7 +68,7 @@ def demonstrate(path: Path, *, out: Path, less: Mapping[str, int], stages: Stage
         experiment = load(path)
         if local := [arm for arm in experiment.arms if arm.runtime.lab_only]:
             why = f"arm {local[0].name} needs no Neuron devices, so nothing is emulated and nothing deployed"
-            problem = Finding("runtime", local[0].runtime.name, why, f"type ./trnspec lab {shown(path)}")
+            problem = Finding("runtime", local[0].runtime.name, why, "use an experiment for Neuron devices")
             raise InvalidExperiment(str(path), [problem], {})
         stage.done = f"checked {shown(path)}: {count(len(experiment.arms), 'arm')}, {count(len(experiment.classes), 'class')} of prompts"
     with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor() as executor:
@@ -77,7 +76,7 @@ def demonstrate(path: Path, *, out: Path, less: Mapping[str, int], stages: Stage
         with stages.stage("rendering the manifests, synthesizing the stacks") as stage:
             rendering = executor.submit(_render, path, experiment, manifests, assembly)
             from lab.aws import moto_server  # moto takes two seconds to import
-            from lab.aws.rehearsal import rehearse
+            from lab.aws.rehearsal import in_one_line, rehearse
 
             files = rendering.result()
             stage.done = f"rendered {count(sum(len(file.objects) for file in files), 'Kubernetes object')}, synthesized the stacks"
@@ -136,8 +135,8 @@ def _measure(
     arms, logs, total = list(containers(files).values()), out / "logs", requests_of(plan, less)
     endpoints = count(len(arms), "emulated endpoint")
     with stages.stage(f"sending requests to {endpoints}, in real time", total=total) as stage:
-        with running(arms, launch, logs=logs, at_once=len(arms)) as fleet:
-            load_arms(file, fleet.urls, out=out, less=less, start_again=fleet.start_again, reach=stage.reach)
+        with running(arms, launch, logs=logs, at_once=len(arms)) as urls:
+            load_arms(file, urls, out=out, less=less, reach=stage.reach)
         stage.done = (
             f"sent {count(ended(out), 'request')} to {endpoints} in real time, started from their Deployments"
         )

@@ -1,7 +1,7 @@
 """What the rendered objects say (which servers there are, how each is started and checked, the benchmark's plan), and the
 repository's own programs in processes of their own, as users and pods run them.
 
-Both labs start from here, the emulated one and the one with a real engine, so that what runs is what was reviewed.
+The demonstration and the test of a real engine start from here, so that what runs is what was reviewed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def guarded(
 ) -> subprocess.Popen[bytes]:
     """Start a command in its own process group, which ends when this process ends in any way."""
     return subprocess.Popen(
-        [sys.executable, "-m", "lab.real.guard", *command],
+        [sys.executable, "-m", "lab.guard", *command],
         cwd=ROOT,
         env=env,
         stdin=subprocess.PIPE,
@@ -96,31 +96,14 @@ def load_arms(
     *,
     out: Path,
     less: Load,
-    start_again: Callable[[], None],
-    sense_check: bool = False,
     reach: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Run `benchmark run` on the arms at `urls`; its options `less` change the plan's load. `start_again` is called each time the
-    run waits for the next start of the servers. `reach` gets the number of requests that have ended. `sense_check`: whether the
-    models are real enough to answer simple questions. Raises `Refusal`."""
-    log, met = out / LOG, set[int]()
-    earlier_bytes = log.stat().st_size if log.exists() else 0
-
-    def meanwhile() -> None:
-        reach(ended(out))
-        with log.open("rb") as lines:
-            lines.seek(earlier_bytes)
-            whole = [
-                line for line in lines if line.startswith(b'{"waits_for_start"') and line.endswith(b"\n")
-            ]
-        if new := {int(json.loads(line)["waits_for_start"]) for line in whole} - met:
-            met.update(new)
-            start_again()
-
-    words = ["run", "--plan", str(plan), "--out", str(out), *(() if sense_check else ("--no-sense-check",))]
+    """Run `benchmark run` on the arms at `urls`; its options `less` change the plan's load. `reach` gets the number of requests
+    that have ended. The models are no models, so no simple questions are asked. Raises `Refusal`."""
+    words = ["run", "--plan", str(plan), "--out", str(out), "--no-sense-check"]
     words += [word for arm, url in urls.items() for word in ("--arm", f"{arm}={url}")]
     words += [word for name, value in less.items() if value is not None for word in (f"--{name}", str(value))]
-    benchmark(words, log=log, meanwhile=meanwhile)
+    benchmark(words, log=out / LOG, meanwhile=lambda: reach(ended(out)))
 
 
 def ended(out: Path) -> int:

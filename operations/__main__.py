@@ -16,7 +16,6 @@ _ROWS = {
         "new": ("operations.creation", "an experiment for your model and your prompts"),
         "check": ("operations.options:check", "what an experiment resolves to, or all its problems"),
         "demo": ("lab.__main__", "the whole experiment on this machine, emulated"),
-        "lab": ("lab.real.__main__", "the same with a real engine on this machine's CPU"),
         "forecast": ("operations.forecast", "speed-up and cost on Trn2, from acceptance measured anywhere"),
         "published": ("experiment.__main__:published", "results that others published, and what they imply"),
         "prompts": ("experiment.__main__:prompts", "a file of prompts as lines that a run takes"),
@@ -43,7 +42,6 @@ _ROWS = {
     },
     IN_A_CHANGE: {
         "review": ("operations.review.reviewing", "what merging this tree does to what is deployed"),
-        "rehearse": ("lab.rehearse", "bootstrap and deploy against a local stand-in"),
     },
 }
 VERBS = {name: Verb(*row, group) for group, rows in _ROWS.items() for name, row in rows.items()}

@@ -151,8 +151,8 @@ def experiment_of(path: Path, *, verb: str) -> Experiment:
     local = sorted({arm.runtime.name for arm in experiment.arms if arm.runtime.lab_only})
     if local:
         raise Misuse(
-            f"{path}: {experiment.name} runs on {', '.join(local)}, which exists in the lab only, so there is nothing to "
-            f"{verb} on AWS; run ./trnspec lab {path}, or name another experiment"
+            f"{path}: {experiment.name} runs on {', '.join(local)}, which serves on one machine's CPU in a test, so there is nothing to "
+            f"{verb} on AWS; name another experiment"
         )
     return experiment
 

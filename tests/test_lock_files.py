@@ -10,10 +10,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-ASKED = [
-    ROOT / name
-    for name in ("requirements.in", "requirements-dev.in", "requirements-first.in", "requirements-policy.in")
-]
+ASKED = [ROOT / name for name in ("requirements.in", "requirements-dev.in", "requirements-policy.in")]
 ASKED += sorted((ROOT / "images").rglob("requirements.in"))
 
 

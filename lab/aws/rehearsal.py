@@ -10,20 +10,27 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import click
 import yaml
 from botocore.exceptions import BotoCoreError, ClientError
 
 from cdk8s_charts.manifests import read as read_manifests
+from core.command_line import carried_out
+from core.console import print_json
 from core.differences import differences
 from core.findings import Outside, Refusal
+from core.screen import wrapped
+from core.words import count
 from experiment import load
 from lab.aws.moto_models import ACCOUNT, KUBERNETES_RESOURCE, make_cluster
 from lab.aws.moto_server import child_environment, client, rehearsal_server
@@ -39,11 +46,13 @@ from lab.aws.stacks import (
     resources_of,
     stand_in_for_bootstrap,
 )
-from lab.programs import ROOT, rendered
+from lab.command import PATH, REFERENCE, ROOT, experiment_argument
+from lab.programs import rendered
 
 Object = Mapping[str, Any]
 _PLACEHOLDER = re.compile(r"\$\{[A-Z_]+\}")
 _TEAM = "team"
+_OUTCOMES = ("created", "recorded", "not modelled", "skipped")
 _LISTED = (
     ("cloudformation", "describe_stacks", "Stacks", "StackName"),
     ("ec2", "describe_vpcs", "Vpcs", "VpcId"),
@@ -321,3 +330,71 @@ def take_down(file: Path, name: str, *, folder: Path, endpoint: str, region: str
         wrong = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no answer"]
     if wrong:
         raise Refusal(f"teardown: exit {done.returncode}: {wrong[0]}; --keep DIR keeps the whole log")
+
+
+def in_one_line(rehearsal: Rehearsal) -> str:
+    """Return the number of resources by outcome."""
+    outcomes = [resource.outcome for resource in rehearsal.resources]
+    created = count(outcomes.count("created"), "resource")
+    counts = f"{created} created, {outcomes.count('recorded')} without an emulator"
+    if "not modelled" in outcomes:
+        counts += f", {outcomes.count('not modelled')} not modelled"
+    return f"rehearsed {count(len(rehearsal.stacks), 'stack')} against a local AWS: {counts}"
+
+
+def account_lines(rehearsal: Rehearsal) -> Iterator[str]:
+    """Yield the outcomes of each stack's resources, and what a rehearsal cannot show."""
+    yield f"Rehearsal of {count(len(rehearsal.stacks), 'stack')} in {rehearsal.region}: moto on loopback, nothing on AWS."
+    for stack in rehearsal.stacks:
+        outcomes = [resource.outcome for resource in rehearsal.resources if resource.stack == stack]
+        counts = [f"{name} {outcomes.count(name):>3}" for name in _OUTCOMES if name in outcomes]
+        yield f"  {textwrap.shorten(stack, 36, placeholder='...'):<36} {', '.join(counts)}"
+    yield "What it cannot show:"
+    for label, text in (
+        ("no emulator", _counted(rehearsal.types("recorded"))),
+        ("not modelled", _counted(rehearsal.types("not modelled"))),
+        ("unresolved", "; ".join(rehearsal.unresolved)),
+        ("not built", count(len(rehearsal.images_not_built), "container image")),
+    ):
+        if text:
+            yield from wrapped(text, f"  {label:<14}")
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{number} {name}" for name, number in counts.items())
+
+
+@click.command()
+@experiment_argument(REFERENCE, given="TRNSPEC_EXPERIMENT")
+@click.option(
+    "--into",
+    type=click.Choice(["vpc", "cluster"]),
+    help="An existing VPC, or a cluster in one, is there before.",
+)
+@click.option("--keep", type=PATH, metavar="DIR", help="Keep the assembly and the logs there.")
+def command(experiment: Path, into: str | None, keep: Path | None) -> int:
+    """Bootstrap, deploy twice and tear down with the pinned CDK command line, against moto on loopback; prints JSON.
+
+    Exit code 0 when every resource was created, recorded or skipped by its condition, what was applied is what was reviewed
+    and nothing that was there before is missing or changed; 1 when a stack failed or something differs.
+    """
+    with tempfile.TemporaryDirectory(prefix="rehearsal-") as scratch:
+        folder = keep or Path(scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        rehearsal = rehearse_with_cdk(
+            file=experiment,
+            manifests=ROOT / "manifests",
+            into=into,
+            folder=folder,
+            report=lambda line: print(f"==> {line}", file=sys.stderr, flush=True),
+        )
+    data = asdict(rehearsal)
+    for resource in data["resources"]:
+        del resource["properties"]
+    print_json(data)
+    disturbed = rehearsal.after_teardown is None or rehearsal.after_teardown.disturbed
+    return 1 if rehearsal.not_as_reviewed or disturbed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(carried_out(command, prog="python -m lab.aws.rehearsal"))

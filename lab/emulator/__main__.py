@@ -1,4 +1,4 @@
-"""`python -m lab.emulator --listen 127.0.0.1:0 [--plan FILE] [--engine h200] -- vllm serve ...`
+"""`python -m lab.emulator --listen 127.0.0.1:0 [--plan FILE] -- vllm serve ...`
 
 Serves until SIGTERM or SIGINT, then exits 0. Exit 2: the argv speculates in a way that is not emulated, or an option is wrong;
 3: cannot listen. The demonstration starts it, with options that it has checked. What it serves are vLLM's OpenAI endpoints over an
@@ -15,7 +15,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from uuid import uuid4
 
@@ -26,7 +25,6 @@ from core.command_line import carried_out
 from core.findings import Misuse, Outside
 from lab.command import PATH
 from lab.emulator.engine import Engine
-from lab.emulator.h200 import MID, Start, started
 from lab.emulator.payloads import (
     DONE,
     Payload,
@@ -44,7 +42,7 @@ from lab.emulator.timings import CONDITIONAL_ACCEPTANCE, StepCosts, Timed, read
 
 MARK = "X-Emulated"
 """Header of every response; its value is the machine."""
-TRN2, H200 = "trn2", "h200"
+MACHINE = "trn2"
 VERSION = "0.9.1+emulated"
 MAX_BODY_BYTES = 16 * 2**20
 
@@ -60,26 +58,21 @@ class EmulatedEndpoint:
         time_scale: float = 1.0,
         cautions: Sequence[str] = (),
         timed: Timed | None = None,
-        start: Start | None = None,
     ) -> None:
-        """With a `start`, an H200's engine in place of a Trn2 node's."""
         self._arm = arm
-        self._machine = H200 if start else TRN2
         known = timed.known if timed else tuple(CONDITIONAL_ACCEPTANCE)
         self._metadata = {
-            "emulated": self._machine,
+            "emulated": MACHINE,
             "time_scale": time_scale,
             "speculative_tokens": arm.speculative_tokens,
             "draft": arm.draft or None,
             "max_num_seqs": arm.max_num_seqs,
-            "cautions": [*cautions, *([_caution(arm, start)] if start else [])],
-            "classes_without_acceptance": (
-                classes.beyond(known) if arm.speculative_tokens and not start else []
-            ),
+            "cautions": [*cautions],
+            "classes_without_acceptance": classes.beyond(known) if arm.speculative_tokens else [],
         }
         self._started = int(time.time())
         costs = timed or StepCosts()
-        self._engine = Engine(arm, classes, costs, start=start, time_scale=time_scale)
+        self._engine = Engine(arm, classes, costs, time_scale=time_scale)
 
     def application(self) -> web.Application:
         application = web.Application(middlewares=[_errors_as_json], client_max_size=MAX_BODY_BYTES)
@@ -100,7 +93,7 @@ class EmulatedEndpoint:
         await asyncio.wait([task])
 
     async def _mark(self, _: web.Request, response: web.StreamResponse) -> None:
-        response.headers[MARK] = self._machine
+        response.headers[MARK] = MACHINE
 
     async def _models(self, _: web.Request) -> web.Response:
         card = {
@@ -167,14 +160,6 @@ class EmulatedEndpoint:
         return response
 
 
-def _caution(arm: ServedArm, start: Start) -> str:
-    k = arm.speculative_tokens
-    emulated = "plain decoding is emulated with step times measured on one H200"
-    if k:
-        emulated = f"k = {k} is emulated with step times measured on one H200 and an acceptance that was set"
-    return f"{emulated}; steps of this start take {start.factor:.3f} times the mean over starts"
-
-
 @web.middleware
 async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Refused requests as vLLM's error object, unknown routes as its framework's `detail`."""
@@ -188,11 +173,6 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
 
 SHUTDOWN_S = 0.01
 """Grace for running answers at SIGTERM. Not 0, which aiohttp takes for no limit at all."""
-_ENGINE = (
-    "h200: prefills join decode steps, steps as on one H200, skewed pauses, another speed at each start."
-)
-_ACCEPTANCE = "With --engine h200: share of steps in which draft 1, 2, ... is accepted."
-_START = "With --engine h200: the same start again, instead of another one each time."
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -202,27 +182,11 @@ def _address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _shares(text: str) -> tuple[float, ...]:
-    """Falling shares between 0 and 1."""
-    try:
-        shares = tuple(map(float, text.split(",")))
-    except ValueError:
-        shares = ()
-    if not shares or not all(0 <= b <= a <= 1 for a, b in pairwise((1.0, *shares))):
-        raise click.BadParameter(f"{text!r} must be shares from 0 to 1 that do not rise, as 0.62,0.42")
-    return shares
-
-
 @click.command()
 @click.option("--listen", type=_address, required=True, metavar="HOST:PORT", help="Port 0: any free one.")
 @click.option("--plan", type=PATH, metavar="FILE", help="The benchmark's plan, for the prompts' classes.")
 @click.option("--caution", multiple=True, metavar="TEXT", help="Say this against the timings in /v1/models.")
 @click.option("--timed", metavar="JSON", help="Steps of the arm's own, instead of the reference's.")
-@click.option("--engine", type=click.Choice([TRN2, H200]), default=TRN2, help=_ENGINE)
-@click.option(
-    "--acceptance", type=_shares, default=",".join(map(str, MID)), metavar="SHARES", help=_ACCEPTANCE
-)
-@click.option("--start", type=int, metavar="NUMBER", help=_START)
 @click.option("--time-scale", type=float, default=1.0, hidden=True)
 @click.argument("argv", nargs=-1, metavar="-- vllm serve MODEL ...")
 def command(
@@ -230,13 +194,10 @@ def command(
     plan: Path | None,
     caution: tuple[str, ...],
     timed: str | None,
-    engine: str,
-    acceptance: tuple[float, ...],
-    start: int | None,
     time_scale: float,
     argv: tuple[str, ...],
 ) -> int:
-    """Emulate one vLLM service, on Trainium2 unless said otherwise: real HTTP, real time, modelled timings."""
+    """Emulate one vLLM service on Trainium2: real HTTP, real time, modelled timings."""
     if len(argv) < 3:
         raise Misuse(
             "argv: nothing to emulate; after the options give -- vllm serve MODEL --max-num-seqs 4 ..."
@@ -248,12 +209,11 @@ def command(
         time_scale=time_scale,
         cautions=caution,
         timed=read(timed) if timed else None,
-        start=started(acceptance, start) if engine == H200 else None,
     )
     k, slots = arm.speculative_tokens, arm.max_num_seqs
     what = f"{arm.served_names[0]}, {f'k={k} with {arm.draft}' if k else 'plain decoding'}, {slots} slots"
     scale = "" if time_scale == 1.0 else f", time scaled by {time_scale}"
-    first_line = f"emulated {engine}: {what}, http://{{}}:{{}}/v1 (timings modelled{scale})"
+    first_line = f"emulated {MACHINE}: {what}, http://{{}}:{{}}/v1 (timings modelled{scale})"
     asyncio.run(_serve(endpoint.application(), *listen, first_line))
     return 0
 

@@ -20,11 +20,9 @@ from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
-from statistics import NormalDist
 
 from experiment.catalogue.runtimes import RUNTIMES
-from lab.emulator.batches import JoinedBatch, SerialBatch
-from lab.emulator.h200 import H200StepTimes, Pauses, Start, conditional
+from lab.emulator.batches import SerialBatch
 from lab.emulator.payloads import EmulatedAnswer, Generation, PromptClasses, ServedArm, write_answer
 from lab.emulator.timings import Draws, StepCosts, Timed, conditional_acceptance, tokens_in_step
 
@@ -96,24 +94,15 @@ class Engine:
         classes: PromptClasses,
         costs: StepCosts,
         *,
-        start: Start | None = None,
         time_scale: float = 1.0,
     ) -> None:
-        """With a `start`, the engine is an H200's and `costs` count for nothing; each step takes `time_scale` of its time."""
+        """Each step takes `time_scale` of its time."""
         self._arm = arm
         self._classes = classes
         self._costs = costs
-        self._start = start
         self._time_scale = time_scale
-        slots, k = arm.max_num_seqs, arm.speculative_tokens
-        self._batch: SerialBatch[Sequence] | JoinedBatch[Sequence] = (
-            JoinedBatch(
-                slots=slots,
-                times=H200StepTimes(speculative_tokens=k, factor=start.factor),
-                pauses=Pauses(start.dice, k),
-            )
-            if start
-            else SerialBatch(slots=slots, speculative_tokens=k, costs=costs)
+        self._batch: SerialBatch[Sequence] = SerialBatch(
+            slots=arm.max_num_seqs, speculative_tokens=arm.speculative_tokens, costs=costs
         )
         self._work = asyncio.Event()
         self._counters: Counter[str] = Counter()
@@ -158,17 +147,13 @@ class Engine:
                 task, self._classes.of(task), max_tokens=most, ignore_eos=bool(generation.ignore_eos)
             ),
             prompt_tokens=generation.prompt_tokens,
-            acceptance=self._acceptance(task, Draws(seed, f"difficulty of {task}").at(0)),
+            acceptance=self._acceptance(task),
             draws=Draws(seed, generation.prompt_text),
             arrival_s=asyncio.get_running_loop().time(),
         )
 
-    def _acceptance(self, prompt: str, rank: float) -> tuple[float, ...]:
-        """`rank`: which share of all prompts is harder to draft, where prompts differ."""
+    def _acceptance(self, prompt: str) -> tuple[float, ...]:
         draft, k = self._arm.draft, self._arm.speculative_tokens
-        if self._start:
-            z = NormalDist().inv_cdf(min(max(rank, 1e-6), 1 - 1e-6))
-            return conditional(self._start.shares, k, z) if k else ()
         drafted_as = self._classes.drafted_as(prompt)
         if isinstance(self._costs, Timed) and k:
             return self._costs.acceptance(drafted_as, draft)

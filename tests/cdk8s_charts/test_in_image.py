@@ -17,13 +17,12 @@ from cdk8s_charts.vllm_command import compile_argv, serve_argv
 from experiment import load
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.compilation import compile_config
-from lab.real.installation import is_installed
-from lab.real.servers import CHECKPOINTS
 from tests.cdk8s_charts.made_up_image import SHAPES, SIZES, Image, image_of
 from tests.cdk8s_charts.objects import RENDERED, committed, experiment_at, named, pods_of
 from tests.conftest import ROOT
 
 ENGINE = ROOT / ".lab" / "venv" / "bin" / "python"
+CHECKPOINTS = ROOT / "tests" / "engine" / "checkpoints"
 
 
 def _asked(python: str, files: list[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
@@ -320,9 +319,7 @@ def test_code_that_does_not_load_without_a_device_says_nothing_about_the_arms_an
     assert [sorted(line) for line in lines[:2]] == [["arm", "key", "why"], ["part", "why"]]
 
 
-@pytest.mark.skipif(
-    not is_installed(ROOT / ".lab"), reason="no vLLM: the lab's engine is not installed (scripts/lab does it)"
-)
+@pytest.mark.skipif(not ENGINE.exists(), reason="no vLLM: tests/engine/install installs it")
 def test_a_real_vllm_takes_the_arms_of_the_lab_and_names_what_it_does_not(tmp_path: Path) -> None:
     arms: list[dict[str, Any]] = [
         {

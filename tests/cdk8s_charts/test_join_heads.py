@@ -2,57 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from cdk8s_charts import join_heads
-from lab.real.installation import is_installed
-from tests.conftest import ROOT
 
-ENGINE = ROOT / ".lab" / "venv" / "bin" / "python"
-"""The lab's environment, which has torch."""
 PUBLISHED = [f"{head}.{part}" for head in range(5) for part in join_heads.PARTS]
 """As in `medusa_lm_head.pt` of FasterDecoding/medusa-vicuna-7b-v1.3: five heads, whatever its configuration says."""
-NETWORKS = """
-import sys, torch
-from pathlib import Path
-from torch import nn
-sys.path.insert(0, sys.argv[1])
-from cdk8s_charts.join_heads import join
-
-class Block(nn.Module):  # of Medusa and of NxD Inference alike
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(8, 8)
-
-    def forward(self, x):
-        return x + nn.functional.silu(self.linear(x))
-
-def heads(count):
-    return [nn.Sequential(Block(), nn.Linear(8, 12, bias=False)) for _ in range(count)]
-
-base = Path(sys.argv[2])
-for name in ("target", "heads"):
-    (base / name).mkdir()
-(base / "target" / "config.json").write_text("{}")
-published = nn.ModuleList(heads(5))
-if sys.argv[3] == "pt":
-    torch.save(published.state_dict(), base / "heads" / "medusa_lm_head.pt")
-else:
-    from safetensors.torch import save_file
-    save_file(published.state_dict(), base / "heads" / "medusa_lm_head.safetensors")
-for _ in range(2):  # a pod that was cut off begins again
-    join(base / "target", base / "heads", base / "out", 4)
-reader = nn.ModuleDict({f"medusa_head_{number}": head for number, head in enumerate(heads(4))})  # NxD Inference's names
-reader.load_state_dict(torch.load(base / "out" / "medusa_heads.pt", map_location="cpu"), strict=True)
-x = torch.randn(3, 8)
-for number in range(4):
-    assert torch.equal(reader[f"medusa_head_{number}"](x), published[number](x))
-assert (base / "out" / "config.json").read_text() == "{}"
-assert sorted(path.name for path in (base / "out").iterdir()) == ["config.json", "medusa_heads.pt"]
-"""
 
 
 @pytest.mark.parametrize("prefix", ["", "medusa_head.", "medusa_head_"])
@@ -84,14 +41,3 @@ def test_a_folder_without_heads_or_with_several_is_one_line(tmp_path: Path) -> N
         (tmp_path / name).touch()
     with pytest.raises(ValueError, match=r"several files of heads: a.pt, b.pt"):
         join_heads.published(tmp_path)
-
-
-@pytest.mark.skipif(
-    not is_installed(ROOT / ".lab"),
-    reason="no torch: the lab's engine is not installed (scripts/lab does it)",
-)
-@pytest.mark.parametrize("form", ["pt", "safetensors"])
-def test_rewritten_heads_compute_what_the_published_ones_do(tmp_path: Path, form: str) -> None:
-    command = [str(ENGINE), "-c", NETWORKS, str(ROOT), str(tmp_path), form]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr

@@ -41,11 +41,11 @@ LAB = ROOT / "experiments" / "lab-tiny.yaml"
 def test_a_verb_that_another_program_carries_out_starts_anywhere_and_names_what_a_person_typed(
     tmp_path: Path,
 ) -> None:
-    command = [sys.executable, "-P", "-m", "operations", "rehearse", "--help"]
+    command = [sys.executable, "-P", "-m", "operations", "demo", "--help"]
     env = {"PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("Usage: trnspec rehearse ")
+    assert done.stdout.startswith("Usage: trnspec demo ")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -60,7 +60,7 @@ def test_an_experiment_of_the_lab_is_none_of_their_business(say: Say) -> None:
     more = {"scale": ["0"], "kubectl": ["get"], "render": ["--resolved"]}
     for verb in ["preflight", "status", "scale", "cost", "teardown", "kubectl", "render", "run", "deploy"]:
         code, _, err = say(verb, str(LAB), *more.get(verb, ()))
-        assert (code, "exists in the lab only" in err, len(err.splitlines())) == (2, True, 1), verb
+        assert (code, "serves on one machine's CPU" in err, len(err.splitlines())) == (2, True, 1), verb
 
 
 def _rendered(experiment: Experiment, folder: Path) -> Path:
@@ -152,13 +152,12 @@ def test_a_shell_completes_verbs_options_and_experiments(
     assert offered("./trnspec benchmark run --search", 3) == ["--search", "--search-rate", "--search-budget"]
     assert offered("./trnspec results --js", 2) == ["--json"]
     assert offered("./trnspec demo --max", 2) == ["--max-tokens"]
-    for words in ("check", "promote", "lab", "demo"):
+    for words in ("check", "promote", "demo"):
         assert "experiments/lab-tiny.yaml" in offered(f"./trnspec {words} experiments/l", 2)
     assert offered("./trnspec check lab-t", 2)[1:] == ["experiments/lab-tiny.yaml"]
     assert offered("./trnspec check dep", 2)[1:] == offered("./trnspec check pipe", 2)[1:] == []
     assert offered("./trnspec promote qwen-s", 2)[:1] == ["qwen-sd-vllm"]
     assert offered("./trnspec promote experiments/llama-3.1-8b-eagle3.yaml llama-e", 3)[0] == "llama-eagle3"
-    assert offered("./trnspec lab experiments/qwen3-32b.yaml --arms qwen-sd", 4) == ["qwen-sd-vllm"]
 
 
 def test_help_imports_no_verb() -> None:

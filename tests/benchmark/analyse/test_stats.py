@@ -24,7 +24,6 @@ from benchmark.analyse.stats import (
     t_quantile,
     wilson,
 )
-from tests.benchmark.analyse import coverage
 
 COUNTS = [(0, 1), (1, 1), (0, 32), (2, 32), (31, 32), (32, 32), (7, 500), (0, 500)]
 
@@ -98,12 +97,6 @@ def test_what_blocks_share_widens_an_interval_and_leaves_it_as_few_degrees_as_th
     assert found.degrees == pytest.approx(3)
     alike = of_sample(sample(*(0.1 * (index % 2) for index in range(64)), prompts=16, blocks=4))
     assert alike.degrees == 15, "blocks add nothing"
-
-
-def test_intervals_hold_what_prompts_blocks_and_starts_do_and_an_arm_equals_itself() -> None:
-    """A small part of `scripts/measure intervals`."""
-    lines = [*coverage.intervals(60, 1), *coverage.sources(100, 1)]
-    assert [line for line, fine in lines if not fine] == []
 
 
 @pytest.mark.parametrize(

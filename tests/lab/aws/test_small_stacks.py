@@ -16,7 +16,15 @@ from core.findings import Outside, Refusal
 from experiment import load
 from lab.aws import moto_models, stacks
 from lab.aws.moto_server import child_environment, client, rehearsal_server
-from lab.aws.rehearsal import listed, not_as_reviewed, put_there, rehearse, remains
+from lab.aws.rehearsal import (
+    account_lines,
+    in_one_line,
+    listed,
+    not_as_reviewed,
+    put_there,
+    rehearse,
+    remains,
+)
 from lab.aws.stacks import (
     BOOTSTRAP_STACK,
     EXECUTION_ROLE,
@@ -27,7 +35,6 @@ from lab.aws.stacks import (
     read_assembly,
     resources_of,
 )
-from lab.rehearse import account_lines, in_one_line
 from tests.conftest import REFERENCE
 from tests.lab.aws.assemblies import (
     CLUSTER,

@@ -9,10 +9,8 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 
 import aiohttp
@@ -121,53 +119,6 @@ def test_a_benchmark_of_both_arms_says_what_speeds_up_and_what_the_emulator_made
     assert benchmark.main(["advise", str(out)]) == 0
     advice = " ".join(capsys.readouterr().out.split())
     assert "code, 4 at a time, drafted: left out, the emulator does not know how many" in advice
-
-
-@pytest.mark.slow
-def test_the_engine_of_an_h200_says_so_and_each_start_has_a_speed_of_its_own(tmp_path: Path) -> None:
-    """Answers are those of the other engine; two clients share its steps, and chunks are as large as steps are."""
-
-    async def asked(url: str) -> tuple[str, list[int], float]:
-        async def once(session: aiohttp.ClientSession) -> list[int]:
-            options = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
-            body = {"prompt": OPEN_ENDED, "max_tokens": 64, "ignore_eos": True, "stream": True, **options}
-            async with session.post("/v1/completions", json=body) as response:
-                assert response.headers["X-Emulated"] == "h200"
-                lines = [line.removeprefix(b"data: ") async for line in response.content if line.strip()]
-            used = [json.loads(line)["usage"]["completion_tokens"] for line in lines[:-2]]
-            return [after - before for before, after in pairwise(used)]
-
-        async with aiohttp.ClientSession(url) as session:
-            began = time.monotonic()
-            steps, _ = await asyncio.gather(once(session), once(session))
-            took_s = time.monotonic() - began
-            async with session.get("/v1/models") as response:
-                (card,) = (await response.json())["data"]
-        assert card["owned_by"] == "emulator"
-        assert card["metadata"]["classes_without_acceptance"] == []
-        (caution,) = card["metadata"]["cautions"]
-        return caution, steps, took_s
-
-    own, first = ("--engine", "h200", "--acceptance", "1,1,1,1,1,1,0"), re.compile(r"take ([\d.]+) times")
-    found = {}
-    for start in ("1", "2", "1 again"):
-        options = (*own, "--start", start[0])
-        with _emulator(tmp_path / start, SPECULATIVE, *options, machine="h200") as (_, url):
-            found[start] = asyncio.run(asked(url))
-    caution, steps, took_s = found["1"]
-    assert "k = 7 is emulated with step times measured on one H200" in caution
-    assert steps == [7] * 9, "six drafts and the target's own token"
-    assert took_s > 9 * 0.056 * 0.8, "no step is shorter than the shortest pause"
-    assert found["1 again"][0] == caution
-    factors = [float(first.search(found[start][0])[1]) for start in ("1", "2")]  # type: ignore[index]
-    assert factors[0] != factors[1]
-
-
-@pytest.mark.parametrize("wrong", ["", "0.5,0.6", "1.2", "x"])
-def test_shares_that_cannot_be_are_refused(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--listen", "127.0.0.1:0", "--engine", "h200", "--acceptance", wrong, "--", *BASELINE]
-    assert main(words) == 2
-    assert f"{wrong!r} must be shares from 0 to 1" in capsys.readouterr().err
 
 
 def test_without_the_argv_of_an_arm_nothing_is_emulated(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""`python -m lab.real.guard COMMAND...`: run COMMAND until it ends, or until the process that started this has ended.
+"""`python -m lab.guard COMMAND...`: run COMMAND until it ends, or until the process that started this has ended.
 
 Standard input is a pipe that only the starter holds. Its end means that the starter has ended, also by a crash
 or by force; then the whole process group is ended, so that no server outlives the lab.
@@ -20,7 +20,9 @@ def main(argv: list[str]) -> int:
     try:
         child = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
     except OSError as error:
-        print(f"Error: {argv[0]} cannot be started ({error.strerror}); check --engine-command", flush=True)
+        print(
+            f"Error: {argv[0]} cannot be started ({error.strerror}); check that it is installed", flush=True
+        )
         return 127
     signal.signal(signal.SIGTERM, lambda *_: child.terminate())
     abandoned = threading.Event()

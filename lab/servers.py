@@ -6,13 +6,10 @@ ends it even when the lab itself is killed.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,37 +17,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cdk8s_charts.vllm_command import weights_path
 from core.findings import Refusal
-from experiment import Experiment
 from lab.programs import ROOT, Container, guarded
-from lab.real.installation import WITH_BYTECODE
 
 LOOPBACK = "127.0.0.1"
-CHECKPOINTS = ROOT / "lab" / "models" / "checkpoints"
-THREADS = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "TOKENIZERS_PARALLELISM": "false"}
-"""One thread per server: two threads that wait for each other are slower as soon as anything else runs."""
-OFFLINE = "HF_HUB_OFFLINE"
-"""Set if no model comes from a hub."""
-QUIET = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
 PROBE_TIMEOUT_S = 120
 PROBE_PERIOD_S = 2.0
 STOP_TIMEOUT_S = 20
 _POLL_S = 0.25
-
-
-def check_models(folder: Path = CHECKPOINTS) -> None:
-    """Compare every file of the models that ship with its hash. Raises Refusal."""
-    hashes = folder / "sha256.json"
-    try:
-        wanted: dict[str, str] = json.loads(hashes.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise Refusal(f"{hashes}: cannot be read ({error}); restore it from the repository") from None
-    for path, digest in ((folder / name, digest) for name, digest in wanted.items()):
-        found = hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else "absent"
-        if found != digest:
-            is_not = f"sha256 is {found[:12]}, not {digest[:12]}"
-            raise Refusal(f"{path}: {is_not}; restore it from the repository")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,61 +41,6 @@ class Launch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalEngine:
-    """The engine that replaces the pod's image on this machine."""
-
-    command: Sequence[str]
-    folders: Mapping[str, str]
-    """What replaces each mounted folder: a folder of this machine, or a model of a hub, which is then asked for it."""
-    options: Sequence[str] = ()
-    """Further ones of the command; the last one given counts."""
-
-    def launch(self, container: Container, port: int) -> Launch:
-        """The rendered `vllm serve ...` and its startup probe on `port`, with this machine's folders and Python.
-
-        Raises `Refusal` for what this machine cannot start.
-        """
-        if container.secrets:
-            raise Refusal(
-                f"arm {container.arm}: {container.secrets[0]} comes from a Secret, and there is no cluster here; "
-                "leave serving.api_key_secret out"
-            )
-        words = [*container.command[2:]]
-        words[0] = self.folders[words[0]]
-        for option, value in (("--host", LOOPBACK), ("--port", str(port))):
-            words[words.index(option) + 1] = value
-        if "--speculative-config" in words:
-            at = words.index("--speculative-config") + 1
-            config = json.loads(words[at])
-            words[at] = json.dumps({**config, "model": self.folders[config["model"]]})
-        environment = {**container.environment, OFFLINE: "1", **QUIET, **THREADS, **WITH_BYTECODE}
-        if not all(Path(place).is_dir() for place in self.folders.values()):
-            del environment[OFFLINE]
-        here, there = f"{LOOPBACK}:{container.port}", f"{LOOPBACK}:{port}"
-        return Launch(
-            argv=[*self.command, "serve", *words, *self.options],
-            environment=environment,
-            probe=[sys.executable, *(word.replace(here, there) for word in container.startup[1:])],
-        )
-
-
-def mounted_folders(experiment: Experiment, given: Mapping[str, str]) -> dict[str, str]:
-    """Where each model is that a pod would find mounted: the lab's own here, any other on its hub; `given` names other
-    places by model name. Raises `Refusal` for a model that the experiment does not use.
-    """
-    models = {weights_path(weights): weights.model for weights in experiment.weights}
-    places = {
-        model.name: str(CHECKPOINTS / model.name.rpartition("/")[2]) if model.lab_only else model.name
-        for model in models.values()
-    }
-    if unknown := [name for name in given if name not in places]:
-        raise Refusal(
-            f"--weights: {unknown[0]!r} is not a model of {experiment.name}; its models are {', '.join(places)}"
-        )
-    return {path: given.get(model.name) or places[model.name] for path, model in models.items()}
-
-
-@dataclass(frozen=True, kw_only=True)
 class Server:
     container: Container
     port: int
@@ -134,14 +53,6 @@ class Server:
         return f"http://{LOOPBACK}:{self.port}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fleet:
-    urls: Mapping[str, str]
-    """Base URL by arm."""
-    start_again: Callable[[], None]
-    """Stops all of them and starts each again at the same address. Raises `Refusal`."""
-
-
 @contextmanager
 def running(
     containers: Sequence[Container],
@@ -149,11 +60,10 @@ def running(
     *,
     logs: Path,
     at_once: int,
-    reach: Callable[[int], None] = lambda _: None,
-) -> Iterator[Fleet]:
-    """Start the servers, `at_once` of them at a time, and always stop all of them.
+) -> Iterator[dict[str, str]]:
+    """Start the servers, `at_once` of them at a time, yield their base URLs by arm, and always stop all of them.
 
-    `reach` gets the number of healthy ones. Raises `Refusal`.
+    Raises `Refusal`.
     """
     for container in containers:
         launch(container, 0)  # what cannot be started is refused before anything is
@@ -163,23 +73,16 @@ def running(
     started: list[Server] = []
     logs.mkdir(parents=True, exist_ok=True)
 
-    def start() -> None:
-        _stop(started)
-        started.clear()
+    try:
         waiting: list[Server] = []
         for container, port in zip(containers, ports, strict=True):
             if len(waiting) >= at_once:
                 _wait(waiting.pop(0))
-                reach(len(started) - len(waiting))
             started.append(_start(container, launch(container, port), port, logs))
             waiting.append(started[-1])
-        while waiting:
-            _wait(waiting.pop(0))
-            reach(len(started) - len(waiting))
-
-    try:
-        start()
-        yield Fleet(urls={one.container.arm: f"{one.url}/v1" for one in started}, start_again=start)
+        for server in waiting:
+            _wait(server)
+        yield {one.container.arm: f"{one.url}/v1" for one in started}
     finally:
         _stop(started)
 

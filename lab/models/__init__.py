@@ -1,1 +1,0 @@
-"""Tiny Qwen3 models for the lab: what they are trained on, how, and the checkpoints that came out."""

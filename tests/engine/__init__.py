@@ -1,0 +1,1 @@
+"""Real vLLM on this machine, in an environment of its own: a lane of `.ci/run`."""
