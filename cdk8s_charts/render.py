@@ -40,15 +40,11 @@ def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
         f"40-{naming.BENCHMARK_NAME}": benchmark_pod.benchmark_objects(experiment),
         f"45-{naming.LMEVAL_NAME}": benchmark_pod.quality_objects(experiment),
         "50-verify": proofs.proof_objects(experiment),
-        "55-profile": proofs.program_objects(experiment),
         "60-service": promoted_objects(experiment),
     }
     files = {name: _placed(cdk8s.Chart(app, name), objects) for name, objects in charts.items() if objects}
     # What depends on an arm is plain data already: crossing to Node and back would take most of the time of a sweep.
-    files |= {
-        f"30-{arm.name}": [*arm_objects(experiment, arm), *proofs.profile_objects(experiment, arm)]
-        for arm in experiment.served_arms
-    }
+    files |= {f"30-{arm.name}": arm_objects(experiment, arm) for arm in experiment.served_arms}
     made = (
         ManifestFile(f"{name}.yaml", tuple(_marked(objects) if experiment.lab_only else objects))
         for name, objects in files.items()

@@ -19,8 +19,6 @@ SERVING_ACCOUNT, BENCHMARK_ACCOUNT, FETCH_ACCOUNT, COMPILE_ACCOUNT = (
     "compile",
 )
 BENCHMARK_NAME, LMEVAL_NAME = "qwen-llmperf", "qwen-lmeval"
-PROFILE = "profile-"
-"""Prefix of the CronJob that profiles an arm, and of the folders of profiles in the results bucket."""
 LMEVAL_CHECK = "check-"
 """Prefix of the container that asks an arm the questions of `lm_eval`."""
 SERVICE_PORT = 8000
@@ -44,7 +42,7 @@ NODE_ROLE_LABEL = "speculation.trn2/role"
 """On every node: see `role_label`."""
 UNPINNED = "unpinned"
 """Placeholder for a revision that the experiment leaves open."""
-_SLUG_LENGTH, _CRON_JOB_LENGTH = 36, 52
+_SLUG_LENGTH = 36
 
 
 def namespace(experiment: Experiment) -> str:
@@ -120,12 +118,6 @@ def compile_job(arm: Arm, content: str = "") -> str:
 def arguments_job(runtime: Runtime, content: str) -> str:
     """Job that asks a runtime's image whether it takes the arms' arguments; `content` is the rest of its template."""
     return _hashed("arguments", runtime.name, f"{runtime.image}\n{content}")
-
-
-def profile_cron_job(arm: Arm) -> str:
-    """CronJob of an arm's profile; its name may have 52 characters."""
-    name = f"{PROFILE}{arm.name}"
-    return name if len(name) <= _CRON_JOB_LENGTH else _hashed("profile", arm.name, arm.name)
 
 
 def watchers_group(experiment: Experiment) -> str:

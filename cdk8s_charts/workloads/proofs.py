@@ -1,5 +1,4 @@
-"""Pods that replace an arm: checks before it is started (its image accepts its arguments, a node has what its pod needs), and
-a profile of its server.
+"""Pods that check before an arm is started: its image accepts its arguments, a node has what its pod needs.
 
 The images are asked before a Trn2 node is started and after the weights are fetched, by one suspended Job for each: on a
 system node, in the arms' own image, without devices or network, with the checkpoints mounted read-only. The program
@@ -11,18 +10,6 @@ Not verified on AWS: the images were never pulled here.
 A node is asked (`on_node.py`) by Jobs that `./trnspec verify` makes from one suspended CronJob for each distinct demand of
 the arms. Its pod is what the arm's pod will be as far as the node can tell: the same image, claim, security context, service
 account, mounts and scratch; only the program is another one, and no variable tells it what it must find out.
-
-A profile says why a decode step of an arm takes what it takes; `./trnspec run --profile` makes a Job of each such CronJob. Its pod is the arm's own as far as its engine can tell: image, command, claim, mounts, variables. Around the server runs
-`profile_arm.py`; what it leaves goes to the bucket of results. Two ways, by the documentation of each:
-
-- the native plugin: vLLM's endpoints `/start_profile` and `/stop_profile`, which `--profiler-config` turns on, with
-  `neuron_profiler` in its additional configuration
-  (https://github.com/aws-neuron/aws-neuron-sdk, vllm-neuron/docs/guides/how-to-profile-workloads.md, 2026-06-09);
-- elsewhere: the runtime's variables `NEURON_RT_INSPECT_*`, which AWS names for containers on EKS (Neuron Profiler 2.0 user
-  guide, and environment variables of Neuron Explorer, 2026-06-25). From SDK 2.31 on the device's trace is of all that a core
-  does (`session`, in that page at tag v2.31.0); before, of the first execution of each graph on each core.
-
-One core is enough: the shards of an arm do the same. Not verified on AWS.
 """
 
 from __future__ import annotations
@@ -34,15 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts import pods
 from cdk8s_charts.manifests import config_map, content_suffix, kubernetes_object
-from cdk8s_charts.vllm_command import compile_argv, compile_environment, serve_argv, serve_environment
+from cdk8s_charts.vllm_command import compile_argv, compile_environment, serve_argv
 from cdk8s_charts.workloads.artifact_jobs import batch_command, batch_files, suspended_job
-from cdk8s_charts.workloads.benchmark_pod import JOB_UID, UNUSED_SCHEDULE
+from cdk8s_charts.workloads.benchmark_pod import UNUSED_SCHEDULE
 from cdk8s_charts.workloads.namespace import JOBS, priority_name
-from cdk8s_charts.workloads.serving import API_KEY_VARIABLE, LOAD_BUDGET_S, api_key
 from experiment import naming
-from experiment.catalogue.runtimes import version
 from experiment.compilation import compile_config
-from experiment.placement import pod_share
 
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment
@@ -72,24 +56,6 @@ _ON_NODE = Path(__file__).parents[1] / "on_node.py"
 _ON_NODE_TEXT = _ON_NODE.read_text(encoding="utf-8")
 _ON_NODE_FILES = f"verify-program-{content_suffix(_ON_NODE_TEXT)}"
 _PROOF_MOUNT = "/proof"
-
-_PROFILE = Path(__file__).parents[1] / "profile_arm.py"
-_PROFILE_MOUNT = "/program"
-OUT = "/profile"
-_OUT_GIB = 20
-"""Size of the output of one core: a device's trace and at most a million events of the system. An estimate."""
-_PROFILE_DEADLINE_S = LOAD_BUDGET_S + 3600
-_BY_ENVIRONMENT = {
-    "NEURON_RT_INSPECT_ENABLE": "1",
-    "NEURON_RT_INSPECT_OUTPUT_DIR": OUT,
-    "NEURON_RT_INSPECT_SYSTEM_PROFILE": "1",
-    "NEURON_RT_INSPECT_EVENT_FILTER_NC": "0",
-}
-_SESSIONS_SINCE = (2, 31)
-"""The first SDK whose page of these variables has `session`."""
-
-_PROFILE_TEXT = _PROFILE.read_text(encoding="utf-8")
-_PROFILE_FILES = f"profile-program-{content_suffix(_PROFILE_TEXT)}"
 
 
 def arguments_objects(experiment: Experiment) -> list[dict[str, Any]]:
@@ -192,10 +158,7 @@ def proof_objects(experiment: Experiment) -> list[dict[str, Any]]:
     program = config_map(experiment, _ON_NODE_FILES, {_ON_NODE.name: _ON_NODE_TEXT})
     return [
         program,
-        *(
-            _cron_job(experiment, name, _proof_pod(experiment, arm), deadline_s=SECONDS, kept_s=86_400)
-            for name, arm in proofs.items()
-        ),
+        *(_cron_job(experiment, name, _proof_pod(experiment, arm)) for name, arm in proofs.items()),
     ]
 
 
@@ -205,15 +168,13 @@ def proof_name(experiment: Experiment, arm: Arm) -> str:
     return f"verify-{shape}-{content_suffix(_proof_pod(experiment, arm))}"
 
 
-def _cron_job(
-    experiment: Experiment, name: str, pod: pods.PodSpec, *, deadline_s: int, kept_s: int
-) -> dict[str, Any]:
+def _cron_job(experiment: Experiment, name: str, pod: pods.PodSpec) -> dict[str, Any]:
     """Return a CronJob that never starts by itself, and whose Job is not retried."""
     marks = naming.labels(experiment, name, "job")
     job = {
         "backoffLimit": 0,
-        "activeDeadlineSeconds": deadline_s,
-        "ttlSecondsAfterFinished": kept_s,
+        "activeDeadlineSeconds": SECONDS,
+        "ttlSecondsAfterFinished": 86_400,
         "template": {"metadata": {"labels": marks}, "spec": pod},
     }
     spec = {
@@ -263,76 +224,3 @@ def expected(experiment: Experiment, arm: Arm) -> dict[str, Any]:
         "driver_at_least": drivers.oldest if drivers else "",
         "driver_at_most": (drivers and drivers.newest) or "",
     }
-
-
-def program_objects(experiment: Experiment) -> list[dict[str, Any]]:
-    """Return the program; empty if no arm is served from devices."""
-    needed = any(arm.serving.devices for arm in experiment.served_arms)
-    return [config_map(experiment, _PROFILE_FILES, {_PROFILE.name: _PROFILE_TEXT})] if needed else []
-
-
-def profiled_argv(arm: Arm) -> list[str]:
-    """Return the arm's server; for the native plugin, with its profiler."""
-    command = serve_argv(arm)
-    if arm.runtime.dialect != "native":
-        return command
-    at = command.index("--additional-config") + 1
-    profiler = {
-        "activities": ["device_profile", "system_profile"],
-        "neuron_cores": [0],
-        "output_dir": OUT,
-    }
-    config = {**json.loads(command[at]), "neuron_profiler": profiler}
-    command[at] = json.dumps(config, sort_keys=True)
-    return [*command, "--profiler-config", json.dumps({"profiler": "cuda"})]
-
-
-def profile_objects(experiment: Experiment, arm: Arm) -> list[dict[str, Any]]:
-    """Return the CronJob of an arm that is served from devices."""
-    if not arm.serving.devices:
-        return []
-    pod = _profile_pod(experiment, arm)
-    return [
-        _cron_job(
-            experiment, naming.profile_cron_job(arm), pod, deadline_s=_PROFILE_DEADLINE_S, kept_s=7 * 86_400
-        )
-    ]
-
-
-def _profile_pod(experiment: Experiment, arm: Arm) -> pods.PodSpec:
-    share = pod_share(arm)
-    device = "session" if version(arm.runtime.neuron_sdk) >= _SESSIONS_SINCE else "1"
-    by_environment = _BY_ENVIRONMENT | {"NEURON_RT_INSPECT_DEVICE_PROFILE": device}
-    if arm.runtime.dialect == "native":
-        by_environment = {}
-    server = pods.container(
-        "profile",
-        arm.runtime.image,
-        ["python3", f"{_PROFILE_MOUNT}/{_PROFILE.name}", OUT, arm.target.model.name, *profiled_argv(arm)],
-        environment={"HOME": "/tmp", **serve_environment(arm), **by_environment},
-        resources=pods.part_of_node(share, disk_gib=pods.serving_ephemeral_gib(experiment) + _OUT_GIB),
-        security=pods.container_security(writable_root=True, level=arm.serving.pod_security),
-    )
-    server["env"] += api_key(experiment, API_KEY_VARIABLE)
-    address = f"s3://{naming.bucket(experiment, 'results', naming.ACCOUNT_PLACEHOLDER)}/{naming.RESULTS_PREFIX}profile-$(JOB_UID)"
-    keep = pods.tool("keep", ["keep", OUT, "--once", "--to", address, "--region", experiment.cluster.region])
-    keep["env"] = [JOB_UID]
-    body: pods.PodSpec = {
-        "restartPolicy": "Never",
-        "serviceAccountName": naming.COMPILE_ACCOUNT,
-        "containers": [keep],
-    }
-    pods.add_sources(experiment, body, server, arm)
-    body["initContainers"].append(server)
-    pods.add_volume(body, "out", OUT, server, writable=True, emptyDir={"sizeLimit": f"{_OUT_GIB}Gi"})
-    pods.mount(keep, "out", OUT)
-    pods.add_volume(
-        body, "program", _PROFILE_MOUNT, server, configMap={"name": _PROFILE_FILES, "defaultMode": 0o444}
-    )
-    pods.share_memory(body, server, share)
-    pods.hold_devices(body, server, experiment, arm)
-    body.setdefault("securityContext", {}).update(pods.OWN_VOLUMES)
-    pods.on_neuron_nodes(experiment, body)
-    priority, level = priority_name(experiment, JOBS), arm.serving.pod_security
-    pods.settle(body, grace_s=60, priority=priority, level=level)
-    return body

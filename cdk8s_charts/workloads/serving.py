@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment
 
 
-LOAD_BUDGET_S = 1800
+_LOAD_BUDGET_S = 1800
 """Time to read and load a compiled arm before Kubernetes restarts it; servers never compile. An assumption:
 no load time of this pair from S3 is published."""
 _STARTUP_PERIOD_S = 10
@@ -68,7 +68,7 @@ while time.monotonic() < end:
     time.sleep(1)
 """
 CONTAINER = "vllm"
-API_KEY_VARIABLE = "VLLM_API_KEY"
+_API_KEY_VARIABLE = "VLLM_API_KEY"
 """vLLM reads this variable if its command line, which everybody can read, has no `--api-key`."""
 
 
@@ -94,7 +94,7 @@ def deployment(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     spec = manifest["spec"]
     spec["replicas"] = serve.replicas if serve and serve.arm == arm.name else 0
     spec["selector"] = {"matchLabels": {naming.NAME: arm.name}}
-    spec["progressDeadlineSeconds"] = LOAD_BUDGET_S + 600
+    spec["progressDeadlineSeconds"] = _LOAD_BUDGET_S + 600
     manifest["metadata"] = {
         "name": arm.name,
         "namespace": naming.namespace(experiment),
@@ -129,7 +129,7 @@ def _add_probes(server: dict[str, Any], arm: Arm) -> None:
         "exec": {"command": ["python3", "-c", _PROBE, arm.target.model.name]},
         "periodSeconds": _STARTUP_PERIOD_S,
         "timeoutSeconds": _COMPLETION_TIMEOUT_S,
-        "failureThreshold": LOAD_BUDGET_S // _STARTUP_PERIOD_S,
+        "failureThreshold": _LOAD_BUDGET_S // _STARTUP_PERIOD_S,
     }
     server["readinessProbe"] = _health(period_s=10, timeout_s=10, failures=6)
     server["livenessProbe"] = _health(period_s=30, timeout_s=20, failures=10)
@@ -209,7 +209,7 @@ def _fill_server(server: pods.Container, experiment: Experiment, arm: Arm) -> No
         environment = {"HOME": "/tmp", **environment}  # the user of `restricted` has no home in the image
     server["image"] = arm.runtime.image
     server["command"] = serve_argv(arm, answer_limit=experiment.answer_limit)
-    server["env"] = pods.variables(environment) + api_key(experiment, API_KEY_VARIABLE)
+    server["env"] = pods.variables(environment) + api_key(experiment, _API_KEY_VARIABLE)
     share = pod_share(arm)
     server["resources"] = pods.part_of_node(share, disk_gib=pods.serving_ephemeral_gib(experiment))
     server["securityContext"] = pods.container_security(writable_root=True, level=arm.serving.pod_security)

@@ -58,15 +58,13 @@ class IdentityStack(ExperimentStack):
                 ("Checkpoints.*/", *(f"{re.escape(one.removeprefix('s3://'))}/" for one in _own(experiment))),
                 [*_read(weights), _write(weights), _upload_with(key), *_read_own(experiment)],
             ),
-            # It also stores the profile of an arm with the results of runs.
             (
                 naming.COMPILE_ACCOUNT,
-                ("Checkpoints.*/", "Artifacts.*/", f"Results.*/{naming.RESULTS_PREFIX}profile-"),
+                ("Checkpoints.*/", "Artifacts.*/"),
                 [
                     *_read(weights),
                     *_read(artifacts),
                     _write(artifacts),
-                    _write(results, f"{naming.RESULTS_PREFIX}profile-"),
                     _upload_with(key),
                 ],
             ),

@@ -14,7 +14,6 @@ from cdk8s_charts.parity import as_read
 from core.differences import ABSENT, Difference, differences
 from core.safe_output import shortened
 from core.words import count
-from experiment.naming import PROFILE
 from operations.cloud.cloudformation import removal
 from operations.review.rights import Key, Object, lasting_name, object_grants, template_grants
 
@@ -287,8 +286,7 @@ def _unsettled(rows: Collection[str], before: State, after: State, *, gitops: bo
             yield Note("apply", f"{key[0]} {key[2]}: {path} {remedy}")
     left = _named(_by_key({file: items for file, items in before.items() if file in after}))
     for kind, name in sorted(_named(old) - _named(new)):
-        of_an_arm = kind == "Job" or name.removeprefix(PROFILE) in rows
-        if name not in rows and ((kind, name) in left or (gitops and not of_an_arm)):
+        if name not in rows and ((kind, name) in left or (gitops and kind != "Job")):
             yield Note("apply", f"{kind} {name}: no longer rendered, and not deleted by applying")
 
 

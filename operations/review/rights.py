@@ -3,8 +3,7 @@ difference.
 
 `cdk diff --security-only` compares two templates offline as well, but as a drawn table, a second for each stack, and without
 Pod Identity, access entries and the cluster's endpoint. Of a pod only what goes beyond a hardened one is a right, so a lost
-restriction shows as a new right. The servers of all arms are one subject, and so are their profiles: another arm with the same
-rights opens nothing.
+restriction shows as a new right. The servers of all arms are one subject: another arm with the same rights opens nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from experiment.naming import NAME, PROFILE, ROLE, STEP
+from experiment.naming import NAME, ROLE, STEP
 from operations.cloud.kubernetes import pod_containers, pod_spec
 
 Object = dict[str, Any]
@@ -110,8 +109,6 @@ def object_grants(objects: Mapping[Key, Object]) -> set[str]:
 def _subject(key: Key, item: Object) -> str:
     if key[0] == "Deployment" and item["metadata"].get("labels", {}).get(ROLE) == "server":
         return "servers"
-    if key[0] == "CronJob" and item["metadata"]["name"].startswith(PROFILE):
-        return "profiles"
     return f"{key[0]} {lasting_name(key, item)}"
 
 

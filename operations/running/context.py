@@ -95,8 +95,6 @@ class Context:
     """Makes the report of a results folder."""
     verify: Callable[..., list[Finding]] | None = verify
     """Proves the nodes. `None`: nothing is proved about nodes and images."""
-    profile: bool = False
-    """Whether each arm is profiled after it was measured."""
     wait_h: float = 0.0
     """So long nodes are asked for again where EC2 has none; a capacity block that begins later is waited for."""
     left_out: Mapping[str, str] = field(default_factory=dict)

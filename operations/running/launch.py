@@ -43,8 +43,6 @@ from operations.running.context import GRACE_MIN, Context, predicted_h
 from operations.running.state import Held, RunStore, claimed, unfinished
 from operations.running.steps import LAST, Step, carry_out, remaining, steps
 
-_PROFILE_H = 0.25
-"""Hours of an arm, which loads, answers twice and writes its traces. An estimate."""
 _FINDING = 10
 _REPORT = (
     "import sys; from benchmark.__main__ import main; code = main(sys.argv[1:]); "
@@ -86,9 +84,6 @@ _REPORT = (
     metavar="MINUTES",
     help=f"After a failed proof of the nodes they stay so long (default: {GRACE_MIN:.0f}; 0: none).",
 )
-@click.option(
-    "--profile", is_flag=True, help="After measuring, run each arm once more with the profiler of its SDK."
-)
 @click.option("--skip-verify", is_flag=True, help="Prove nothing about nodes and arguments.")
 @click.option("--take-over", is_flag=True, help="Go on with a run whose process is gone elsewhere.")
 @dry_run_option
@@ -101,7 +96,6 @@ def command(
     manifests: Path,
     keep_nodes: bool,
     grace: float,
-    profile: bool,
     skip_verify: bool,
     take_over: bool,
     dry_run: bool,
@@ -124,7 +118,7 @@ def command(
         _refuse_out(out)
     files = read(experiment, manifests)
     aws = aws_of(experiment, account)
-    everything = steps(experiment, profile=profile)
+    everything = steps(experiment)
     if dry_run:
         asked: dict[str, Any] = {"hours": hours, "wait_h": wait_h, "max_usd": max_usd, "take_over": take_over}
         return _dry_run(experiment, aws, everything, **asked, as_json=as_json)
@@ -135,7 +129,7 @@ def command(
     needs_h = _refuse_cut(experiment, ahead, plan)
     _warn_of_silence(experiment, aws)
     with opened(experiment, aws, store, ahead.held, files=files, hours=plan["hours"], out=out) as context:
-        context.needs_h, context.grace_min, context.profile = needs_h, grace, profile
+        context.needs_h, context.grace_min = needs_h, grace
         context.wait_h, context.max_usd, context.left_out = wait_h, max_usd, plan["left_out"]
         if skip_verify:
             context.verify = None
@@ -284,9 +278,7 @@ def _plan(
     needs = {
         step.name: predicted_h(experiment, step.name, to_compile=ahead.to_compile) for step in ahead.left
     }
-    if "profile" in needs:
-        needs["profile"] = _PROFILE_H * len(experiment.served_arms)
-    allowed = hours or round(predicted.hours * 1.5 + needs.get("profile", 0.0), 2)
+    allowed = hours or round(predicted.hours * 1.5, 2)
     until_off = (ahead.off - ahead.begins) / timedelta(hours=1) if ahead.off else allowed
     out = _left_out(needs, until_off) if wait_h and ahead.block else ()
     left = sum(need for name, need in needs.items() if name not in out)

@@ -1,10 +1,9 @@
-"""Steps that measure: raise a round of arms, load them with their plan, ask them questions, profile them, fetch the results."""
+"""Steps that measure: raise a round of arms, load them with their plan, ask them questions, fetch the results."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import shlex
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +15,6 @@ from benchmark.plan import from_dict
 from core.findings import Refusal
 from core.words import count
 from experiment import Arm, Experiment, naming
-from experiment.catalogue.runtimes import version
 from experiment.expected import file_text
 from experiment.placement import rounds
 from operations.cloud import kubernetes
@@ -27,20 +25,15 @@ from operations.running.under_load import BENCHMARK_S, ready, tell_nodes, until_
 from store.bucket import Incomplete, inside
 
 LOAD_S = 3600
-PROFILE_S = 2 * 3600
 _NO_ROUNDS = (
     f"{naming.RESULTS_PREFIX}unfinished/",
     f"{naming.RESULTS_PREFIX}lmeval-",
-    f"{naming.RESULTS_PREFIX}profile-",
 )
-"""Folders that belong to no round: what a Job keeps while it measures, quality checks, and profiles."""
+"""Folders that belong to no round: what a Job keeps while it measures, and quality checks."""
 _QUALITY = "quality-"
 """With a round's number the key of its answers in the state."""
 PLAN = "plan"
 """Volume of the CronJob: a ConfigMap, or an empty folder that an init container of the same name fills from S3."""
-_EXPLORER_SINCE = (2, 30)
-"""The SDK that has Neuron Explorer alone
-(https://awsdocs-neuron.readthedocs-hosted.com/en/latest/about-neuron/announcements/neuron2.x/announce-eos-neuron-profiler-v230.html)."""
 
 
 def raise_arms(context: Context, arms: Sequence[Arm]) -> None:
@@ -199,38 +192,9 @@ def restrict(experiment: Experiment, pod: dict[str, Any], arms: Sequence[Arm]) -
     pod["initContainers"] = [*others, *kept]
 
 
-def profile_arms(context: Context) -> None:
-    """Each arm once more, alone, with the profiler of its SDK. An arm without a profile is a warning: what was measured is the
-    answer."""
-    set_replicas(context)
-    for number, arm in enumerate(context.experiment.served_arms):
-        if f"{naming.PROFILE}{arm.name}" in context.state.results:
-            continue
-        name = f"{naming.PROFILE}{context.state.id}-{number}"
-        try:
-            job = node_watch.JobOnNodes(context, from_cron_job(context, naming.profile_cron_job(arm), name))
-            job.wait(patience_s=PROFILE_S, remedy=READ)
-        except StepError as error:
-            context.say(f"    warning: {arm.name} has no profile: {error}")
-            try:
-                node_watch.missing(context)
-            except StepError as gone:
-                context.say(f"    warning: no more profiles: {gone}")
-                return
-            continue
-        found = {f"{naming.PROFILE}{arm.name}": f"{naming.RESULTS_PREFIX}{naming.PROFILE}{name}/"}
-        context.save(results={**context.state.results, **found})
-
-
-def viewer(arm: Arm, folder: Path) -> str:
-    """The command that opens a profile, on a machine with `aws-neuronx-tools` of the arm's SDK."""
-    old = version(arm.runtime.neuron_sdk) < _EXPLORER_SINCE
-    return f"{'neuron-profile' if old else 'neuron-explorer'} view -d {shlex.quote(str(folder))}"
-
-
 def fetch_results(context: Context) -> None:
     """Each round into a folder: its records, its arms' answers to gsm8k, and how their engines differ; a report of all
-    rounds together, where they have the same loads; the profiles, each with the command that opens it."""
+    rounds together, where they have the same loads."""
     measured, settings = rounds(context.experiment), context.experiment.benchmark
     for number, arms in enumerate(measured, start=1):
         prefix = context.state.results.get(str(number))
@@ -250,12 +214,6 @@ def fetch_results(context: Context) -> None:
     if len(measured) > 1 and not (settings.load or settings.duration or context.left_out):
         _fetch_beside(context, context.out, context.experiment.served_arms)
         context.report(context.out)
-    for arm in context.experiment.served_arms:
-        if prefix := context.state.results.get(f"{naming.PROFILE}{arm.name}"):
-            folder = context.out / "profiles" / arm.name
-            files = fetch(context, prefix, folder)
-            opens = viewer(arm, folder)
-            context.say(f"    profile of {arm.name}: {count(files, 'file')}; open it with {opens}")
 
 
 def _fetch_beside(context: Context, folder: Path, arms: Sequence[Arm]) -> None:

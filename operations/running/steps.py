@@ -36,8 +36,8 @@ LAST = ("off", "report")
 """What every run ends with, also one that a later one goes on with."""
 
 
-def steps(experiment: Experiment, *, profile: bool = False) -> tuple[Step, ...]:
-    """All steps of a run, with profiles of the arms or without."""
+def steps(experiment: Experiment) -> tuple[Step, ...]:
+    """All steps of a run."""
     nodes = ("nodes",)
     found = [
         Step("weights", "fetch weights (no Trn2 node runs)", preparing.fetch_weights),
@@ -63,8 +63,6 @@ def steps(experiment: Experiment, *, profile: bool = False) -> tuple[Step, ...]:
             asked |= {arm.name for arm in arms}
     if batch := experiment.batch_arms:
         found.append(Step("batch", f"run {_names(batch)} without a server", measuring.run_batches, nodes))
-    if profile:
-        found.append(Step("profile", "profile each arm", measuring.profile_arms, nodes))
     found.append(Step("off", "set the Trn2 nodes to 0", stop_paying))
     return (*found, Step("report", "fetch results and report", measuring.fetch_results))
 
@@ -176,7 +174,7 @@ def _keep_for_a_look(context: Context) -> None:
 
 def _all_steps(context: Context) -> str:
     """Every step that is left; returns where the state of the finished run is."""
-    everything = steps(context.experiment, profile=context.profile)
+    everything = steps(context.experiment)
     for step in remaining(everything, context.state.done):
         if step.name in context.left_out:
             continue

@@ -259,10 +259,6 @@ class World:
                 self.compiled(arm.name)
         if name.startswith(naming.LMEVAL_NAME):
             self._asked(job)
-        if name.startswith("profile-"):
-            assert self._standing() == set(), "an arm serves while another is profiled"
-            self.store("results", f"runs/profile-{name}/i-1_pid_2/profile_nc_0.ntff", {})
-            self.store("results", f"runs/profile-{name}/neuron-ls.json", [])
         if name.startswith(naming.BENCHMARK_NAME):
             folder = f"runs/measured-{name.removeprefix(naming.BENCHMARK_NAME)}"
             self.store("results", f"runs/unfinished/{name}/requests.jsonl", {})
@@ -329,7 +325,7 @@ class World:
 
 def _account(job: str) -> str:
     """The service account of a Job's pod."""
-    kinds = {"fetch-": naming.FETCH_ACCOUNT} | dict.fromkeys(("compile-", "profile-"), naming.COMPILE_ACCOUNT)
+    kinds = {"fetch-": naming.FETCH_ACCOUNT, "compile-": naming.COMPILE_ACCOUNT}
     return _starts(job, kinds) or naming.BENCHMARK_ACCOUNT
 
 
@@ -361,7 +357,6 @@ def manifests(experiment: Experiment) -> tuple[ManifestFile, ...]:
         "volumes": [{"name": "plan", "configMap": {"name": "the-plan"}}],
     }
     measuring = {**pod, "initContainers": [{"name": "run", "image": IMAGE}]}
-    profiles = map(naming.profile_cron_job, experiment.served_arms)
     cron_jobs = [
         {
             "kind": "CronJob",
@@ -370,7 +365,7 @@ def manifests(experiment: Experiment) -> tuple[ManifestFile, ...]:
         }
         for name, own in [
             (naming.BENCHMARK_NAME, measuring),
-            *((name, pod) for name in (naming.LMEVAL_NAME, *profiles)),
+            (naming.LMEVAL_NAME, pod),
         ]
     ]
     return (ManifestFile("all.yaml", (*jobs, *arms, plan, *cron_jobs)),)

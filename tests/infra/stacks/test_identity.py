@@ -30,12 +30,11 @@ RIGHTS = {
     "serving": "checkpoints: ListBucket, GetObject; artifacts: ListBucket, GetObject; key: Decrypt",
     "fetch": "checkpoints: ListBucket, GetObject, PutObject, AbortMultipartUpload; key: GenerateDataKey, Decrypt",
     "compile": "checkpoints: ListBucket, GetObject; artifacts: ListBucket, GetObject, PutObject, AbortMultipartUpload; "
-    "results/runs/profile-*: PutObject, AbortMultipartUpload; key: GenerateDataKey, Decrypt",
+    "key: GenerateDataKey, Decrypt",
     "benchmark": "*: PutMetricData; results: ListBucket; results/plans: GetObject; "
     "results/runs: GetObject, PutObject, AbortMultipartUpload; key: GenerateDataKey, Decrypt",
 }
-"""Serving pods write nothing, fetching pods delete nothing, the benchmark reads plans and stores runs, and who compiles stores
-profiles, which it does not read."""
+"""Serving pods write nothing, fetching pods delete nothing, the benchmark reads plans and stores runs."""
 FOREIGN = {
     ("s3:ListBucket", "arn:aws:s3:::my-models"),
     ("s3:GetObject", "arn:aws:s3:::my-models/runs/mine/*"),

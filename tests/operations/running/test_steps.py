@@ -25,8 +25,8 @@ from experiment.placement import rounds
 from operations.cloud.aws import Aws, AwsError
 from operations.options import experiment_of
 from operations.running import context as jobs
-from operations.running import measuring, node_watch
-from operations.running.context import Context, StepError
+from operations.running import measuring
+from operations.running.context import StepError
 from operations.running.measuring import provide_plan, restrict
 from operations.running.steps import carry_out, remaining, steps
 from store.artifact import DIFFERENCES
@@ -262,48 +262,3 @@ def test_arms_are_started_again_when_the_client_waits_for_it_and_once_only(
     driver.run()
     assert replaced
     assert sum("start 2 of 2: replacing the pods" in line for line in driver.said) == 1
-
-
-def profiled(driver: Driver) -> list[str]:
-    """What is said of a run that profiles."""
-    context = driver.context()
-    context.profile = True
-    carry_out(context, keep_nodes=False)
-    assert (driver.reports, driver.world.nodes) == ([driver.out], 0), "without a profile there is an answer"
-    return [line for line in driver.said if "profile of" in line or "warning" in line]
-
-
-def test_each_arm_is_profiled_alone_after_the_benchmark_and_the_command_that_opens_it_is_said(
-    driver: Driver,
-) -> None:
-    names = [step.name for step in steps(driver.world.experiment, profile=True)]
-    assert names.index("benchmark-1") < names.index("profile") < names.index("off")
-    arms = driver.world.experiment.arms
-    for line, arm, job in zip(profiled(driver), arms, driver.jobs("profile-"), strict=True):
-        folder = driver.out / "profiles" / arm.name
-        assert (folder / "i-1_pid_2" / "profile_nc_0.ntff").exists()
-        assert line.startswith(f"    profile of {arm.name}:")
-        assert line.endswith(f"2 files; open it with neuron-profile view -d {folder}")
-        assert job["metadata"]["name"].endswith(f"-{arms.index(arm)}")
-    newer = replace(driver.world.experiment.baseline, runtime=replace(arms[0].runtime, neuron_sdk="2.30.0"))
-    assert measuring.viewer(newer, Path("results/a b")) == "neuron-explorer view -d 'results/a b'"
-
-
-@pytest.mark.parametrize("taken", [True, False], ids=["nodes that were taken away", "an arm alone"])
-def test_a_profile_that_cannot_be_made_is_a_warning(
-    driver: Driver, taken: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    driver.world.failing = {"profile-": "no profile: the server ended with exit 1; its log says why"}
-    need = node_watch.need
-
-    def refused(context: Context) -> object:
-        if taken and driver.jobs("profile-"):
-            raise StepError("its schedule set it to 0 nodes")
-        return need(context)
-
-    monkeypatch.setattr(node_watch, "need", refused)
-    first, second = profiled(driver)
-    assert "qwen-vllm has no profile: " in first
-    assert taken or "the server ended with exit 1" in first
-    assert second.startswith("    warning: no more profiles" if taken else "    warning: qwen-sd-vllm has")
-    assert len(driver.jobs("profile-")) == (1 if taken else 2)
