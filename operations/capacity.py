@@ -1,22 +1,21 @@
-"""`capacity`: what can be bought for an experiment now, in every region; written into its file, or bought."""
+"""`capacity`: what can be bought for an experiment now, in every region, and how to take it."""
 
 from __future__ import annotations
 
-import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import click
+import yaml
 
 from core.console import print_json, print_table, print_text
-from core.findings import Misuse, Refusal
 from core.words import count, listed
 from experiment import Experiment
 from experiment.cost import PurchaseOption, purchase_options, run_price
 from experiment.placement import nodes_needed
-from operations import market, purchase
+from operations import market
 from operations.cloud.aws import aws_of
 from operations.cloud.clock import Clock, stamp
 from operations.market import Market, Offer, Quote, RegionOffers
@@ -45,54 +44,21 @@ class Row:
 
 
 @on_aws
-@click.option(
-    "--write", is_flag=True, help="Put region, zones and capacity of the cheapest row into the file."
-)
-@click.option("--choose", type=click.IntRange(1), metavar="N", help="With --write: of row N instead.")
-@click.option(
-    "--buy",
-    metavar="OFFERING",
-    help="Buy this capacity block (its id, or its row): only on a terminal, once its dollars are typed.",
-)
-def command(
-    path: Path, write: bool, choose: int | None, buy: str | None, account: str | None, as_json: bool
-) -> int:
+def command(path: Path, account: str | None, as_json: bool) -> int:
     """Ask every region what can be bought for this experiment now, with the dollars of its answer; the cheapest first.
 
-    Exit 1 when nothing is offered anywhere.
+    Under the table: the AWS command that buys the block, and the section of the file to paste. Exit 1 when nothing is offered
+    anywhere.
     """
     experiment = experiment_of(path, verb="buy nodes for")
-    if (choose and not write) or (buy and write):
-        raise click.UsageError("--choose goes with --write, and --buy, which writes too, without it")
-    if buy and not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise Misuse("--buy: buys only where its dollars are typed on a terminal, and this is not one")
-    if (write or buy) and (owner := experiment.cluster.nodes_of):
-        raise Misuse(f"{path}: uses the nodes of {owner} (cluster.nodes_of); name the file of {owner}")
-    now = Clock().now()
-    if buy:
-        purchase.refuse_second(path, experiment, now=now)
     aws, hours = aws_of(experiment, account), run_price(experiment).hours
     wanted: dict[str, Any] = {"instance": experiment.instance.name, "nodes": nodes_needed(experiment)}
-    found = market.ask(aws, **wanted, hours=hours, now=now)
-    rows, written = rows_of(experiment, found, hours), None
-    if buy:
-        row = _bought(rows, buy)
-        assert row.offer is not None, "only blocks are bought"
-        written = purchase.buy(path, experiment, aws, row.place, row.offer, zone=row.zone or "", hours=hours)
-    elif write:
-        row = _chosen(rows, choose)
-        changes = purchase.changes(experiment, row.place, kind=row.kind, zone=row.zone)
-        written = purchase.write(path, experiment, aws, changes)
+    found = market.ask(aws, **wanted, hours=hours, now=Clock().now())
+    rows = rows_of(experiment, found, hours)
     if as_json:
-        print_json({**as_data(experiment, found, rows, hours), "written": written})
-        return 0 if rows else 1
-    if not buy:
+        print_json(as_data(experiment, found, rows, hours))
+    else:
         _print(path, experiment, found, rows, hours)
-    if written:
-        print(f"\n{written['diff'] or 'the file says so already'}")
-        print_text(
-            *(f"also: {line}" for line in written["also"]), *(f"then: {line}" for line in written["next"])
-        )
     return 0 if rows else 1
 
 
@@ -122,32 +88,46 @@ def _short(place: RegionOffers, kind: str, need: int) -> str:
     return f"quota {have:g} vCPUs, needs {need}" if have is not None and have < need else ""
 
 
-def _chosen(rows: Sequence[Row], number: int | None) -> Row:
-    """The row to write. Raises `Misuse` for one that does not exist or has to be bought, `Refusal` where none can be had."""
-    if number is None:
-        free = [row for row in rows if row.way and not row.offer]
-        if first := next((row for row in free if not row.obstacle), None):
-            return first
-        why = "; ".join(dict.fromkeys(f"{row.kind} in {row.place.region}: {row.obstacle}" for row in free))
-        raise Refusal(
-            f"--write: nothing can be had without a purchase ({why or 'nothing has a price'}); ask for quota, take a row "
-            "with --choose, or buy a block with --buy"
-        )
-    if number > len(rows):
-        raise Misuse(f"--choose {number}: there are {count(len(rows), 'row')}")
-    if offer := rows[number - 1].offer:
-        raise Misuse(f"--choose {number}: is a capacity block, which --buy {offer.id} buys and writes")
-    return rows[number - 1]
+def ways_to_take(experiment: Experiment, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    """How to take the cheapest row that needs no purchase and has no obstacle, and the cheapest block."""
+    free = (number for number, row in enumerate(rows) if row.way and not row.offer and not row.obstacle)
+    blocks = (number for number, row in enumerate(rows) if row.offer)
+    for index in (next(free, None), next(blocks, None)):
+        if index is not None:
+            row = rows[index]
+            yield {"row": index + 1, "command": _order(row), "cluster": _section(experiment, row)}
 
 
-def _bought(rows: Sequence[Row], offering: str) -> Row:
-    """The row of a block, which is named by its id or by the row's number. Raises `Refusal` where it is not offered now."""
-    blocks = {str(number): row.offer for number, row in enumerate(rows, start=1) if row.offer}
-    for number, offer in blocks.items():
-        if offering in (number, offer.id):
-            return rows[int(number) - 1]
-    now = ", ".join(f"{offer.id} (row {number}, ${offer.usd:,.2f})" for number, offer in blocks.items())
-    raise Refusal(f"--buy {offering}: is not offered, or not any more; offered now: {now or 'no block'}")
+def _order(row: Row) -> str | None:
+    """The command that buys a block (https://docs.aws.amazon.com/cli/latest/reference/ec2/purchase-capacity-block.html)."""
+    if row.offer is None:
+        return None
+    return (
+        f"aws ec2 purchase-capacity-block --region {row.place.region} --instance-platform Linux/UNIX "
+        f"--capacity-block-offering-id {row.offer.id}"
+    )
+
+
+def _section(experiment: Experiment, row: Row) -> dict[str, Any]:
+    """What `cluster` of the file must say; the order names the reservation."""
+    cluster, place = experiment.cluster, row.place
+    own = cluster.availability_zones if place.region == cluster.region else ()
+    first = row.zone or next((zone for zone in own if zone in place.zones), place.zones[0])
+    zones = dict.fromkeys((first, *own, *place.zones, *sorted(place.zone_ids.values())))
+    capacity: dict[str, Any] = {"kind": row.kind}
+    if row.offer:
+        capacity |= {
+            "reservation_id": "cr-...",
+            "availability_zone": row.zone,
+            "ends_at": stamp(row.offer.ends),
+        }
+    elif row.kind == "spot" and cluster.capacity.max_usd_per_hour is not None:
+        capacity["max_usd_per_hour"] = cluster.capacity.max_usd_per_hour
+    return {
+        "region": place.region,
+        "availability_zones": [*zones][: len(cluster.availability_zones)],
+        "capacity": capacity,
+    }
 
 
 NOT_KNOWN = (
@@ -189,6 +169,7 @@ def as_data(experiment: Experiment, found: Market, rows: Sequence[Row], hours: f
         ],
         "no_answer": found.silent,
         "not_enabled": found.not_enabled,
+        "take": [*ways_to_take(experiment, rows)],
         "not_known": NOT_KNOWN,
     }
 
@@ -207,9 +188,14 @@ def _print(path: Path, experiment: Experiment, found: Market, rows: Sequence[Row
     for number, offer in ((number, row.offer) for number, row in enumerate(rows, start=1) if row.offer):
         print_text(f"row {number}: {offer.id}, {stamp(offer.starts)} to {stamp(offer.ends)}")
     print_text(*_remarks(experiment, found), "", *NOT_KNOWN, "")
-    print_text(*([f"next: ./trnspec capacity {path} --write [--choose N]"] if rows else []))
-    if first := next((row.offer for row in rows if row.offer), None):
-        print_text(f"or:   ./trnspec capacity {path} --buy {first.id}")
+    for way in ways_to_take(experiment, rows):
+        print_text(f"To take row {way['row']}:")
+        if way["command"]:
+            print_text("  Deploy before it begins. AWS takes the dollars at once, and nobody can cancel it:")
+            print(f"  {way['command']}")
+        print_text(f"  In {path}:")
+        print(textwrap.indent(yaml.safe_dump({"cluster": way["cluster"]}, sort_keys=False), "  "))
+    print_text(f"Then: ./trnspec render {path}, preflight, deploy; ./trnspec run {path} --wait 12h")
 
 
 def _cells(experiment: Experiment, row: Row, hours: float) -> tuple[str, ...]:

@@ -105,11 +105,6 @@ def test_an_operator_with_every_policy_cannot(line: str) -> None:
         ("kms:Decrypt", KMS, {"kms:EncryptionContext:aws:s3:arn": "arn:aws:s3:::ours"}),
         ("cloudwatch:PutMetricData", "*", {"cloudwatch:namespace": "AWS/EC2"}),
         ("iam:PassRole", OFF_ROLE, {"iam:PassedToService": "ec2.amazonaws.com"}),
-        (
-            "ec2:CreateTags",
-            f"arn:aws:ec2:{HERE}:capacity-reservation/cr-0",
-            {"ec2:CreateAction": "RunInstances"},
-        ),
     ],
 )
 def test_what_conditions_refuse(action: str, resource: str, context: dict[str, str | None]) -> None:

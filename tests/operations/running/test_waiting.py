@@ -16,10 +16,7 @@ from core.findings import Refusal
 from experiment import load
 from experiment.naming import BENCHMARK_NAME
 from operations.cloud.aws import Aws
-from operations.cloud.clock import moment
-from operations.editing import edited
-from operations.market import Offer, RegionOffers
-from operations.purchase import changes
+from operations.cloud.clock import moment, stamp
 from operations.running import launch, waiting
 from operations.running.launch import _ahead, _plan, _plan_text, _refuse_cut
 from operations.running.state import NotOursError, claimed, unfinished
@@ -182,28 +179,27 @@ def test_the_daily_switch_off_that_would_cut_the_run_is_waited_for(driver: Drive
     assert said in " ".join(driver.said)
 
 
-OFFER = Offer(
-    id="cb-0", nodes=1, starts=START + timedelta(hours=3), ends=START + timedelta(hours=11), usd=308.14
-)
+BEGINS = START + timedelta(hours=3)
 
 
 @pytest.fixture
-def block(driver: Driver, file: Path) -> Driver:
-    """The reference in a block of eight hours that begins in three, as a purchase writes it, deployed."""
-    place = RegionOffers(
-        region="us-east-2", zones=("us-east-2a",), zone_ids={}, vcpus={}, quotes=(), scores={}, problems=()
-    )
-    how: dict[str, Any] = {"kind": "capacity-block", "zone": "us-east-2a", "offer": OFFER}
-    changed = changes(driver.world.experiment, place, **how, reservation=BLOCK)
-    file.write_text(edited(file.read_text(encoding="utf-8"), "cluster", changed), encoding="utf-8")
-    driver.world.replace_group(load(file))
+def block(driver: Driver, variation: Callable[..., Path]) -> Driver:
+    """The reference in a block of eight hours that begins in three, deployed."""
+    ends = stamp(START + timedelta(hours=11))
+    bought = {
+        "kind": "capacity-block",
+        "reservation_id": BLOCK,
+        "availability_zone": "us-east-2a",
+        "ends_at": ends,
+    }
+    driver.world.replace_group(load(variation(lambda data: data["cluster"].update(capacity=bought))))
     return driver
 
 
 def test_a_block_from_its_purchase_to_its_switch_off(block: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bought at noon, begins at 15:00, ends at 23:00: weights before, nodes from its first minutes, none after the answer, and a
     schedule for the case that nobody looks."""
-    begins, world = OFFER.starts, block.world
+    begins, world = BEGINS, block.world
     schedule = world.client("scheduler").list_schedules()["Schedules"][0]["Name"]
     where = {"Name": schedule, "GroupName": "qwen3-32b-off"}
     off = world.client("scheduler").get_schedule(**where)["ScheduleExpression"]
