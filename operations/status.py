@@ -15,7 +15,7 @@ from operations.cloud.access import cluster_of
 from operations.cloud.aws import Aws, aws_of
 from operations.cloud.clock import Clock
 from operations.options import experiment_of, on_aws
-from operations.running.bill import bill, block_left, known_prices
+from operations.running import spending
 from operations.running.state import NodesReplaced, RunStore
 
 SECTIONS = "stacks trn2 cluster artifacts alarms notices run dollars neighbours undescribed"
@@ -134,19 +134,10 @@ class _StatusSections:
         return held.state.as_json() if held else None
 
     def dollars(self) -> dict[str, Any]:
-        """What the unfinished run has cost, what a spot node costs now, and what is left of a capacity block."""
-        experiment, now = self.experiment, Clock().now()
-        held, left = RunStore(experiment, self.aws).current(), block_left(experiment, now=now)
-        state = held.state if held else None
-        known = known_prices(experiment, self.aws, state, now)
-        cost = bill(experiment, state, now=now, prices=known) if state else None
-        return {
-            "run": cost.as_json() if cost else None,
-            "run_text": f"{cost.node_hours:.2f} node hours, {cost.text}" if cost else None,
-            "spot_usd_per_hour": known.newest_usd if known else None,
-            "block": vars(left) if left else None,
-            "block_text": left.text if left else None,
-        }
+        """What the nodes of the unfinished run have cost."""
+        held = RunStore(self.experiment, self.aws).current()
+        hours = spending.node_hours(held.state, Clock().now()) if held else 0.0
+        return {"node_hours": hours, "usd": spending.quoted_usd(self.experiment, hours)} if held else {}
 
     def neighbours(self) -> list[dict[str, str]]:
         """Other experiments in the cluster, and what of them is deployed."""
@@ -207,11 +198,9 @@ def _print(page: dict[str, Any]) -> None:
         rows.append(("run", run["id"], how))
         gone = run["node_changes"]
         rows += [("run", run["id"], f"{NodesReplaced(**one).text} at {one['at']}") for one in gone]
-    if (dollars := page["dollars"]) is not None:
-        if (usd := dollars["spot_usd_per_hour"]) is not None:
-            rows.append(("dollars", "spot node", f"${usd:.2f} an hour now"))
-        for name, text in (("this run", dollars["run_text"]), ("capacity block", dollars["block_text"])):
-            rows += [("dollars", name, text)] if text else []
+    if dollars := page["dollars"]:
+        text = f"{dollars['node_hours']:.2f} node hours, ${dollars['usd']:.2f} at quoted prices"
+        rows.append(("dollars", "this run", text))
     rows += [("same cluster", other["name"], other["state"]) for other in page["neighbours"] or ()]
     for stacks in (page["undescribed"] or {}).get("stacks", ()):
         bills = f"{count(len(stacks['stacks']), 'stack')} in {stacks['region']}, billed"

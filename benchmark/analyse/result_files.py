@@ -6,7 +6,6 @@
                                "drafted": {"step_over_plain", "step_over_plain_low", "step_over_plain_high"} | null}],
                                "quoted": [{"text", "source"}], "figures": [{"arm", "metric", "classes", "concurrency", "value", "tolerance",
                                "source"}]}
-    DIR/bill.json              {"usd", "node_hours", "text"}: the cost of the run, in words with the source of the prices
 
 All files are optional. If a file is missing, its part of the summary is missing too, and the report says so. Another program, which knows
 the models, writes the expected values; this package only compares. A null value means that no value is expected. A figure without classes
@@ -21,20 +20,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from benchmark.analyse.acceptance.yields import step_yield_at
 from benchmark.analyse.cells import Cells, cells_of
 from benchmark.analyse.comparison import MIN_PROMPTS, log_ratios, logs_at, mapped_back
 from benchmark.analyse.stats import Estimate, Source, Z, geometric_mean, of_sample
 from benchmark.errors import ResultsError
-from benchmark.measure.client import one_line
 from benchmark.measure.journal import RawRun
 from benchmark.metrics import TOKENS_PER_STEP, TPOT
 from core.files import json_of, text_of
 
 ENGINES, ANSWERS, QUESTIONS, EXPECTED = "engines", "lmeval", "questions.json", "expected.json"
-BILL = "bill.json"
 CIRCULAR = "not compared, because the emulator's times are fitted to the same published results: the comparison would be circular."
 """The text of an emulated run, instead of a comparison."""
 VERDICTS = {"reproduced": "reproduced", "not reproduced": "not reproduced", "cannot tell": "inconclusive"}
@@ -44,23 +41,12 @@ Answers = Mapping[str, bool]
 
 
 def optional_results(folder: Path, baselines: Mapping[str, str]) -> dict[str, Any]:
-    """`engines`, `quality` and `bill` of a summary; `baselines` has the baseline of each arm. Raises ResultsError for an invalid
+    """`engines` and `quality` of a summary; `baselines` has the baseline of each arm. Raises ResultsError for an invalid
     file."""
-    bill = None
-    if (path := folder / BILL).is_file():
-        with _refuse_invalid(path):
-            bill = _Bill.model_validate_json(text_of(path)).model_dump()
     return {
-        "bill": bill,
         "engines": _engines(folder / ENGINES, baselines),
         "quality": _quality(folder / ANSWERS, baselines),
     }
-
-
-class _Bill(BaseModel):
-    usd: Annotated[float, Field(ge=0, allow_inf_nan=False)]
-    node_hours: Annotated[float, Field(ge=0, allow_inf_nan=False)]
-    text: Annotated[str, AfterValidator(lambda text: one_line(text, 1000))]
 
 
 @contextmanager

@@ -81,7 +81,6 @@ From the optional files of a results folder (`benchmark/analyse/result_files.py`
 - `decision`: the recommendation (`benchmark/analyse/decision.py`)
 - `quality`: {task, questions: {dataset, revision, sha256} | null, scores: [{arm, filter, n, correct}],
   comparisons: [{filter, baseline, treatment, n, difference, ci_low, ci_high, gained, lost, p_value}]} | null
-- `bill`: {usd, node_hours, text: the cost of the run, with the source of the prices} | null
 """
 
 from __future__ import annotations

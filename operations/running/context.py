@@ -18,7 +18,7 @@ from core.findings import Finding, Refusal
 from experiment import Arm, Experiment
 from experiment.arms import Weights
 from experiment.compilation import artifact_key
-from experiment.cost import node_price, run_price
+from experiment.cost import run_price
 from experiment.naming import BENCHMARK_NAME, STEP, bucket, weights_path
 from experiment.placement import rounds
 from operations.cloud import kubernetes
@@ -26,7 +26,6 @@ from operations.cloud.aws import Aws
 from operations.cloud.clock import Clock, moment, stamp
 from operations.cloud.cloudformation import deploy_workloads
 from operations.cloud.kubernetes import Kubernetes
-from operations.cloud.spot_price import SpotPrices
 from operations.running.state import Held, RunState, RunStore
 from operations.verification import verify
 
@@ -42,8 +41,6 @@ _BY_CLUSTER = (
 _UID = "JOB_UID"
 """Environment variable of the pods (`cdk8s_charts/workloads/benchmark_pod.py`) that names the folder of unfinished results."""
 POLL_S = 15
-GRACE_MIN = 15.0
-"""Time to look at a node before it is given back: scarce capacity may not come again."""
 _RENEW_EVERY = timedelta(minutes=1)
 
 
@@ -62,10 +59,6 @@ class StepError(Refusal):
 
 class NoCapacityError(StepError):
     """EC2 has no such instance now, or none at the price that the file allows; it may have one later."""
-
-
-class BudgetError(StepError):
-    """The run would cost more than its dollars."""
 
 
 class UnprovenError(StepError):
@@ -99,24 +92,15 @@ class Context:
     """So long nodes are asked for again where EC2 has none; a capacity block that begins later is waited for."""
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Steps that do not fit before the nodes end, with their titles."""
-    grace_min: float = GRACE_MIN
-    """So long the nodes stay after a proof that failed."""
-    max_usd: float | None = None
-    """Dollars that the run may cost."""
     away_since: datetime | None = field(default=None, init=False)
     """Since when nodes are missing."""
-    spot: tuple[datetime | None, str, SpotPrices | None] = field(default=(None, "", None), init=False)
-    """When spot prices were asked for, since when they are, and the answer."""
+    spot: tuple[datetime | None, float | None] = field(default=(None, None), init=False)
+    """When the spot price was asked for, and the answer."""
     _last_said: str = field(default="", init=False)
 
     @property
     def state(self) -> RunState:
         return self.held.state
-
-    @property
-    def usd_per_hour(self) -> float:
-        """Quoted price of a Trn2 node."""
-        return node_price(self.experiment).usd_per_hour
 
     def bucket(self, purpose: str) -> str:
         return bucket(self.experiment, purpose, self.aws.account)

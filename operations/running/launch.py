@@ -20,7 +20,7 @@ from core.console import print_json, warn
 from core.findings import Misuse, Outside, Refusal
 from core.words import count
 from experiment import Experiment
-from experiment.cost import node_price, per_hour, run_price, running
+from experiment.cost import NODE_START_H, node_price, per_hour, run_price, running
 from experiment.placement import nodes_needed
 from infra.off_schedules import AGAIN_AFTER
 from operations.cloud import experiment_resources, nodegroup
@@ -39,7 +39,7 @@ from operations.options import (
     on_aws,
 )
 from operations.running import waiting
-from operations.running.context import GRACE_MIN, Context, predicted_h
+from operations.running.context import Context, predicted_h
 from operations.running.state import Held, RunStore, claimed, unfinished
 from operations.running.steps import LAST, Step, carry_out, remaining, steps
 
@@ -70,19 +70,12 @@ _REPORT = (
     "--max-usd",
     type=USD,
     metavar="USD",
-    help="End the run before it has cost more, with everything kept and 0 nodes.",
+    help="As --hours: the hours that these dollars pay at the highest price that the file allows.",
 )
 @click.option("--out", type=FILE, metavar="DIR", help="Results (default: results/<run>).")
 @manifests_option
 @click.option(
-    "--keep-nodes", is_flag=True, help="Leave the nodes up when a step fails (not when its dollars end it)."
-)
-@click.option(
-    "--grace",
-    type=click.FloatRange(0, 24 * 60),
-    default=GRACE_MIN,
-    metavar="MINUTES",
-    help=f"After a failed proof of the nodes they stay so long (default: {GRACE_MIN:.0f}; 0: none).",
+    "--keep-nodes", is_flag=True, help="Leave the nodes up when a step fails (not when EC2 has none)."
 )
 @click.option("--skip-verify", is_flag=True, help="Prove nothing about nodes and arguments.")
 @click.option("--take-over", is_flag=True, help="Go on with a run whose process is gone elsewhere.")
@@ -95,7 +88,6 @@ def command(
     out: Path | None,
     manifests: Path,
     keep_nodes: bool,
-    grace: float,
     skip_verify: bool,
     take_over: bool,
     dry_run: bool,
@@ -114,23 +106,25 @@ def command(
             "serve section, render, deploy, then run this again, and promote afterwards"
         )
     wait_h = wait_h or 0.0
+    if max_usd is not None:
+        hours = min(hours or math.inf, paid_hours(experiment, max_usd))
     if out is not None:
         _refuse_out(out)
     files = read(experiment, manifests)
     aws = aws_of(experiment, account)
     everything = steps(experiment)
     if dry_run:
-        asked: dict[str, Any] = {"hours": hours, "wait_h": wait_h, "max_usd": max_usd, "take_over": take_over}
+        asked: dict[str, Any] = {"hours": hours, "wait_h": wait_h, "take_over": take_over}
         return _dry_run(experiment, aws, everything, **asked, as_json=as_json)
     store = RunStore(experiment, aws)
     ahead = _ahead(experiment, aws, store, everything, take_over=take_over)
-    plan = _plan(experiment, ahead, hours, wait_h, max_usd)
+    plan = _plan(experiment, ahead, hours, wait_h)
     print(_plan_text(plan), file=sys.stderr)
     needs_h = _refuse_cut(experiment, ahead, plan)
     _warn_of_silence(experiment, aws)
     with opened(experiment, aws, store, ahead.held, files=files, hours=plan["hours"], out=out) as context:
-        context.needs_h, context.grace_min = needs_h, grace
-        context.wait_h, context.max_usd, context.left_out = wait_h, max_usd, plan["left_out"]
+        context.needs_h = needs_h
+        context.wait_h, context.left_out = wait_h, plan["left_out"]
         if skip_verify:
             context.verify = None
         answer = carry_out(context, keep_nodes=keep_nodes)
@@ -246,7 +240,6 @@ def _dry_run(
     *,
     hours: float | None,
     wait_h: float,
-    max_usd: float | None,
     take_over: bool,
     as_json: bool,
 ) -> int:
@@ -257,7 +250,7 @@ def _dry_run(
     except AwsError as error:
         missing = len(experiment.served_arms)
         ahead, problem = _Ahead(now=Clock().now(), left=[*everything], to_compile=missing), error
-    plan = {**_plan(experiment, ahead, hours, wait_h, max_usd), "asked_aws": problem is None}
+    plan = {**_plan(experiment, ahead, hours, wait_h), "asked_aws": problem is None}
     print_json(plan) if as_json else print(_plan_text(plan))
     if problem is not None:
         warn(f"{problem}; until then the plan assumes a new run that compiles every arm")
@@ -270,9 +263,7 @@ def _dry_run(
     return 0
 
 
-def _plan(
-    experiment: Experiment, ahead: _Ahead, hours: float | None, wait_h: float, max_usd: float | None = None
-) -> dict[str, Any]:
+def _plan(experiment: Experiment, ahead: _Ahead, hours: float | None, wait_h: float) -> dict[str, Any]:
     """What is ahead, and what it may cost at most."""
     predicted = run_price(experiment, to_compile=ahead.to_compile)
     needs = {
@@ -282,7 +273,6 @@ def _plan(
     until_off = (ahead.off - ahead.begins) / timedelta(hours=1) if ahead.off else allowed
     out = _left_out(needs, until_off) if wait_h and ahead.block else ()
     left = sum(need for name, need in needs.items() if name not in out)
-    dearest = experiment.cluster.capacity.max_usd_per_hour
     return {
         "experiment": experiment.name,
         "resumes": ahead.held.state.id if ahead.held else None,
@@ -297,9 +287,8 @@ def _plan(
         "trn2_hours_left": round(left, 2),
         "hours": allowed,
         "off_at": stamp(ahead.off) if ahead.off and until_off < allowed else None,
-        "max_usd": max_usd,
-        "most_usd": round(min(min(allowed, until_off) * _most_per_hour(experiment), max_usd or math.inf), 2),
-        "price_may_rise": experiment.cluster.capacity.kind == "spot" and not (dearest or max_usd),
+        "most_usd": round(min(allowed, until_off) * _most_per_hour(experiment), 2),
+        "costs": _costs(experiment, min(allowed, until_off)),
     }
 
 
@@ -308,6 +297,36 @@ def _most_per_hour(experiment: Experiment) -> float:
     quoted = node_price(experiment).usd_per_hour
     each = experiment.cluster.capacity.max_usd_per_hour or quoted
     return per_hour(running(experiment)) + nodes_needed(experiment) * (each - quoted)
+
+
+def paid_hours(experiment: Experiment, usd: float) -> float:
+    """Hours of all nodes that the dollars pay at the highest price that the file allows. `Misuse` where it allows any price, and
+    where the hours are too few for nodes to start."""
+    capacity, where = experiment.cluster.capacity, f"--max-usd {usd:g}"
+    if capacity.kind == "spot" and capacity.max_usd_per_hour is None:
+        raise Misuse(
+            f"{where}: a spot price can rise; write cluster.capacity.max_usd_per_hour, or give --hours"
+        )
+    if capacity.kind == "on-demand":
+        raise Misuse(f"{where}: no on-demand price of {experiment.instance.name} is published; give --hours")
+    hours = usd / _most_per_hour(experiment)
+    if hours < NODE_START_H:
+        raise Misuse(
+            f"{where}: pays {60 * hours:.0f} minutes at ${_most_per_hour(experiment):.2f} an hour, and nodes take "
+            f"{60 * NODE_START_H:.0f} to start; give more"
+        )
+    return hours
+
+
+def _costs(experiment: Experiment, hours: float) -> str:
+    """What a run of so many hours costs, in one sentence."""
+    capacity, each = experiment.cluster.capacity, _most_per_hour(experiment)
+    usd = f"${hours * each:.2f}"
+    if capacity.kind in ("capacity-block", "reservation") or capacity.max_usd_per_hour is not None:
+        return f"costs at most {usd}"
+    if capacity.kind == "spot":
+        return f"{usd} at ${each:.2f} an hour; spot can rise, the hours are the limit"
+    return f"{usd} at ${each:.2f} an hour, the rate of a Capacity Block: no on-demand price is published, the hours are the limit"
 
 
 def _left_out(needs: Mapping[str, float], hours: float) -> tuple[str, ...]:
@@ -340,16 +359,12 @@ def _plan_text(plan: dict[str, Any]) -> str:
     if plan["begins_at"]:
         begins += f" in the capacity block from {plan['begins_at']}"
     out = ", ".join(plan["left_out"].values())
-    if (most := plan["max_usd"]) and plan["predicted_usd"] > most:
-        ends += f"; --max-usd {most:g} is predicted to end the run before its answer, and a later one goes on"
-    if plan["price_may_rise"]:
-        ends += "; more if the spot price rises, which cluster.capacity.max_usd_per_hour and --max-usd limit"
     out = out and f"\nwill not fit before the block ends, and is left to a later run: {out}"
     return (
-        f"{plan['experiment']}: {begins}; {artifacts} to compile, {nodes}\n"
+        f"{plan['costs']}\n{plan['experiment']}: {begins}; {artifacts} to compile, {nodes}\n"
         + "".join(f"    {title}\n" for title in plan["steps"])
         + f"predicted: {plan['predicted_trn2_hours']:.1f} Trn2 hours, ${plan['predicted_usd']:.2f} for the answer at "
-        f"quoted prices; at most ${plan['most_usd']:.2f}, because nodes are set to 0 {ends}{out}"
+        f"quoted prices; nodes are set to 0 {ends}{out}"
     )
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from benchmark.analyse.result_files import ANSWERS, BILL, ENGINES
+from benchmark.analyse.result_files import ANSWERS, ENGINES
 from benchmark.analyse.result_files import EXPECTED as EXPECTED_FILE
 from benchmark.plan import from_dict
 from core.findings import Refusal
@@ -19,7 +19,7 @@ from experiment.expected import file_text
 from experiment.placement import rounds
 from operations.cloud import kubernetes
 from operations.cloud.cloudformation import deploy_workloads
-from operations.running import node_watch, preparing, spending
+from operations.running import node_watch, preparing
 from operations.running.context import READ, Context, StepError, from_cron_job, take_up
 from operations.running.under_load import BENCHMARK_S, ready, tell_nodes, until_loaded
 from store.bucket import Incomplete, inside
@@ -223,18 +223,8 @@ def _fetch_beside(context: Context, folder: Path, arms: Sequence[Arm]) -> None:
         if key.startswith(_QUALITY):
             fetch(context, prefix, folder / ANSWERS, of=names)
     _write(file_text(context.experiment).encode(), folder / EXPECTED_FILE)
-    _write(json.dumps(_bill(context), indent=1).encode(), folder / BILL)
     for name, content in preparing.comparisons(context, arms).items():
         _write(content, folder / ENGINES / f"{name}.json")
-
-
-def _bill(context: Context) -> dict[str, Any]:
-    """What the run cost, in words that also name replaced nodes: no record of the load has those of before."""
-    cost = spending.cost(context)
-    text = f"{cost.node_hours:.2f} Trn2 node hours, {cost.text}"
-    for change in context.state.node_changes:
-        text += f"; {change.text} at {change.at} ({change.step})"
-    return {"usd": round(cost.usd, 2), "node_hours": round(cost.node_hours, 3), "text": text}
 
 
 def fetch(context: Context, prefix: str, folder: Path, *, of: Collection[str] | None = None) -> int:

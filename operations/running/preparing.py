@@ -12,6 +12,7 @@ from core.findings import Refusal, State
 from core.words import count
 from experiment import Arm, Experiment
 from experiment.compilation import artifact_key, declared_keys
+from experiment.cost import node_price
 from experiment.naming import artifact_path, weights_path
 from experiment.placement import compilations_at_once, nodes_needed
 from operations.cloud import experiment_resources, kubernetes, nodegroup
@@ -122,12 +123,12 @@ def _ask_for_nodes(context: Context) -> None:
     group, now = nodegroup.read(experiment, aws), context.clock.now()
     nodegroup.refuse_too_many(experiment, wanted, group)
     spending.refuse(context)
-    ends: dict[str, Any] = {"hours": spending.within_budget_h(context), "needs_h": context.needs_h}
+    ends: dict[str, Any] = {"hours": context.hours, "needs_h": context.needs_h}
     at = nodegroup.schedule_off(experiment, aws, now=now, group=group, **ends)
     # Remembered first: a kill between the two must not leave nodes that nobody knows of.
     spending.asked_for(context, max(wanted, group.desired), off_at=stamp(at))
-    each, remark = spending.rate(context)
-    usd = f"${wanted * each:.2f} an hour{remark}"
+    price = node_price(experiment)
+    usd = f"${wanted * price.usd_per_hour:.2f} an hour ({price.quoted})"
     context.say(f"    {wanted} x {experiment.instance.name} bill {usd}, until {stamp(at)} at the latest")
     if group.desired < wanted:
         nodegroup.set_size(experiment, aws, nodes=wanted, group=group)

@@ -89,10 +89,6 @@ class RunState(BaseModel):
     off_at: _MomentOrNothing = ""
     node_hours: _Sum = 0.0
     """Hours of nodes that were let go already."""
-    paid_usd: _Sum = 0.0
-    """For those hours, where their spot price is known."""
-    quoted_hours: _Sum | None = None
-    """Those of them whose price is not known; None in the state of an earlier version, which knew no price."""
     node_names: tuple[_Name, ...] = ()
     """The nodes that are there."""
     nodes_away: Annotated[int, Field(ge=0, lt=10_000)] = 0
@@ -243,7 +239,7 @@ def refuse_if_driven(
     remedy: str = "wait for it, or add --take-over when you know that process is gone",
 ) -> None:
     """`Refusal` while somebody else drives the run."""
-    if not state.owner or take_over or state.owner == myself() or _is_dead(state.owner):
+    if not state.owner or take_over or state.owner == myself():
         return
     silent = now - moment(state.renewed)
     if silent < LEASE:
@@ -261,16 +257,3 @@ def myself() -> str:
 
 def _host() -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:200]
-
-
-def _is_dead(owner: str) -> bool:
-    host, _, number = owner.rpartition(":")
-    if host != _host() or not number.isdecimal():
-        return False
-    try:
-        os.kill(int(number), 0)
-    except (ProcessLookupError, OverflowError):  # no process has such a number
-        return True
-    except PermissionError:
-        return False
-    return False

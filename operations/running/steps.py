@@ -11,12 +11,12 @@ from typing import Any
 from core.command_line import refusal_of
 from core.words import count
 from experiment import Arm, Experiment
-from experiment.cost import budget_text
+from experiment.cost import budget_text, node_price
 from experiment.placement import rounds
 from operations.cloud import nodegroup
 from operations.cloud.clock import moment, stamp
 from operations.running import measuring, preparing, spending
-from operations.running.context import BudgetError, Context, NoCapacityError, UnprovenError, predicted_h
+from operations.running.context import Context, NoCapacityError, UnprovenError, predicted_h
 from operations.running.state import NotOursError
 from operations.running.waiting import give_back, no_nodes
 
@@ -32,6 +32,8 @@ class Step:
     """Steps whose effect can vanish (nodes, replicas): a run that resumes here makes sure of it again."""
 
 
+_GRACE_MIN = 15.0
+"""Time to look at a node after a failed proof: scarce capacity may not come again."""
 LAST = ("off", "report")
 """What every run ends with, also one that a later one goes on with."""
 
@@ -109,8 +111,8 @@ def carry_out(context: Context, *, keep_nodes: bool) -> dict[str, Any]:
     """All steps that are left; returns what is printed of the run, with the address of its state, what it cost, and the nodes that
     were replaced.
 
-    A step that fails ends the run: the nodes are set to 0 (unless `keep_nodes`, which a limit in dollars overrides; after a failed proof, when the time of grace is
-    over), the line of its error is passed on.
+    A step that fails ends the run: the nodes are set to 0 (unless `keep_nodes`; after a failed proof, 15 minutes later), the line of
+    its error is passed on.
     An interruption changes nothing but the lock; what bills is printed.
     """
     try:
@@ -120,15 +122,15 @@ def carry_out(context: Context, *, keep_nodes: bool) -> dict[str, Any]:
         _let_go(context, problem="interrupted")
         context.say(f"run {context.state.id}: interrupted at {context.state.step}; {what_bills(context)}")
         raise
-    state, bill = context.state, spending.cost(context)
+    state = context.state
+    usd = spending.quoted_usd(context.experiment, state.node_hours)
     return {
         "id": state.id,
         "state": address,
         "results": [state.results[key] for key in sorted(state.results)],
         "node_hours": round(state.node_hours, 3),
-        "usd": round(bill.usd, 2),
-        "cost": bill.text,
-        "bill": bill.as_json(),
+        "usd": round(usd, 2),
+        "cost": f"${usd:.2f} at quoted prices",
         "node_changes": [change.model_dump(mode="json") for change in state.node_changes],
     }
 
@@ -146,9 +148,9 @@ def or_stop_paying(context: Context, act: Callable[[], str], *, keep_nodes: bool
     except Exception as error:
         known = refusal_of(error)
         # Where the schedule of nodes that failed their proof cannot be set to the end of their grace, they go off at once.
-        unproven = isinstance(known, UnprovenError) and context.grace_min > 0
-        # Nobody wants to look at nodes that do not come, and a limit in dollars goes before a wish to keep them.
-        wanted = keep_nodes and not isinstance(known, BudgetError | NoCapacityError)
+        unproven = isinstance(known, UnprovenError)
+        # Nobody wants to look at nodes that do not come, or that cost more than the file allows.
+        wanted = keep_nodes and not isinstance(known, NoCapacityError)
         kept = wanted or not context.state.nodes
         if not kept and not (unproven and _if_possible(context, lambda: _keep_for_a_look(context))):
             _if_possible(context, lambda: stop_paying(context))
@@ -161,14 +163,14 @@ def _keep_for_a_look(context: Context) -> None:
     """The nodes stay for the time of grace: their schedule ends then, so that they go off whatever becomes of this process."""
     now, state = context.clock.now(), context.state
     allowed = (moment(state.off_at) - now) / timedelta(minutes=1)
-    minutes = max(1.0, min(context.grace_min, allowed))
+    minutes = max(1.0, min(_GRACE_MIN, allowed))
     group = nodegroup.read(context.experiment, context.aws)
     at = nodegroup.schedule_off(context.experiment, context.aws, now=now, hours=minutes / 60, group=group)
     spending.asked_for(context, state.nodes, off_at=stamp(at))
-    usd = state.nodes * spending.rate(context)[0] * minutes / 60
+    usd = state.nodes * node_price(context.experiment).usd_per_hour * minutes / 60
     context.say(
         f"    the nodes stay for inspection: {minutes:.0f} minutes, ${usd:.2f}, until {stamp(at)}; run this again before that to go on "
-        "with them (--grace changes the time)"
+        "with them"
     )
 
 
@@ -231,8 +233,8 @@ def what_bills(context: Context) -> str:
         none = "no Trn2 node bills" if answers else "this run asked for no Trn2 node"
         return f"{none}; run it again to go on"
     until = context.state.off_at or f"their schedule acts, {experiment.cluster.off_when}"
-    each, which = spending.rate(context)
-    price = f"at ${nodes * each:.2f} an hour{which} until {until}"
+    quoted = node_price(experiment)
+    price = f"at ${nodes * quoted.usd_per_hour:.2f} an hour ({quoted.quoted}) until {until}"
     if not answers:
         check = f"check with ./trnspec status {file}"
         return f"EKS does not answer: {count(nodes, 'Trn2 node')} may still run {price}; {check}"

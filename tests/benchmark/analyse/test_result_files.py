@@ -14,7 +14,7 @@ import pytest
 
 from benchmark.__main__ import main
 from benchmark.analyse.decision import decide
-from benchmark.analyse.result_files import BILL, EXPECTED, against_published
+from benchmark.analyse.result_files import EXPECTED, against_published
 from benchmark.analyse.summary import summarise
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
@@ -110,24 +110,10 @@ def test_answers_are_compared_by_question_and_the_later_try_counts(folder: Path,
     assert [one["n"] for one in summary["quality"]["scores"]] == [10] * 4
 
 
-def test_the_page_says_what_the_run_cost_and_which_nodes_were_replaced(
-    folder: Path, reported: Reported
-) -> None:
-    assert "Cost of the run" not in reported()[1]
-    text = (
-        "2.10 Trn2 node hours, $30.10 at quoted prices; a was replaced by b at 2026-04-01T12:00:00Z (compile)"
-    )
-    (folder / BILL).write_text(json.dumps({"usd": 30.1, "node_hours": 2.1, "text": text}))
-    _, _, summary = reported()
-    assert f"<strong>Cost of the run</strong> {text}<" in (folder / "report.html").read_text()
-    assert summary["bill"]["usd"] == 30.1
-
-
 @pytest.mark.parametrize(
     ("name", "content"),
     [
         *(("engines/qwen-sd-vllm.json", text) for text in ("{", '{"differences": []}', "[]")),
-        *((BILL, text) for text in ("{", "[]", '{"usd": -1, "node_hours": 1, "text": "x"}')),
         *((SAMPLES, text) for text in ("no", '{"filter": "x"}', "3")),
         *((EXPECTED, text) for text in ("{", "[]", '{"arms": [{"arm": "a", "plain_tpot_s": -1}]}')),
     ],

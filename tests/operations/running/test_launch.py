@@ -4,7 +4,7 @@ set the nodes to 0: what is promised, what is refused, and how to go on."""
 from __future__ import annotations
 
 import json
-import subprocess
+import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import timedelta
@@ -16,8 +16,8 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.sns.models import sns_backends
 
 from cdk8s_charts.manifests import texts, write
-from core.findings import Refusal
-from experiment import load
+from core.findings import Misuse, Refusal
+from experiment import Experiment, load
 from experiment.naming import ACTIVE_RUN
 from operations.cloud.clock import stamp
 from operations.running import launch, state
@@ -63,20 +63,19 @@ def test_the_same_command_goes_on_after_its_process_is_gone_and_ends_with_the_re
     assert (code, world.nodes, world.stored("results")) == (0, 0, {})
     assert "set the Trn2 nodes to 0" in plan
     assert "for the answer at quoted prices" in plan
-    gone = subprocess.Popen(["true"])
-    gone.wait()
     world.on_tick.append(killed)
     with monkeypatch.context() as patch:
-        patch.setattr(state, "myself", lambda: f"{state._host()}:{gone.pid}")
+        patch.setattr(state, "myself", lambda: f"{state._host()}:1")
         with pytest.raises(SystemExit):
             say(*command)
     begun = left()
     assert (world.nodes, begun["nodes"]) == (1, 1)
     (schedule,) = world.rentals()
     assert schedule["Name"] == "qwen3-32b-scale-to-zero", "what ends the rental when nobody comes back"
-    assert json.loads(say(*command, "--dry-run", "--json")[1])["resumes"] == begun["id"]
+    assert json.loads(say(*command, "--dry-run", "--json", "--take-over")[1])["resumes"] == begun["id"]
     world.on_tick[:] = [recorded]
-    code, out, err = say(*command, "--json")
+    assert "add --take-over when you know that process is gone" in say(*command)[2]
+    code, out, err = say(*command, "--json", "--take-over")
     assert (code, json.loads(out)["id"]) == (0, begun["id"]), err
     assert (world.nodes, world.rentals(), left()) == (0, [], {})
     assert (tmp_path / "out" / "report.html").stat().st_size > 10_000
@@ -102,7 +101,7 @@ def run(world: World, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_run_that_the_daily_hour_would_cut_is_refused_with_the_remedies(run: Say) -> None:
     code, out, err = run("--dry-run")
-    cut = "because nodes are set to 0 at 2026-04-01T22:00:00Z by their schedule, before 4.35 hours are over"
+    cut = "nodes are set to 0 at 2026-04-01T22:00:00Z by their schedule, before 4.35 hours are over"
     assert (code, cut in out) == (1, True)
     for words in (
         "qwen3-32b: the nodes are set to 0 at 2026-04-01T22:00:00Z (every day at 22:00 UTC)",
@@ -114,9 +113,7 @@ def test_a_run_that_the_daily_hour_would_cut_is_refused_with_the_remedies(run: S
     plan = json.loads(run("--dry-run", "--json")[1])
     assert plan["off_at"] == "2026-04-01T22:00:00Z"
     assert plan["most_usd"] == pytest.approx(36.31, abs=1), "for an hour"
-    cheap = run("--dry-run", "--max-usd", "20")[1]
-    assert "at most $20.00, because nodes are set to 0 at 2026-04-01T22:00:00Z" in cheap
-    assert "; --max-usd 20 is predicted to end the run before its answer, and a later one goes on" in cheap
+    assert "no on-demand price of trn2.48xlarge is published; give --hours" in run("--max-usd", "20")[2]
     for given in ([], ["--hours", "8"]):
         code, _, err = run(*given)
         assert (code, "begun for" in err, "set to 0 at 2026-04-01T22:00:00Z" in err) == (1, False, True)
@@ -172,17 +169,43 @@ def test_a_budget_that_bounds_nothing_is_refused(usd: str, say: Say) -> None:
     assert (code, f"'{usd}' is not a number above 0" in " ".join(err.split())) == (2, True)
 
 
-def test_what_a_run_by_spot_costs_at_most_is_at_the_most_that_the_file_allows(
+def _capacity(variation: Callable[..., Path], **capacity: Any) -> Experiment:
+    return load(variation(lambda data: data["cluster"].update(capacity=capacity)))
+
+
+BLOCK = {"reservation_id": "cr-0123456789abcdef0", "availability_zone": "us-east-2a"}
+
+
+@pytest.mark.parametrize(
+    ("capacity", "says"),
+    [
+        ({"kind": "spot", "max_usd_per_hour": 20.0}, r"costs at most \$20\.\d\d$"),
+        ({"kind": "spot"}, r"\$15\.\d\d at \$15\.\d\d an hour; spot can rise, the hours are the limit$"),
+        ({"kind": "reservation", **BLOCK}, r"costs at most \$\d\d\.\d\d$"),
+        (
+            {"kind": "on-demand"},
+            r"\$\d\d\.\d\d at .* no on-demand price is published, the hours are the limit$",
+        ),
+    ],
+)
+def test_a_run_says_first_what_it_costs(
+    capacity: dict[str, Any], says: str, variation: Callable[..., Path]
+) -> None:
+    ahead = launch._Ahead(now=START, left=[], to_compile=0)
+    plan = launch._plan(_capacity(variation, **capacity), ahead, 1.0, 0.0)
+    assert re.match(says, launch._plan_text(plan).splitlines()[0])
+
+
+def test_dollars_are_converted_into_hours_at_the_highest_price_that_the_file_allows(
     variation: Callable[..., Path],
 ) -> None:
-    def plan(**capacity: Any) -> dict[str, Any]:
-        experiment = load(
-            variation(lambda data: data["cluster"].update(capacity={"kind": "spot", **capacity}))
-        )
-        ahead = launch._Ahead(now=START, left=[], to_compile=0)
-        return launch._plan(experiment, ahead, 1.0, 0.0)
-
-    dear, open_ = plan(max_usd_per_hour=20.0), plan()
-    assert 20.0 < dear["most_usd"] < 21.0
-    assert (dear["price_may_rise"], open_["price_may_rise"]) == (False, True)
-    assert "more if the spot price rises" in launch._plan_text(open_)
+    limited = _capacity(variation, kind="spot", max_usd_per_hour=20.0)
+    hours = launch.paid_hours(limited, 41.0)
+    assert hours == pytest.approx(41.0 / launch._most_per_hour(limited))
+    assert 1.9 < hours < 2.05
+    with pytest.raises(Misuse, match=r"--max-usd 1: pays \d minutes at \$20.*; give more"):
+        launch.paid_hours(limited, 1.0)
+    with pytest.raises(Misuse, match="a spot price can rise"):
+        launch.paid_hours(_capacity(variation, kind="spot"), 41.0)
+    with pytest.raises(Misuse, match="no on-demand price"):
+        launch.paid_hours(_capacity(variation, kind="on-demand"), 41.0)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,17 +12,13 @@ from typing import Any
 import pytest
 from moto.core.models import DEFAULT_ACCOUNT_ID
 
-from benchmark.analyse.result_files import BILL
 from core.findings import Refusal
 from experiment import load, naming
-from experiment.cost import run_price
 from experiment.naming import BENCHMARK_NAME
 from operations import status
 from operations.cloud.aws import Aws, AwsError
 from operations.cloud.clock import stamp
-from operations.cloud.spot_price import SpotPrices
 from operations.running import node_watch, spending
-from operations.running.bill import block_left
 from operations.running.node_watch import _BOOT
 from operations.running.state import NodesReplaced
 from operations.running.steps import carry_out
@@ -66,7 +60,7 @@ def answer_of(driver: Driver) -> dict[str, Any]:
     """What a reader has at the end."""
     results = driver.world.stored("results")
     kept = {key: body for key, body in results.items() if not key.endswith("run.json")}
-    found = [path for path in driver.out.rglob("*.json") if path.name != BILL]
+    found = driver.out.rglob("*.json")
     files = {str(path.relative_to(driver.out)): path.read_bytes() for path in found}
     return {"results": kept, "files": files, "artifacts": sorted(driver.artifacts())}
 
@@ -105,10 +99,7 @@ def interrupted(driver: Driver, *, fails: bool = False, ticks: int = 40) -> list
 def test_a_run_with_two_interruptions_ends_with_the_answer_of_one_without(spot: Driver, fails: bool) -> None:
     told = interrupted(spot, fails=fails)
     answer, world = spot.run(), spot.world
-    found, bill = answer_of(spot), json.loads((spot.out / BILL).read_text())
-    assert bill["usd"] == answer["usd"]
-    replaced = r"; trn2-0 was replaced by trn2-0-1 at \S+Z \(compile\); trn2-0-1 was replaced by trn2-0-2 at "
-    assert re.match(rf"{bill['node_hours']:.2f} Trn2 node hours, \$.*{replaced}", bill["text"])
+    found = answer_of(spot)
     assert (world.taken, world.nodes, world.rentals()) == (2, 0, [])
     assert [(change["step"], change["gone"], change["came"]) for change in answer["node_changes"]] == [
         ("compile", ["trn2-0"], ["trn2-0-1"]),
@@ -122,11 +113,7 @@ def test_a_run_with_two_interruptions_ends_with_the_answer_of_one_without(spot: 
     away_h = 2 * (timedelta(seconds=40 * 15) - _BOOT) / timedelta(hours=1)
     up_h = (spot.clock.now() - START) / timedelta(hours=1) - away_h
     assert answer["node_hours"] == pytest.approx(up_h, abs=0.06), "hours without a node are not billed"
-    assert answer["bill"]["paid_usd"] == pytest.approx(14.0 * answer["node_hours"], abs=0.01)
-    assert answer["bill"]["quoted_usd"] == 0
-    assert answer["cost"].startswith(
-        f"${answer['usd']:.2f} (${answer['bill']['paid_usd']:.2f} for nodes at the spot prices"
-    )
+    assert answer["cost"] == f"${answer['usd']:.2f} at quoted prices"
 
     _as_deployed(spot)
     spot.run()
@@ -187,10 +174,8 @@ def test_a_node_that_is_taken_away_while_nobody_drives_the_run_is_known_to_the_n
         spot.run()
     monkeypatch.setattr(status, "Clock", lambda: spot.clock)
     dollars = status._StatusSections(world.experiment, spot.aws).dollars()
-    assert (dollars["spot_usd_per_hour"], dollars["block"]) == (14.0, None)
-    hours = dollars["run"]["node_hours"]
-    assert dollars["run"]["paid_usd"] == pytest.approx(14.0 * hours, abs=0.02)
-    assert dollars["run_text"].startswith(f"{hours:.2f} node hours, $")
+    assert dollars["usd"] == pytest.approx(spending.quoted_usd(world.experiment, dollars["node_hours"]))
+    assert dollars["node_hours"] > 0
 
     world.on_tick.clear()
     world.take_nodes(ticks=10)
@@ -228,26 +213,8 @@ def test_of_two_nodes_one_is_taken_away_and_the_other_bills_on(
     assert not same()
     (change,) = context.state.node_changes
     assert (change.gone, change.came) == (("trn2-1",), ("trn2-9",))
-    bill = spending.cost(context)
     boot_h = _BOOT / timedelta(hours=1)
-    assert bill.node_hours == pytest.approx(2.0 + 0.5 + boot_h)
-    assert bill.paid_usd == pytest.approx(14.0 * bill.node_hours)
-
-
-def test_what_is_left_of_a_block_is_in_hours_and_dollars(variation: Callable[..., Path]) -> None:
-    block = {"kind": "capacity-block", "reservation_id": "cr-0123456789abcdef0"}
-    block |= {"availability_zone": "us-east-2a", "ends_at": "2026-04-01T20:00:00Z"}
-    experiment = load(variation(lambda data: data["cluster"].update(capacity=block)))
-    left = block_left(experiment, now=START)
-    assert left is not None
-    assert (
-        left.text
-        == "8.0 hours left, in 7.0 of which nodes can run; $286.08 of what was paid, at the quoted rate"
-    )
-    over = block_left(experiment, now=START + timedelta(days=1))
-    assert over is not None
-    assert (over.hours, over.node_hours, over.usd) == (0, 0, 0)
-    assert block_left(load(variation(lambda _: None)), now=START) is None
+    assert spending.node_hours(context.state, spot.clock.now()) == pytest.approx(2.0 + 0.5 + boot_h)
 
 
 def test_a_price_above_the_most_ends_the_run_and_starts_no_node(spot: Driver) -> None:
@@ -273,11 +240,10 @@ def test_a_price_above_the_most_is_waited_for(spot: Driver) -> None:
     context.wait_h = 4.0
     spot.world.on_tick.append(lambda: nodes.update({spot.world.nodes: spot.clock.now()} | nodes))
     with prices(spot, (-1440.0, 31.0), (45.0, 14.0)):
-        answer = carry_out(context, keep_nodes=False)
+        carry_out(context, keep_nodes=False)
     attempts = [line for line in spot.said if "attempt" in line]
     assert "attempt 1: spot price of trn2.48xlarge in us-east-2a: is $31.00 an hour" in attempts[0]
     assert nodes[1] >= START + timedelta(minutes=45)
-    assert answer["bill"]["paid_usd"] == pytest.approx(14.0 * answer["node_hours"], abs=0.01)
 
 
 def test_a_price_that_rises_in_the_middle_is_waited_for_too(spot: Driver) -> None:
@@ -285,24 +251,22 @@ def test_a_price_that_rises_in_the_middle_is_waited_for_too(spot: Driver) -> Non
     context.wait_h = 4.0
     spot.world.on_tick.append(lambda: nodes.append(spot.world.nodes))
     with prices(spot, CALM, (3.0, 31.0), (45.0, 14.0)):
-        answer = carry_out(context, keep_nodes=False)
+        carry_out(context, keep_nodes=False)
     assert any(
         "is $31.00 an hour, and cluster.capacity.max_usd_per_hour is 20; 0 nodes" in one for one in spot.said
     )
     ups = [now for before, now in pairwise(nodes) if before != now]
     assert ups[:3] == [1, 0, 1], "no node bills while it costs more than allowed"
-    assert answer["bill"]["paid_usd"] == pytest.approx(14.0 * answer["node_hours"], rel=0.2)
 
 
-@pytest.mark.parametrize("dollars", ["price", "budget", "capacity"])
-def test_nodes_are_not_kept_where_dollars_or_a_missing_node_ended_the_run(
-    dollars: str, spot: Driver, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("cause", ["price", "capacity"])
+def test_nodes_are_not_kept_where_the_price_or_a_missing_node_ended_the_run(
+    cause: str, spot: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.operations.world.TICKS", 60)
     context = spot.context()
-    context.max_usd = 6.0 if dollars == "budget" else None
-    spot.world.no_capacity = dollars == "capacity"
-    rising = ((2.0, 31.0),) if dollars == "price" else ()
+    spot.world.no_capacity = cause == "capacity"
+    rising = ((2.0, 31.0),) if cause == "price" else ()
     with prices(spot, CALM, *rising), pytest.raises(Refusal):
         carry_out(context, keep_nodes=True)
     assert (spot.world.nodes, spot.world.rentals()) == (0, [])
@@ -310,78 +274,18 @@ def test_nodes_are_not_kept_where_dollars_or_a_missing_node_ended_the_run(
 
 def test_a_price_that_ec2_does_not_have_is_said_and_what_is_not_held_for_it(spot: Driver) -> None:
     with prices(spot):
-        answer = spot.run()
+        spot.run()
     (line,) = (one for one in spot.said if "spot price is not known" in one)
-    assert (
-        "EC2 has none of trn2.48xlarge in us-east-2a; the quoted one counts, and max_usd_per_hour is not held"
-        in line
-    )
-    assert answer["bill"]["paid_usd"] == 0
+    assert "EC2 has none of trn2.48xlarge in us-east-2a; max_usd_per_hour is not held" in line
 
 
-@pytest.mark.usefixtures("calm")
-@pytest.mark.parametrize("usd", [0.01, 1.0, 5.0])
-def test_no_node_starts_for_dollars_in_which_it_could_do_nothing(spot: Driver, usd: float) -> None:
-    context, nodes = spot.context(), set[int]()
-    context.max_usd = usd
-    spot.world.on_tick.append(lambda: nodes.add(spot.world.nodes))
-    with pytest.raises(Refusal, match=r"run this again with more to go on"):
-        carry_out(context, keep_nodes=False)
-    assert (nodes, spot.world.rentals()) == ({0}, [])
-
-
-@pytest.mark.usefixtures("calm")
-def test_a_budget_ends_the_run_before_it_is_passed_and_a_larger_one_goes_on(
-    spot: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tests.operations.world.TICKS", 60)
-    context, world = spot.context(), spot.world
-    per_hour = run_price(world.experiment, hours=1.0).usd - context.usd_per_hour + 14.0
-    context.max_usd = 0.5 * per_hour
-    with pytest.raises(
-        Refusal,
-        match=r"has cost \$\d\.\d\d, and would pass --max-usd .* before it could end; what was compiled",
-    ):
-        carry_out(context, keep_nodes=False)
-    assert world.nodes == 0
-    spent = spending.cost(context)
-    assert 0.5 * context.max_usd < spent.usd < context.max_usd
-    assert spent.quoted_usd == 0
-    later = spot.context()
-    later.max_usd = context.max_usd
-    with pytest.raises(Refusal, match="would pass --max-usd"):
-        carry_out(later, keep_nodes=False)
-    assert spending.cost(later).usd == pytest.approx(spent.usd), "no node starts for a budget that is spent"
-    again = spot.context()
-    again.max_usd = 100.0
-    answer = carry_out(again, keep_nodes=False)
-    assert context.max_usd < answer["usd"] < 100
-
-
-def test_where_the_price_is_not_told_the_run_says_so_once_and_counts_the_quoted_one(spot: Driver) -> None:
+def test_where_the_price_is_not_told_the_run_says_so_once(spot: Driver) -> None:
     def refused(*_: object, **__: object) -> object:
         raise AwsError("ec2:DescribeSpotPriceHistory: not allowed", "UnauthorizedOperation")
 
     spot.aws.client("ec2").__dict__["every"] = refused
-    answer = spot.run()
+    spot.run()
     assert sum("the spot price is not known: " in line for line in spot.said) == 1
-    assert (answer["bill"]["paid_usd"], answer["bill"]["quoted_usd"] > 0) == (0, True)
-    assert answer["cost"] == f"${answer['usd']:.2f} at quoted prices"
-
-
-def test_dollars_of_node_hours_follow_the_price_of_each_second() -> None:
-    noon = datetime(2026, 4, 1, 12, tzinfo=UTC)
-
-    def hours(number: float) -> datetime:
-        return noon + timedelta(hours=number)
-
-    known = SpotPrices(((hours(-5), 10.0), (hours(1), 20.0), (hours(2), 12.0)))
-    assert known.usd(noon, hours(1)) == pytest.approx(10.0)
-    assert known.usd(hours(0.5), hours(3)) == pytest.approx(5.0 + 20.0 + 12.0)
-    assert known.usd(hours(2.5), hours(3)) == pytest.approx(6.0)
-    assert known.usd(hours(-6), hours(1)) is None, "before the first price that is known"
-    assert SpotPrices(()).usd(noon, hours(1)) is None
-    assert (known.newest_usd, SpotPrices(()).newest_usd) == (12.0, None)
 
 
 @pytest.mark.usefixtures("calm")
