@@ -7,8 +7,8 @@ from __future__ import annotations
 
 SETS = 4
 """A cell is divided into this number of sets. Four is the smallest number whose order of arms cancels linear and quadratic drift."""
-SETS_PER_START = 2
-"""Sets per start of the servers, if a run has several starts. The cell that is repeated at the end has the same number."""
+SETS_REPEATED = 2
+"""The number of sets of the cell that is repeated at the end."""
 ANSWERS_PER_BLOCK = 4
 """The steady window of a block lasts at least this number of median answers: a shorter block would not be representative of the load."""
 
@@ -18,20 +18,10 @@ def cell_requests(requests: int) -> int:
     return max(-(-requests // 4), min(requests, 8))
 
 
-def search_cells(cells: int, starts: int) -> int:
-    """How many of a search's `cells` are measured under the first start of the servers; each later start measures the same cells."""
-    return max(cells // starts, 2)
-
-
-def sets_in_all(starts: int) -> int:
-    """The number of sets of a cell over all starts of the servers."""
-    return SETS if starts == 1 else SETS_PER_START * starts
-
-
-def set_size(*, requests: int, classes: int, starts: int, concurrency: int | None) -> int:
+def set_size(*, requests: int, classes: int, concurrency: int | None) -> int:
     """The minimum number of requests of a block that count: enough for `requests` per class of the cell, and enough that the
     load lasts for ANSWERS_PER_BLOCK answers. Each class has the same number."""
-    minimum = max(-(-requests * classes // sets_in_all(starts)), ANSWERS_PER_BLOCK * (concurrency or 1))
+    minimum = max(-(-requests * classes // SETS), ANSWERS_PER_BLOCK * (concurrency or 1))
     return -(-minimum // classes) * classes
 
 

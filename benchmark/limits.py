@@ -31,7 +31,6 @@ _BRACKETED = re.compile(r"\[[^\[\]]+\](:[0-9]+)?")
 _URL = "an http(s) URL that ends in /v1"
 OMIT_IF_EMPTY = Field(exclude_if=lambda value: not value)
 """A plan file omits the key if the value is empty."""
-OMIT_IF_ONE = Field(exclude_if=lambda value: value == 1)
 OMIT_IF_NONE = Field(exclude_if=lambda value: value is None)
 
 

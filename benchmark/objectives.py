@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from benchmark.cell_size import set_size, sets_in_all
+from benchmark.cell_size import SETS, set_size
 
 METRICS = ("ttft_s", "tpot_s", "e2e_s")
 """What an objective, or an SLO, may bound."""
@@ -73,16 +73,12 @@ def planned(
     *,
     requests: int,
     together: bool,
-    starts: int,
     concurrency: int | None,
-    passes: int,
 ) -> float:
     """The effective number of prompts that an arm is asked at one load. `prompts` is the number of prompts of each class, `requests`
     the number of requests per cell and class."""
-    size = set_size(
-        requests=requests, classes=len(prompts) if together else 1, starts=starts, concurrency=concurrency
-    )
-    each = sets_in_all(starts) * size * passes // (len(prompts) if together else 1)
+    classes = len(prompts) if together else 1
+    each = SETS * set_size(requests=requests, classes=classes, concurrency=concurrency) // classes
     return counted([min(number, each) for number in prompts])
 
 

@@ -21,7 +21,6 @@ from benchmark.limits import (
     MAX_LEVELS,
     OMIT_IF_EMPTY,
     OMIT_IF_NONE,
-    OMIT_IF_ONE,
     Objective,
     Part,
     Slo,
@@ -45,7 +44,6 @@ MAX_OUTPUT = 1 << 20
 """The largest number of tokens of an answer, and of a decode step."""
 _MAX_ARMS, _MAX_PROMPTS = 64, 100_000
 _MAX_USD = 1e6
-MAX_STARTS = 32
 
 _IN_FLIGHT, _PER_S = whole(1, 4096), number(10_000, minimum=0.0001)
 _RANGE = must_be("an object with low, high and, if need be, by, cells, minutes, usd")
@@ -183,18 +181,10 @@ class Plan(Part):
     """Merged into each request body as it is."""
     rate: Annotated[tuple[Annotated[float, _PER_S], ...], levels(_PER_S)] = ()
     """Requests per second for an open loop, one cell for each value. If given, `concurrency` is ignored."""
-    rounds: Annotated[int, whole(1, 10_000)] = 1
-    """The number of passes over all cells, each with `requests` requests."""
-    duration_s: Annotated[int | float | None, number(31 * 86_400, above=0)] = None
-    """If given, new rounds begin until this time of loading has passed."""
-    starts: Annotated[int, whole(1, MAX_STARTS), OMIT_IF_ONE] = 1
-    """Equal parts of the run; between two of them the servers of all arms are started again."""
     mixed: Annotated[bool, must_be("true or false"), OMIT_IF_EMPTY] = False
     """Whether the classes share one cell and are asked in turn, instead of a cell for each class. A search always mixes."""
     cell_minutes: Annotated[int | float | None, number(44_640, above=0), OMIT_IF_EMPTY] = None
     """The maximum minutes of loading in one cell, all arms together. The cell then has fewer requests."""
-    simultaneous: Annotated[bool, must_be("true or false")] = False
-    """Whether the arms are loaded at once instead of in turns."""
     ignore_eos: Annotated[bool, must_be("true or false")] = False
     """Whether answers are forced to max_tokens. What follows an answer's end is not natural text."""
     slo: Annotated[Slo | None, must_be(FOR_ANY_OF, min_length=1)] = None
@@ -255,11 +245,6 @@ class Plan(Part):
     def greedy(self) -> bool:
         """Whether decoding is greedy (temperature 0). `extra_body` overrides the temperature, as in the request."""
         return bool(self.extra_body.get("temperature", self.temperature) == 0)
-
-    def loading_s(self, durations_s: Iterable[float]) -> float:
-        """The loading time of blocks with these durations, which `duration_s` limits. For simultaneous arms the time counts once."""
-        total = sum(durations_s)
-        return total / len(self.arms) if self.simultaneous else total
 
     @property
     def baselines(self) -> dict[str, str]:
@@ -338,8 +323,6 @@ def _contradictions(plan: Plan) -> Iterable[str]:
         yield from _against_search(plan, plan.search)
     elif not plan.loads:
         yield "concurrency: missing; must be a list of whole numbers from 1, unless `rate` is given"
-    if plan.duration_s is not None and plan.rounds > 1:
-        yield "rounds: a plan with duration_s begins as many as fit; leave one of the two out"
     yield from (f"prompts: the id {id_!r} appears twice" for id_ in _repeated(p.id for p in plan.prompts))
     for name in dict.fromkeys(plan.baselines.values()):
         if plan.baselines.get(name) != name:
@@ -347,13 +330,10 @@ def _contradictions(plan: Plan) -> Iterable[str]:
     for index, prompt in enumerate(plan.prompts):
         if (prompt.prompt is None) == (prompt.messages is None):
             yield f"prompts[{index}]: needs exactly one of `prompt` and `messages`"
-    if plan.starts > 1 and plan.simultaneous:
-        yield "starts: arms that are loaded at once cannot be started again in turns; leave simultaneous out"
 
 
 def _against_search(plan: Plan, search: Search) -> Iterable[str]:
-    given = {"concurrency": plan.concurrency, "rate": plan.rate, "duration_s": plan.duration_s}
-    given |= {"rounds": plan.rounds > 1, "simultaneous": plan.simultaneous}
+    given = {"concurrency": plan.concurrency, "rate": plan.rate}
     if names := [name for name, value in given.items() if value]:
         yield f"search: chooses the loads itself; leave {' and '.join(names)} out"
     if not search.low < search.high:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from benchmark.cell_size import SETS_PER_START, block_s, cell_requests, search_cells, set_size, sets_in_all
+from benchmark.cell_size import SETS, SETS_REPEATED, block_s, cell_requests, set_size
 from benchmark.objectives import need
 from core.words import count
 from experiment.arms import Arm, Experiment
@@ -277,13 +277,13 @@ def loading_s(experiment: Experiment, arms: Sequence[Arm], *, answer_s: float, w
     """Return the seconds for which the arms of a round are loaded in turn, if each answer takes `answer_s`. The cells of a search
     are assumed to be spread over its range; in the `worst` case all are as long as the longest."""
     settings, load = experiment.benchmark, experiment.benchmark.load
-    part = SETS_PER_START / sets_in_all(settings.starts)  # of the first cell, which is measured once more
+    part = SETS_REPEATED / SETS  # of the first cell, which is measured once more
     if load is None:
         found = [cell_s(experiment, arms, level, answer_s=answer_s) for level in settings.concurrency]
         cells = 1 if settings.mixed else len(experiment.classes)
-        return _passes_s(experiment, cells * sum(found)) + part * found[0]
+        return cells * sum(found) + part * found[0]
     low, high = load.search_rate or load.search or (1, 1)
-    steps = search_cells(load.budget.cells, settings.starts) - 1
+    steps = load.budget.cells - 1
     levels = [low * (high / low) ** (step / steps) for step in range(steps + 1)]
     found = [cell_s(experiment, arms, level, answer_s=answer_s) for level in levels]
     limits = [load.budget.minutes * 60] if load.budget.minutes else []
@@ -292,12 +292,6 @@ def loading_s(experiment: Experiment, arms: Sequence[Arm], *, answer_s: float, w
     # The last cell begins before the limit; the first cell, at the lower end, is measured twice.
     whole_s = max(found) * len(found) if worst else sum(found)
     return min([whole_s, *(limit_s + max(found) for limit_s in limits)]) + part * found[0]
-
-
-def _passes_s(experiment: Experiment, once_s: float) -> float:
-    """Return the seconds of all passes, if one takes `once_s`. A duration is a minimum: the last pass is completed."""
-    settings = experiment.benchmark
-    return once_s * (settings.rounds or 1) if settings.duration_s is None else settings.duration_s + once_s
 
 
 def cell_s(experiment: Experiment, arms: Sequence[Arm], level: float, *, answer_s: float) -> float:
@@ -309,14 +303,13 @@ def cell_s(experiment: Experiment, arms: Sequence[Arm], level: float, *, answer_
     counted = set_size(
         requests=settings.requests if settings.load is None else cell_requests(settings.requests),
         classes=len(experiment.classes) if mixed else 1,
-        starts=settings.starts,
         concurrency=None if by_rate else round(level),
     )
     in_flight, found = level * answer_s if by_rate else round(level), 0.0
     for arm in arms:
         own_s = answer_s * max(1.0, in_flight / arm.serving.max_num_seqs)
         found += block_s(answer_s=own_s, counted=counted, in_flight=max(in_flight, 1.0))
-    found *= sets_in_all(settings.starts)
+    found *= SETS
     return found if settings.cell_minutes is None else min(found, settings.cell_minutes * 60)
 
 
@@ -336,16 +329,14 @@ def quality_s(experiment: Experiment, *, token_s: float) -> float:
 def budget_text(experiment: Experiment) -> str:
     """Return in words how long the arms of a round are loaded."""
     settings, load = experiment.benchmark, experiment.benchmark.load
-    starts = f", {count(settings.starts, 'start')} of the servers" if settings.starts > 1 else ""
     if load is not None:
         minutes, usd = load.budget.minutes, load.budget.usd
         limits = f", {minutes:g} minutes of loading" if minutes else ""
         limits += f", ${usd:g}" if usd else ""
-        return f"a search of at most {count(load.budget.cells, 'cell')}{limits}, then its first cell once more{starts}"
-    requests = f"at least {settings.requests * len(experiment.classes) + settings.warmup} requests a level"
-    if settings.duration:
-        return f"{settings.duration} of loading and the rest of a pass of {requests}"
-    return requests + (f", {count(settings.rounds, 'time')}" if settings.rounds else "") + starts
+        return (
+            f"a search of at most {count(load.budget.cells, 'cell')}{limits}, then its first cell once more"
+        )
+    return f"at least {settings.requests * len(experiment.classes) + settings.warmup} requests a level"
 
 
 def objective_text(experiment: Experiment) -> str:
@@ -381,10 +372,9 @@ def _parts(experiment: Experiment, to_compile: int | None) -> tuple[RunPart, ...
     missing = len(arms) if to_compile is None else to_compile
     # Drafting is assumed to be no faster than plain decoding, so this is the maximum.
     answer_s, token = settings.max_tokens * PLAIN_TPOT_S, f"{PLAIN_TPOT_S * 1000:.0f} ms (quoted)"
-    warm_s = settings.starts * max(1, -(-settings.warmup // (settings.most_at_once or 4))) * answer_s
+    warm_s = max(1, -(-settings.warmup // (settings.most_at_once or 4))) * answer_s
     seconds = sum(loading_s(experiment, group, answer_s=answer_s) + len(group) * warm_s for group in standing)
     in_rounds = f" in {len(standing)} rounds, in each" if len(standing) > 1 else ","
-    loading = "start of a round of arms" if settings.starts > 1 else "round of arms"
     needed = objective_text(experiment)
     loaded = (
         f"{count(sum(map(len, standing)), 'arm')}{in_rounds} {budget_text(experiment)}, at most "
@@ -394,7 +384,7 @@ def _parts(experiment: Experiment, to_compile: int | None) -> tuple[RunPart, ...
         RunPart("nodes start", NODE_START_H, "assumed: start, join, image pull"),
         RunPart("verify", VERIFY_H, "assumed: one short Job"),
         *([_compiling(experiment, missing)] if missing else []),
-        RunPart("load", LOAD_H * len(standing) * settings.starts, f"assumed: {LOAD_H:g} h a {loading}"),
+        RunPart("load", LOAD_H * len(standing), f"assumed: {LOAD_H:g} h a round of arms"),
         RunPart("benchmark", seconds / 3600, loaded),
     ]
     if settings.lm_eval:

@@ -231,7 +231,7 @@ def _asked(experiment: Experiment) -> Iterator[str]:
     yield f"  benchmark   {settings.endpoint}, {answers}, {_loads(experiment)}"
     if settings.mixed and len(experiment.classes) > 1:
         yield "              classes share a cell, asked in turn"
-    if settings.load or settings.rounds or settings.duration or settings.starts > 1:
+    if settings.load:
         yield f"              {cost.budget_text(experiment)}"
     if needed := cost.objective_text(experiment):
         yield f"              {needed}"
@@ -297,7 +297,7 @@ def block_uses(experiment: Experiment, hours: float) -> list[tuple[str, float]]:
     found.append(("and one more window or draft", cost.run_price(more).hours))
     if experiment.benchmark.load is None:
         maximum = max(*experiment.benchmark.concurrency, 4 * last.serving.max_num_seqs)
-        fields = {"load": SearchedLoad(search=(1, maximum)), "rounds": None, "duration": None}
-        searching = replace(experiment, benchmark=experiment.benchmark.model_copy(update=fields))
+        load = {"load": SearchedLoad(search=(1, maximum))}
+        searching = replace(experiment, benchmark=experiment.benchmark.model_copy(update=load))
         found.append(("a search for the load up to which it pays", cost.run_price(searching).hours))
     return found

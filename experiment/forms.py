@@ -23,7 +23,6 @@ EKS = r"^[0-9A-Za-z][-_0-9A-Za-z]{0,99}$"
 NAME = r"^[a-z]([-a-z0-9]{0,23}[a-z0-9])?$"
 GROUP = r"^sg-[0-9a-f]{8,17}$"
 HOUR = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"
-TIME = r"^[1-9][0-9]{0,99}[smh]$"
 FORMS = {
     SECRET: "a Secret's name: lower-case letters, digits, hyphens and dots",
     COMMIT: "the 40 hex digits of a commit",
@@ -36,7 +35,6 @@ FORMS = {
     GROUP: "the id of a security group, as in sg-0123456789abcdef0",
     PERCENTILE: "a percentile from p50 to p99.9, as in p95",
     HOUR: 'hour and minute in UTC, as in "22:00"',
-    TIME: "whole seconds, minutes or hours, as in 90s, 90m or 3h",
 }
 """Descriptions of the patterns, for refusals."""
 SecretName = Annotated[str, Field(pattern=SECRET)]

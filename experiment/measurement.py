@@ -47,7 +47,7 @@ class Budget(FileSection):
 
 class SearchedLoad(FileSection):
     """Loads that the run chooses itself, one after the other: up to which one each treatment pays, and which one is the
-    cheapest within an objective. Instead of `concurrency`, `rounds` and `duration`."""
+    cheapest within an objective. Instead of `concurrency`."""
 
     search: Annotated[tuple[Annotated[int, Field(gt=0, le=4096)], ...], Listed(2, 2)] | None = None
     """Closed loop: the fewest and the most requests at once, as in [1, 64]."""
@@ -85,14 +85,8 @@ class Benchmark(FileSection):
     class. A load is held for four answers in each of four blocks, which may take more requests."""
     mixed: bool = False
     """Whether the classes share a cell, asked in turn, instead of having one each; a search always mixes them."""
-    starts: Annotated[int, Field(ge=1, le=32)] = 1
-    """Equal parts of the run, with the servers of all arms started again between them: speed differs between starts."""
     cell_minutes: Annotated[float, Field(gt=0, le=44_640)] | None = None
     """Most minutes of loading in one cell, all arms together; a cell that is cut has fewer requests."""
-    rounds: Annotated[int, Field(gt=0, le=10_000)] | None = None
-    """Passes over all cells, with `requests` in each; one without it."""
-    duration: Annotated[str, Field(pattern=forms.TIME)] | None = None
-    """Instead of `rounds`: passes are begun until all arms of a round were loaded for so long together, as in 90s, 90m or 3h."""
     warmup: Annotated[int, Field(ge=0, le=1000)] = 4
     """Requests to each arm before anything is measured; unless 0, at least as many as the largest load has in flight."""
     seed: NotNegative = 1
@@ -122,10 +116,3 @@ class Benchmark(FileSection):
         """The most requests in flight; None where they arrive at a rate."""
         known = self.load.search if self.load else self.concurrency
         return max(known) if known else None
-
-    @property
-    def duration_s(self) -> int | None:
-        """`duration` in seconds."""
-        if self.duration is None:
-            return None
-        return int(self.duration[:-1]) * {"s": 1, "m": 60, "h": 3600}[self.duration[-1]]

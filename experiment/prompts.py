@@ -175,9 +175,7 @@ def effective_prompts(asked: Benchmark, prompts: Sequence[Prompt]) -> float:
         each,
         requests=cell_requests(asked.requests) if asked.load else asked.requests,
         together=asked.mixed or asked.load is not None,
-        starts=asked.starts,
         concurrency=min(levels) if levels else None,
-        passes=asked.rounds or 1,
     )
 
 

@@ -130,8 +130,6 @@ def _measure(
         own = arms_emulated[container.arm].options
         return Launch(argv=[*argv, *own, "--", *container.command], kind="emulated server")
 
-    if plan.duration_s or plan.rounds > 1:  # one pass is enough for a demonstration
-        less = {**less, "rounds": 1}
     arms, logs, total = list(containers(files).values()), out / "logs", requests_of(plan, less)
     endpoints = count(len(arms), "emulated endpoint")
     with stages.stage(f"sending requests to {endpoints}, in real time", total=total) as stage:

@@ -118,7 +118,7 @@ def requests_of(plan: Plan, less: Load) -> int | None:
     """Return about how many requests such a run of `plan` sends, with warm-up; None if a search chooses."""
     if plan.search or less.get("search"):
         return None
-    changed = {name: less[name] for name in ("requests", "warmup", "rounds") if less.get(name) is not None}
+    changed = {name: less[name] for name in ("requests", "warmup") if less.get(name) is not None}
     return requests_about(plan.model_copy(update=changed))
 
 

@@ -16,7 +16,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from core.findings import Misuse, Refusal
-from experiment import Experiment, forms, load
+from experiment import Experiment, load
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = ROOT / "experiments"
@@ -92,7 +92,7 @@ def _number(most: float) -> Any:
 
 def _waiting(text: str) -> float:
     if (
-        not re.fullmatch(forms.TIME, text)
+        not re.fullmatch(r"[1-9][0-9]{0,99}[smh]", text)
         or (hours := int(text[:-1]) / {"s": 3600, "m": 60, "h": 1}[text[-1]]) > 168
     ):
         raise click.BadParameter(f"{text!r} is not a time like 90m or 12h, of a week at most")

@@ -205,7 +205,7 @@ def is_aa(plan: Plan) -> bool:
 def warnings(raw: RawRun, cells: Iterable[Mapping[str, Any]], course: Mapping[str, Any]) -> list[str]:
     """Warnings about the numbers of a run, one sentence each; `cells` and `course` are those of the summary."""
     plan, (planned, complete) = raw.plan, extent(raw)
-    asked, prompts = plan.requests * plan.rounds, Counter(prompt.class_ for prompt in plan.prompts)
+    prompts = Counter(prompt.class_ for prompt in plan.prompts)
     delivered = {
         (cell["arm"], cell["rate_per_s"]): cell["throughput"]["requests_per_s"]
         for cell in cells
@@ -221,7 +221,7 @@ def warnings(raw: RawRun, cells: Iterable[Mapping[str, Any]], course: Mapping[st
         course=course,
         same_address=is_aa(plan),
         together=MIXED in plan.loaded_with,
-        few=[class_ for class_, number in prompts.items() if min(number, asked) < MIN_PROMPTS],
+        few=[class_ for class_, number in prompts.items() if min(number, plan.requests) < MIN_PROMPTS],
         min_prompts=MIN_PROMPTS,
         late_s=[block.client_lag_s for block in raw.blocks if block.client_lag_s > LATE_S],
         rounds=len({session.run for session in raw.sessions}),

@@ -31,10 +31,9 @@ from benchmark.analyse.sentences import BURST_ANSWERS, in_words
 from benchmark.analyse.stability import drift
 from benchmark.analyse.stats import Source, mean
 from benchmark.analyse.values import output_tokens, request_values
-from benchmark.cell_size import search_cells
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import LATE_S, REPEATED
-from benchmark.measure.schedule import measured_turns, set_sizes
+from benchmark.measure.schedule import measured_blocks, set_sizes
 from benchmark.metrics import TPOT
 from benchmark.objectives import Limit, counted, limits, prompts_needed
 from benchmark.plan import Load, Plan, PlannedArm
@@ -225,9 +224,7 @@ def searched(raw: RawRun) -> dict[str, Any] | None:
         "high": plan.search.high,
         "by": plan.search.by,
         "budget": plan.search.budget,
-        "cells": sum(round_ != REPEATED for _, round_, _ in _begun(raw)),
-        "starts": plan.starts,
-        "cells_a_start": _visits(raw).total(),
+        "cells": _visits(raw).total(),
         "minutes": minutes,
         "usd": usd,
         "budget_spent": _over_budget(raw) and _unsettled(raw) is not None,
@@ -240,40 +237,33 @@ def searched(raw: RawRun) -> dict[str, Any] | None:
     }
 
 
-def next_cell(raw: RawRun) -> tuple[Load, int, int, int] | None:
-    """The next cell of a search: its load and round, the number of cells before it, and its start of the servers; None at the end.
+def next_cell(raw: RawRun) -> tuple[Load, int, int] | None:
+    """The next cell of a search: its load and round, and the number of cells before it; None at the end.
 
-    The search takes place under the first start, with its part of the budget; later starts measure the same cells in the same order.
-    At the end the first cell is repeated, unless nothing was answered. With one start, a larger budget continues the search
-    after that. With several it cannot, because an earlier start cannot be repeated.
+    At the end the first cell is repeated, unless nothing was answered. A larger budget continues the search after that.
     """
     begun, done = _begun(raw), raw.ended
-    for before, (load, round_, start) in enumerate(begun):
-        turns = measured_turns(raw.plan.cell(load), round_, start=start)
-        if not all(block.key in done for turn in turns for block in turn):
-            return load, round_, 0 if round_ == REPEATED else before, start
-    first = [(load, round_) for load, round_, start in begun if start == 1 and round_ != REPEATED]
-    searching = all(start == 1 for *_, start in begun) and not (first and _over_budget(raw))
-    if searching and (wanted := _unsettled(raw)):
-        return wanted, 1 + _visits(raw)[wanted], len(first), 1
+    for before, (load, round_) in enumerate(begun):
+        blocks = measured_blocks(raw.plan.cell(load), round_)
+        if not all(block.key in done for block in blocks):
+            return load, round_, 0 if round_ == REPEATED else before
+    first = [(load, round_) for load, round_ in begun if round_ != REPEATED]
+    if not (first and _over_budget(raw)) and (wanted := _unsettled(raw)):
+        return wanted, 1 + _visits(raw)[wanted], len(first)
     if raw.unanswered or not first:
         return None
-    for start in range(2, raw.plan.starts + 1):
-        for before, (load, round_) in enumerate(first):
-            if (load, round_, start) not in begun:
-                return load, round_, (start - 1) * len(first) + before, start
-    repeated = first[0][0], REPEATED, raw.plan.starts
-    return None if repeated in begun else (first[0][0], REPEATED, 0, raw.plan.starts)
+    repeated = first[0][0], REPEATED
+    return None if repeated in begun else (first[0][0], REPEATED, 0)
 
 
-def _begun(raw: RawRun) -> list[tuple[Load, int, int]]:
+def _begun(raw: RawRun) -> list[tuple[Load, int]]:
     asked = (record for record in raw.requests if record.phase in ("ramp", "measured"))
-    return list(dict.fromkeys((record.load, record.round, record.start) for record in asked))
+    return list(dict.fromkeys((record.load, record.round) for record in asked))
 
 
 def _visits(raw: RawRun) -> Counter[Load]:
-    """The number of cells under one start by load, without the repetition of the first cell."""
-    return Counter(load for load, round_, start in _begun(raw) if round_ != REPEATED and start == 1)
+    """The number of cells by load, without the repetition of the first cell."""
+    return Counter(load for load, round_ in _begun(raw) if round_ != REPEATED)
 
 
 def search_status(raw: RawRun) -> str:
@@ -288,25 +278,22 @@ def search_status(raw: RawRun) -> str:
     return f"search: {'; '.join([used, *known])}"
 
 
-def _spent(raw: RawRun, *starts: int) -> tuple[float, float | None]:
-    """Minutes of loading, under these starts or all, and the cost of all arms in that time (arms also cost while they wait); None if a
-    price is unknown."""
-    blocks = (
-        block for block in raw.blocks if block.round != REPEATED and (not starts or block.start in starts)
-    )
-    hours = raw.plan.loading_s(block.duration_s for block in blocks) / 3600
+def _spent(raw: RawRun) -> tuple[float, float | None]:
+    """Minutes of loading, and the cost of all arms in that time (arms also cost while they wait); None if a price is unknown."""
+    blocks = (block for block in raw.blocks if block.round != REPEATED)
+    hours = sum(block.duration_s for block in blocks) / 3600
     prices = [price for price in raw.plan.prices.values() if price is not None]
     return hours * 60, hours * math.fsum(prices) if len(prices) == len(raw.plan.arms) else None
 
 
 def _over_budget(raw: RawRun) -> bool:
-    """Whether the first start has used its part of the budget."""
-    search, (minutes, usd), parts = raw.plan.search, _spent(raw, 1), raw.plan.starts
+    """Whether the budget is used."""
+    search, (minutes, usd) = raw.plan.search, _spent(raw)
     assert search
     limits = (
-        (_visits(raw).total(), search_cells(search.cells, parts)),
-        (minutes, search.minutes and search.minutes / parts),
-        (usd, search.usd and search.usd / parts),
+        (_visits(raw).total(), search.cells),
+        (minutes, search.minutes),
+        (usd, search.usd),
     )
     return any(limit is not None and value is not None and value >= limit for value, limit in limits)
 

@@ -29,7 +29,7 @@ from benchmark.plan import Load, Plan
 from core.files import text_of
 
 _METRIC = COMPARED[0]
-_MAY_DIFFER = ("max_tokens", "temperature", "extra_body", "ignore_eos", "simultaneous")
+_MAY_DIFFER = ("max_tokens", "temperature", "extra_body", "ignore_eos")
 _IDENTITY = ("run", "provenance", "started_unix_s", "client")
 _Text = Annotated[str, AfterValidator(lambda text: one_line(text, 2000))]
 _Number = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None

@@ -1,45 +1,39 @@
 """The stability of a run: arms that became slower or faster, servers that restarted, time without a record.
 
-Drift affects both requests of a pair, so it hardly changes a speed-up; it does change absolute times, costs and objectives. The trend of
-an arm compares the last third of the loading time under a start of the servers with the first third, over prompts that were asked in both
-at the same load. So a change of class, load or start, or a gap, does not count as drift. In a search only the first cell, which is
-repeated at the end, shows drift.
+Drift affects both requests of a pair, so it hardly changes a speed-up; it does change absolute times, costs and objectives. The first
+cell, which is repeated at the end, shows it.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise, product
 from operator import itemgetter
 from typing import Any
 
-from benchmark.analyse.cells import CLOCK_S, Cells, cells_of
-from benchmark.analyse.comparison import adjust, as_ratio, times_of
-from benchmark.analyse.stats import Estimate, Sample, Source, clustered_mean, mean, summed
-from benchmark.analyse.values import request_values
+from benchmark.analyse.cells import cells_of
+from benchmark.analyse.comparison import as_ratio, times_of
+from benchmark.analyse.stats import Estimate, Sample, clustered_mean, mean, summed
 from benchmark.measure.journal import RawRun
 from benchmark.metrics import TPOT
-from benchmark.plan import PlannedArm
 
 _GAP_S = 60.0
 """A longer time without a request in flight is a gap: between two blocks the client needs less than a second."""
 
 
 def stability(raw: RawRun) -> dict[str, Any]:
-    """`course` of a summary: `trends` by arm; `restarts`, `nodes` (replaced ones) and `gaps` in time order; `drift`: the first cell compared
+    """`course` of a summary: `restarts`, `nodes` (replaced ones) and `gaps` in time order; `drift`: the first cell compared
     with its repetition, if both ran on the same nodes."""
     raw = raw.by_nodes
     nodes = [
         {"at": iso(change.at_unix_s), "arm": change.arm, "before": change.before, "after": change.after}
         for change in raw.node_changes
     ]
-    happened = {"restarts": list(_restarts(raw)), "nodes": nodes, "gaps": list(_gaps(raw))}
-    return {"trends": [] if raw.plan.search else _trends(raw), **happened, "drift": drift(raw)}
+    return {"restarts": list(_restarts(raw)), "nodes": nodes, "gaps": list(_gaps(raw)), "drift": drift(raw)}
 
 
 def drift(raw: RawRun) -> list[dict[str, Any]]:
@@ -87,48 +81,8 @@ def _moved(before: Sample, after: Sample) -> Estimate | None:
     return replace(over_blocks, n=over_prompts.n, clusters=over_prompts.clusters)
 
 
-def _trends(raw: RawRun) -> list[dict[str, Any]]:
-    cells, clock, hours = cells_of(raw), dict[float, tuple[int, float]](), defaultdict[int, float](float)
-    for block in sorted(raw.blocks, key=lambda block: block.started_unix_s):
-        clock[block.started_unix_s] = block.start, hours[block.start]
-        hours[block.start] += raw.plan.loading_s([block.duration_s]) / 3600
-    third = {at_s: int(3 * hour / hours[start]) for at_s, (start, hour) in clock.items() if hours[start]}
-    rows = []
-    for arm in raw.plan.arms:
-        sides = _thirds(cells, arm, third)
-        first, middle, last = ({(source.queue, source.block) for source, _ in side} for side in sides)
-        # One block does not show how blocks vary.
-        if min(len(first), len(last)) > 1 and (moved := _moved(sides[0], sides[2])):
-            size = {"metric": TPOT.name, "hours": max(hours.values()), "blocks": len(first | middle | last)}
-            rows.append({"arm": arm.name, **size, **as_ratio(moved)})
-    adjust(rows)
-    keys = ("arm", "metric", "hours", "blocks", "ratio", "ci_low", "ci_high", "p_value", "p_holm")
-    return [
-        {key: row[key] for key in keys} | {"verdict": row["verdict_holm"] or row["verdict"]} for row in rows
-    ]
-
-
-def _thirds(cells: Cells, arm: PlannedArm, third: Mapping[float, int]) -> tuple[Sample, Sample, Sample]:
-    """Log times per token of an arm, by third of the loading time under their start. Prompt names include load and start."""
-    sides: tuple[list[tuple[Source, float]], ...] = ([], [], [])
-    for (name, place), records in cells.requests.items():
-        if name != arm.name or (name, place.class_) in cells.made_up:
-            continue
-        begun = sorted(block.started_unix_s for block in cells.loaded(arm, place)[1])
-        for record in records:
-            value = request_values(record, arm.max_tokens_per_step).get(TPOT.name)
-            block = bisect_right(begun, record.started_unix_s + CLOCK_S)
-            if value and block and begun[block - 1] in third:
-                source = cells.source(record)
-                prompt, queue = (f"{place.load}/{record.start}/{of}" for of in (source.prompt, source.queue))
-                own = source._replace(prompt=prompt, queue=queue)
-                sides[third[begun[block - 1]]].append((own, math.log(value)))
-    first, middle, last = sides
-    return first, middle, last
-
-
 def _restarts(raw: RawRun) -> Iterator[dict[str, Any]]:
-    """Restarts of servers: a counter that fell began again from 0. Starts that the run asked for are not restarts. For servers without
+    """Restarts of servers: a counter that fell began again from 0. Servers on another node are not restarts. For servers without
     counters restarts are not detected."""
     starts = sorted({block.start for block in raw.blocks})
     for arm, start in product(raw.plan.arms, starts):

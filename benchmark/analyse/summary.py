@@ -6,8 +6,8 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
 
 - `schema`: 1
 - `run`: id, experiment, model, baseline, arms (as planned, without addresses), provenance, started, finished,
-  plan_sha256, prompts_sha256 (runs with other prompts cannot be compared), complete, requests_planned, requests_recorded, sittings, rounds, requests_per_cell, searched (a cell then has a quarter of them), warmup, seed,
-  max_tokens, temperature, ignore_eos, simultaneous, extra_body, slo, objective, timeout_s, client, python, token_source, interval;
+  plan_sha256, prompts_sha256 (runs with other prompts cannot be compared), complete, requests_planned, requests_recorded, sittings, requests_per_cell, searched (a cell then has a quarter of them), warmup, seed,
+  max_tokens, temperature, ignore_eos, extra_body, slo, objective, timeout_s, client, python, token_source, interval;
   `aa`: two arms have one address; `warnings`: [text]; `largest_client_lag_s`;
   `crossover`: [{class, treatment, concurrency_from_which_plain_is_cheaper, shown, text}], of held loads
 - `cells`: [{arm, class, concurrency, rate_per_s, n, errors, error_rate, error_names, finish_reasons,
@@ -53,11 +53,9 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   95 % bounds), percentile_s}]}] (`benchmark/analyse/frontier.py`)
 - `best_baseline`, of several baselines the one with the cheapest tokens: [{class: null, concurrency, rate_per_s, arm,
   no_dearer: [treatments whose tokens cost no more than 5 % more than its own; all of them where this list would be empty]}]
-- `course`: {trends: [{arm, metric, hours (of loading, of the longest start), blocks, ratio (above 1: faster at the end than at the beginning), ci_low, ci_high,
-  p_value, p_holm, verdict: "slower" | "faster" | "equivalent" | "not shown"}], restarts: [{arm, after, before: when its
-  counters began again}], nodes: [{at, arm, before, after: its node was replaced, which is another start of the servers}], gaps: [{from, to, seconds, resumed: whether the run was resumed in it}],
+- `course`: {restarts: [{arm, after, before: when its counters began again}], nodes: [{at, arm, before, after: its node was replaced, which is another start of the servers}], gaps: [{from, to, seconds, resumed: whether the run was resumed in it}],
   drift: [{arm, metric, ratio (above 1: faster at the end), ci_low, ci_high, verdict, ...}], each arm in the first cell against its
-  repetition at the end; a search has no trends (`benchmark/analyse/stability.py`)
+  repetition at the end (`benchmark/analyse/stability.py`)
 - `best`, of several treatments, of those of `no_dearer`: [{class (null: the mix), concurrency, rate_per_s, arm,
   over: [{arm, ratio (above 1: `best` is faster), ci_low, ci_high, together, verdict, one_start}]}]
 - `losslessness`: {`baseline`: {arm, and as a treatment has them, of its second answers} | null where it was not
@@ -104,14 +102,13 @@ from benchmark.analyse.stats import distribution
 from benchmark.analyse.values import Records
 from benchmark.measure import sanity_check
 from benchmark.measure.journal import RawRun, extent, write_whole
-from benchmark.measure.records import REPEATED
 from benchmark.plan import PlannedArm
 from core.json_text import json_text
 
 FILE_NAME = "summary.json"
 _HEADLINE = metrics.COMPARED[0].name
 _RATIO = ("ratio", "ci_low", "ci_high", "together", "p_value", "p_holm", "verdict_holm", "detectable_ratio")
-_OF_PLAN = ("warmup", "seed", "max_tokens", "temperature", "ignore_eos", "simultaneous")
+_OF_PLAN = ("warmup", "seed", "max_tokens", "temperature", "ignore_eos")
 
 
 def summarise(raw: RawRun) -> dict[str, Any]:
@@ -167,11 +164,9 @@ def _run(raw: RawRun) -> dict[str, Any]:
     plan, first, measured = raw.plan, raw.sessions[0], raw.measured
     planned, complete = extent(raw)
     ends = [record.started_unix_s + (record.e2e_s or 0.0) for record in raw.requests]
-    counted = [record for record in measured if record.round != REPEATED]
     starts = defaultdict[str, set[int]](set)
     for record in raw.by_nodes.measured:
         starts[record.class_].add(record.start)
-    rounds = 1 if plan.search else max((record.round for record in counted), default=0)
     return {
         "id": first.run,
         "experiment": plan.experiment,
@@ -188,7 +183,6 @@ def _run(raw: RawRun) -> dict[str, Any]:
         "requests_planned": planned,
         "requests_recorded": len(measured),
         "sittings": len(raw.sessions),
-        "rounds": rounds,
         "requests_per_cell": plan.requests,
         "searched": plan.search is not None,
         **{name: getattr(plan, name) for name in _OF_PLAN},

@@ -31,7 +31,6 @@ _FIELDS = {
     "--arm": "url",
     "--node": "nodes",
     "--name": "experiment",
-    "--duration": "duration_s",
     "--tokens-per-step": "max_tokens_per_step",
 }
 """Fields of the plan, or of an arm, with an option of another name."""
@@ -220,10 +219,6 @@ def overridden(
     check_names("--classes", classes or (), plan.classes)
     if "concurrency" in given:  # one kind of load replaces the other
         given["rate"] = []
-    if "duration_s" in given:  # a duration replaces the number of rounds
-        given["rounds"] = 1
-    elif "rounds" in given:
-        given["duration_s"] = None
     content = plan.to_dict() | given
     for arm in content["arms"]:
         changes = {name: by_arm[arm["name"]] for name, by_arm in of_arms.items() if arm["name"] in by_arm}

@@ -67,7 +67,6 @@ def _search_budget(text: str) -> dict[str, float]:
     search=_search_range,
     search_rate=_search_range,
     search_budget=_search_budget,
-    duration_s=cli.seconds,
     classes=cli.listed,
     extra_body=cli.json_object,
     slo=cli.pairs,
@@ -86,7 +85,6 @@ def command(**given: Any) -> int:
 
     _only_one(given, "plan", "prompts")
     _only_one(given, "concurrency", "rate", "search", "search_rate")
-    _only_one(given, "rounds", "duration_s")
     if not (given["plan"] or given["prompts"]):
         raise click.UsageError("one of --plan and --prompts is required")
     progress, out, raw = Progress(sys.stderr), given["out"], list[RawRun]()
@@ -184,9 +182,6 @@ def _search(given: Mapping[str, Any], asked: Plan) -> dict[str, Any]:
         if budget and asked.search is None:
             raise PlanError("--search-budget: there is no search; add --search LOW:HIGH")
         return {"search": asked.search.to_dict() | budget} if asked.search and budget else {}
-    fixed = {"--duration": "duration_s", "--rounds": "rounds", "--simultaneous": "simultaneous"}
-    if named := [switch for switch, name in fixed.items() if given[name]]:
-        raise PlanError(f"--search: chooses the loads itself; leave {' and '.join(named)} out")
     by = "rate" if given["search_rate"] else "concurrency"
     return {"search": between | {"by": by} | budget, "concurrency": [], "rate": []}
 

@@ -24,7 +24,6 @@ from benchmark.measure.records import (
     COUNTED_DRAFTS,
     COUNTED_GENERATED,
     COUNTED_PER_POSITION,
-    LAST_MOMENT,
     MAX_COUNTED,
 )
 from benchmark.measure.stream import StreamFault
@@ -32,7 +31,6 @@ from benchmark.plan import Plan, PlannedArm
 from core.files import json_of
 
 OF_DRAFTS = (COUNTED_DRAFTS, COUNTED_DRAFTED, COUNTED_ACCEPTED)
-_STARTED = "process_start_time_seconds"
 """Seconds since 1970, by the process collector of the Prometheus client."""
 _COUNTED = (COUNTED_GENERATED, *OF_DRAFTS, COUNTED_PER_POSITION)
 _LINE = re.compile(r"^(?P<name>[^\s{]+)(?:\{(?P<labels>.*)\})?\s+(?P<value>\S+)")
@@ -169,13 +167,6 @@ def metrics_url(base_url: str) -> str:
 def _outside_v1(base_url: str, path: str) -> str:
     """The URL of a page of vLLM that is not below /v1."""
     return base_url.removesuffix("/v1") + path
-
-
-def started_in(text: str) -> float | None:
-    """The start time of the server's process, if the server reports it."""
-    lines = (_LINE.match(line) for line in text.splitlines() if line.startswith(_STARTED))
-    started = next((_number(match["value"]) for match in lines if match), None)
-    return started if started is not None and started <= LAST_MOMENT else None
 
 
 def _number(text: str) -> float | None:

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ from benchmark.measure.records import (
     from_json,
     to_json,
 )
-from benchmark.measure.schedule import Block, measured_turns
+from benchmark.measure.schedule import Block, measured_blocks
 from benchmark.plan import MIXED, Load, Plan, PlannedArm
 from core import files
 from core.files import MAX_LINE_BYTES, json_of, lines_of
@@ -142,17 +141,12 @@ class RawRun:
 
     @cached_property
     def by_nodes(self) -> RawRun:
-        """The run with separate starts for different nodes. A replaced node counts as another start of the servers, so no result pools over
-        the replacement."""
+        """The run with a start of the servers for each node. A replaced node counts as another start, so no result pools over the
+        replacement."""
         if not self.node_changes:
             return self
-        numbers: dict[tuple[int, int], int] = {}
-
-        def numbered(record: RequestRecord | BlockRecord) -> int:
-            return numbers.setdefault((record.start, self.nodes_of(record)), len(numbers) + 1)
-
-        requests = tuple(replace(record, start=numbered(record)) for record in self.requests)
-        blocks = tuple(replace(block, start=numbered(block)) for block in self.blocks)
+        requests = tuple(replace(record, start=self.nodes_of(record) + 1) for record in self.requests)
+        blocks = tuple(replace(block, start=self.nodes_of(block) + 1) for block in self.blocks)
         return replace(self, requests=requests, blocks=blocks)
 
     def counts(self, record: RequestRecord) -> bool:
@@ -266,7 +260,7 @@ def _together(folder: Path, rounds: Sequence[RawRun]) -> RawRun:
     requests, blocks = list[RequestRecord](), list[BlockRecord]()
     for round_ in rounds:
         whole = round_.plan.model_copy(update={"arms": plan.arms, "baseline": plan.baseline})
-        if whole != plan or plan.search or plan.duration_s:
+        if whole != plan or plan.search:
             reason = "differ in more than their arms" if whole != plan else "each have other loads or times"
             raise ResultsError(
                 f"{folder}: its rounds {reason}; give one of its folders round-1, round-2, ..."
@@ -369,8 +363,7 @@ def write_whole(path: Path, text: str) -> Path:
 
 
 def extent(raw: RawRun) -> tuple[int, bool]:
-    """The minimum number of measured requests that were planned, and whether the run is complete. For a plan with a duration only rounds
-    that began count."""
+    """The minimum number of measured requests that were planned, and whether the run is complete."""
     plan = raw.plan
     measured = [record.round for record in raw.asked]
     if raw.held:
@@ -381,12 +374,8 @@ def extent(raw: RawRun) -> tuple[int, bool]:
         return planned, whole and ended
     if plan.search:  # of a client without held loads: it has ended once its first cell is repeated
         return len(measured), REPEATED in measured or raw.unanswered
-    rounds = plan.rounds if plan.duration_s is None else max(measured, default=1)
-    cells = len(plan.arms) * len(plan.loads) * plan.requests
-    planned = rounds * cells * len(plan.classes)
-    loaded_s = plan.loading_s(block.duration_s for block in raw.blocks)
-    long_enough = plan.duration_s is None or loaded_s >= plan.duration_s
-    return planned, len(measured) == planned and long_enough
+    planned = len(plan.arms) * len(plan.loads) * plan.requests * len(plan.classes)
+    return planned, len(measured) == planned
 
 
 def _wanted(raw: RawRun) -> Iterator[Block]:
@@ -394,20 +383,10 @@ def _wanted(raw: RawRun) -> Iterator[Block]:
     plan = raw.plan
     if plan.search:
         begun = dict.fromkeys(
-            (record.load, record.round, record.start)
-            for record in raw.requests
-            if record.phase in ("ramp", "measured")
+            (record.load, record.round) for record in raw.requests if record.phase in ("ramp", "measured")
         )
-        for load, round_, start in begun:
-            yield from chain.from_iterable(measured_turns(plan.cell(load), round_, start=start))
+        for load, round_ in begun:
+            yield from measured_blocks(plan.cell(load), round_)
         return
-    for start in range(1, plan.starts + 1):
-        rounds = plan.rounds
-        if plan.duration_s is not None:
-            begun_rounds = (
-                record.round for record in raw.blocks if record.start == start and record.round != REPEATED
-            )
-            rounds = max(begun_rounds, default=1)
-        for round_ in range(1, rounds + 1):
-            yield from chain.from_iterable(measured_turns(plan, round_, start=start))
-    yield from chain.from_iterable(measured_turns(plan, REPEATED, start=plan.starts))
+    yield from measured_blocks(plan)
+    yield from measured_blocks(plan, REPEATED)

@@ -15,7 +15,7 @@ from typing import Any
 
 import aiohttp
 
-from benchmark.cell_size import block_s, sets_in_all
+from benchmark.cell_size import SETS, block_s
 from benchmark.measure import endpoints
 from benchmark.measure.client import Failure, ask, request_body, request_path
 from benchmark.measure.journal import Journal
@@ -44,8 +44,6 @@ class ArmState:
     ended: int = 0
     """Measured requests, including failed ones."""
     failed: int = 0
-    loaded_s: float = 0.0
-    """Seconds of load with measured requests."""
     answers_s: dict[str, float] = field(default_factory=dict)
     """The median time of an answer, by class and load of a block; of the last warm-up, by class."""
     light_s: dict[str, float] = field(default_factory=dict)
@@ -87,7 +85,7 @@ class Loader:
         """Send the requests of a block until it ends. Raises StorageError."""
         self.progress.begin(block)
         state, held = self.arm_states[block.arm], None
-        before, _ = await self._counters(block.arm)
+        before = await self._counters(block.arm)
         began_unix_s, began = time.time(), time.perf_counter()
         with _lateness() as late_s:
             if block.supply:
@@ -96,7 +94,7 @@ class Loader:
             else:
                 await self._warm_up(block)
         took_s = time.perf_counter() - began
-        after, server_started = await self._counters(block.arm)
+        after = await self._counters(block.arm)
         record = BlockRecord(
             **self._place(block),
             class_=block.class_,
@@ -105,14 +103,12 @@ class Loader:
             client_lag_s=round(late_s[0], _DECIMALS),
             counters_before=before,
             counters_after=after,
-            server_started_unix_s=server_started,
             session=block.session,
             steady_from_s=_rounded(held.steady_from_s) if held else None,
             steady_until_s=_rounded(held.steady_until_s) if held else None,
         )
         if block.phase == "measured":
             self.book.append(record)
-            state.loaded_s += record.duration_s
             if held and held.median_s is not None:
                 state.answers_s[f"{block.class_}/{block.load}"] = held.median_s
         else:
@@ -134,14 +130,13 @@ class Loader:
             max_s, answer_s = self._max_s(answer_s), answer_s or 0.0
             each_s = block_s(answer_s=answer_s, counted=counted, in_flight=in_flight, max_s=max_s)
             total_s += max(number, 0) * each_s
-        return self.plan.loading_s([total_s])
+        return total_s
 
     def _max_s(self, answer_s: float | None) -> float | None:
         """The maximum length of the steady window of a block: its part of `cell_minutes`, without ramp and drain."""
         if self.plan.cell_minutes is None:
             return None
-        in_turns = 1 if self.plan.simultaneous else len(self.plan.arms)
-        own_s = self.plan.cell_minutes * 60 / (sets_in_all(self.plan.starts) * in_turns)
+        own_s = self.plan.cell_minutes * 60 / (SETS * len(self.plan.arms))
         return max(own_s - 3 * (answer_s or 0.0), answer_s or 0.0)
 
     def _held_load(self, block: Block, supply: Supply) -> HeldLoad:
@@ -243,21 +238,20 @@ class Loader:
     def _place(self, block: Block) -> dict[str, Any]:
         """The common fields of the records of a block and of its requests."""
         load = {"concurrency": block.load.concurrency, "rate_per_s": block.load.rate_per_s}
-        number = {"round": block.round, "block": block.number, "start": block.start}
+        number = {"round": block.round, "block": block.number}
         return {"run": self.run, "arm": block.arm, **load, **number}
 
-    async def _counters(self, arm: str) -> tuple[dict[str, float] | None, float | None]:
-        """The counters of the arm's server and its start time, each None if unknown. A server without counters is not asked again."""
+    async def _counters(self, arm: str) -> dict[str, float] | None:
+        """The counters of the arm's server; None if unknown. A server without counters is not asked again."""
         state = self.arm_states[arm]
-        if not state.counts or (text := await self.metrics(arm)) is None:
-            return None, None
-        counters, started = endpoints.counters_in(text), endpoints.started_in(text)
-        state.counts = counters is not None or started is not None
-        return counters, started
-
-    async def metrics(self, arm: str) -> str | None:
-        """The text at `/metrics` of the arm's server, empty if it is not usable; None if the server cannot be reached."""
-        return await endpoints.counters_page(self.http, self.plan.arm(arm), self.progress.warn)
+        if not state.counts:
+            return None
+        text = await endpoints.counters_page(self.http, self.plan.arm(arm), self.progress.warn)
+        if text is None:
+            return None
+        counters = endpoints.counters_in(text)
+        state.counts = counters is not None
+        return counters
 
 
 @asynccontextmanager

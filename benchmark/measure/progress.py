@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass
 from typing import TextIO
@@ -39,25 +38,22 @@ class Progress:
         )  # the stream below, which can move the cursor
         self._moving = stream.isatty()
         self._blocks: int | None = 0
-        self._rounds = False
         self._begun = 0
         self._in_progress: dict[tuple[str, str], _BlockInProgress] = {}
         self.left_s: float | None = None
         """The remaining time in seconds, if known."""
 
-    def expect(self, blocks: int | None, *, rounds: bool | None = None) -> None:
-        """Add `blocks` to the expected number of blocks (None: unlimited), and set whether lines name the round."""
+    def expect(self, blocks: int | None) -> None:
+        """Add `blocks` to the expected number of blocks (None: unlimited)."""
         self._blocks = None if blocks is None or self._blocks is None else self._blocks + blocks
-        self._rounds = self._rounds if rounds is None else rounds
 
     def begin(self, block: Block) -> None:
         """A block starts."""
         self._begun += 1
         count = f"[{self._begun}]" if self._blocks is None else f"[{self._begun}/{self._blocks}]"
-        again = block.round == REPEATED
-        round_ = "once more " if again else f"round {block.round} " if self._rounds else ""
+        again = "once more " if block.round == REPEATED else ""
         class_ = "all classes" if block.class_ == MIXED else block.class_
-        measured = f"{round_}{class_} {block.load} {block.arm}"
+        measured = f"{again}{class_} {block.load} {block.arm}"
         left = "" if self.left_s is None else f" (about {duration(self.left_s)} left)"
         title = f"{count}{left} {f'warm-up {block.arm}' if block.phase == 'warmup' else measured}"
         self._in_progress[block.arm, block.class_] = _BlockInProgress(title, time.monotonic())
@@ -85,11 +81,6 @@ class Progress:
         """Print a line."""
         self._stream.write(f"{_BACK if self._moving else ''}{printable(text)}\n")
         self._stream.flush()
-
-    def to_programs(self, **what: int) -> None:
-        """Print a line of JSON in a log, for the program that started the client; nothing on a terminal."""
-        if not self._moving:
-            self.tell(json.dumps(what))
 
     def warn(self, text: str) -> None:
         """Print a warning."""

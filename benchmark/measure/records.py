@@ -65,6 +65,18 @@ def _packed(code: str) -> PlainValidator:
     return PlainValidator(packed)
 
 
+_UNUSED = {"rounds": 1, "duration_s": None, "simultaneous": False}
+"""Keys that the plans of the recorded runs in tests/data/h200 have, with the values that all of them have."""
+
+
+def _plan(content: Any) -> Plan:
+    """The plan of a run. Raises PlanError."""
+    known = isinstance(content, dict)
+    return from_dict(
+        {k: v for k, v in content.items() if (k, v) not in _UNUSED.items()} if known else content
+    )
+
+
 Phase = Literal["warmup", "ramp", "measured", "drain"]
 """Only `measured` requests are in results. `ramp` requests are sent before the steady window of a block, `drain` requests after it
 (`HeldLoad`)."""
@@ -97,7 +109,7 @@ class RunRecord:
     """1 at the start, one more each time the run is resumed."""
     started_unix_s: Moment
     provenance: Provenance
-    plan: Annotated[Plan, PlainValidator(from_dict)]
+    plan: Annotated[Plan, PlainValidator(_plan)]
     plan_sha256: Name
     owned_by: Mapping[str, Text]
     """The owner of the model by arm, as its endpoint says."""
@@ -174,7 +186,7 @@ class RequestRecord:
     block: Ordinal | None = None
     """The number of its block in the cell and round, from 1, the same for each arm; None if the load was not held."""
     start: Ordinal = 1
-    """The number of the start of the servers."""
+    """The number of the start of the servers: another node is another start (`RawRun.by_nodes`); not in the file."""
 
     @property
     def load(self) -> Load:
@@ -201,8 +213,6 @@ class BlockRecord:
     block: Ordinal | None = None
     start: Ordinal = 1
     session: Annotated[Ordinal, Field(alias="sitting")] = 1
-    server_started_unix_s: Moment | None = None
-    """When the process of the server was started, if the server says so."""
     steady_from_s: Seconds | None = None
     """Start of the steady window, seconds after the start of the block; None if the load was not held."""
     steady_until_s: Seconds | None = None
@@ -219,7 +229,7 @@ class BlockRecord:
 
 
 BlockKey = tuple[str, str, Load, int, int | None]
-"""Arm, class, load, round and number of a block. The numbers of the blocks of a cell continue from start to start."""
+"""Arm, class, load, round and number of a block."""
 Record = RunRecord | RequestRecord | BlockRecord
 _KINDS: dict[str, Any] = {"run": RunRecord, "request": RequestRecord, "block": BlockRecord}
 _KIND_OF = {type_: kind for kind, type_ in _KINDS.items()}
@@ -229,7 +239,8 @@ _KEYS = {"class_": "class", "session": "sitting"}
 
 def to_json(record: Any) -> dict[str, Any]:
     """The JSON object of one line of a record file, with `kind` first."""
-    values = {_KEYS.get(field.name, field.name): getattr(record, field.name) for field in fields(record)}
+    names = (field.name for field in fields(record) if field.name != "start")
+    values = {_KEYS.get(name, name): getattr(record, name) for name in names}
     if isinstance(record, RunRecord):
         values["plan"] = record.plan.to_dict()
     for name in ("chunk_s", "chunk_tokens"):
@@ -268,7 +279,7 @@ class Checker:
         plan = opening.plan
         self._opening, self._identity = opening, plan.sha256()
         self._known = {"arm": {arm.name for arm in plan.arms}, "class_": {*plan.classes, *plan.loaded_with}}
-        self._rounds = MAX_ROUNDS if plan.search or plan.duration_s is not None else plan.rounds
+        self._rounds = MAX_ROUNDS if plan.search else 1
         self._limits = {prompt.id: plan.answer_limit(prompt) for prompt in plan.prompts}
         self._max_tokens = max(self._limits.values())
         self._seen: set[int] = set()

@@ -1,4 +1,4 @@
-"""A whole run: check the arms, warm them up, run all rounds, record every request.
+"""A whole run: check the arms, warm them up, run all cells, record every request.
 
 If a run is started again with the same folder, it is resumed: a set of blocks that all arms have ended is not repeated, and an
 interrupted set is measured again as a whole, with other nonces. After a node was replaced, a cell with sets from the earlier node
@@ -9,40 +9,35 @@ keyboard, SIGTERM at the end of a pod) the run stops cleanly.
 from __future__ import annotations
 
 import asyncio
-import math
 import platform
 import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain, count, groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
 from benchmark import __version__
-from benchmark.errors import EndpointError, ErrorRateExceeded, ResultsError
+from benchmark.errors import ErrorRateExceeded, ResultsError
 from benchmark.measure import journal
 from benchmark.measure.client import http_session
-from benchmark.measure.endpoints import Endpoint, counters_in, endpoints, started_in, with_differences
+from benchmark.measure.endpoints import Endpoint, endpoints, with_differences
 from benchmark.measure.journal import Journal, RawRun
-from benchmark.measure.loader import Kind, Loader, kind_of, together
+from benchmark.measure.loader import Kind, Loader, kind_of
 from benchmark.measure.progress import Progress, duration
 from benchmark.measure.questions import check_sense
 from benchmark.measure.records import REPEATED, BlockKey, BlockRecord, Provenance, RunRecord
-from benchmark.measure.schedule import Turn, measured_turns, more_warmup, warmup_turns
+from benchmark.measure.schedule import Block, measured_blocks, more_warmup, warmup_blocks
 from benchmark.plan import MIXED, Load, Plan
 from core.words import count as in_words
 
-Choose = Callable[[RawRun], tuple[Load, int, int, int] | None]
-"""Chooses the next cell of a search from the records so far: its load and round, the number of cells before it, and its start of the
-servers; None at the end."""
+Choose = Callable[[RawRun], tuple[Load, int, int] | None]
+"""Chooses the next cell of a search from the records so far: its load and round, and the number of cells before it; None at the end."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _WARMUPS = 3
 """The maximum number of warm-ups. With more requests in flight an answer takes longer, so a rate has more of them in flight."""
-_LOOK_S, _SAY_S = 1.0, 60.0
-"""The intervals at which the client checks whether servers were restarted, and prints that it waits."""
 
 
 @dataclass
@@ -53,10 +48,6 @@ class EarlierRun:
     sessions: tuple[RunRecord, ...] = ()
     blocks: dict[BlockKey, BlockRecord] = field(default_factory=dict)
     """The blocks that have ended."""
-    begun: dict[int, int] = field(default_factory=dict)
-    """The last round with measured requests, by start of the servers."""
-    met: int = 0
-    """The last start of the servers with a request, 0 for none."""
     unusable_lines: str = ""
     """A sentence about lines of the journal that cannot be used; their requests are repeated."""
     nodes: int = 0
@@ -64,31 +55,15 @@ class EarlierRun:
     nodes_of: Mapping[int, int] = field(default_factory=dict)
     """The number of node replacements before each earlier session."""
 
-    def turns(self, start: int, loaded_now_s: Callable[[], float] = lambda: 0.0) -> Iterator[Turn]:
-        """The remaining turns of one start of the servers: of the rounds of the plan, or of rounds that begin before its part of the duration
-        has passed; at the end of the last start also the repetition of the first cell."""
-        plan, before_s = self.plan, 0.0
-        if plan.duration_s is not None:
-            own = (b for b in self.blocks.values() if b.start == start and b.round != REPEATED)
-            before_s = plan.loading_s(block.duration_s for block in own)
-        for round_ in count(1):
-            if plan.duration_s is None:
-                over = round_ > plan.rounds
-            else:
-                over = before_s + loaded_now_s() >= plan.duration_s / plan.starts
-                over = over and round_ > self.begun.get(start, 0)
-            if over:
-                break
-            yield from self.left(plan, round_, start=start)
-        if start == plan.starts:
-            yield from self.left(plan, REPEATED, start=start)
+    def remaining(self) -> Iterator[Block]:
+        """The remaining blocks of a run with listed loads; at the end those of the repetition of the first cell."""
+        return chain(self.left(self.plan, 1), self.left(self.plan, REPEATED))
 
-    def left(self, plan: Plan, round_: int, before: int = 0, start: int = 1) -> Iterator[Turn]:
-        """The remaining turns of a round, or of a cell of a search with its plan."""
-        turns = measured_turns(plan, round_, before, start=start, again=len(self.sessions) + 1)
-        for _, of_cell in groupby(turns, key=lambda turn: (turn[0].class_, turn[0].load)):
-            cell = list(of_cell)
-            each = len(plan.arms) // len(cell[0])
+    def left(self, plan: Plan, round_: int, before: int = 0) -> Iterator[Block]:
+        """The remaining blocks of a round, or of a cell of a search with its plan."""
+        blocks = measured_blocks(plan, round_, before, again=len(self.sessions) + 1)
+        for _, of_cell in groupby(blocks, key=lambda block: (block.class_, block.load)):
+            cell, each = list(of_cell), len(plan.arms)
             sets = [cell[first : first + each] for first in range(0, len(cell), each)]
             ended = [self._ended_on(one) for one in sets]
             whole = None not in ended and len(set(ended)) == 1
@@ -96,10 +71,10 @@ class EarlierRun:
                 if not whole and nodes != self.nodes:
                     yield from one
 
-    def _ended_on(self, set_: list[Turn]) -> int | None:
+    def _ended_on(self, set_: list[Block]) -> int | None:
         """The nodes (as a number of replacements) on which all arms ended their blocks of a set in one session, and so with the same requests;
         None if they did not."""
-        ended = [self.blocks.get(block.key) for turn in set_ for block in turn]
+        ended = [self.blocks.get(block.key) for block in set_]
         sessions = {block.session for block in ended if block}
         return None if None in ended or len(sessions) > 1 else self.nodes_of.get(sessions.pop(), 0)
 
@@ -121,16 +96,10 @@ def earlier(plan: Plan, out: Path, nodes: Mapping[str, str] | None = None) -> Ea
             f"{out}: run {first.run} was measured by client {first.client}, this is {__version__}; figures of two clients are "
             "not one run: choose another --out (the old folder stays readable)"
         )
-    begun: dict[int, int] = {}
-    for record in raw.asked:
-        if record.round != REPEATED:
-            begun[record.start] = max(begun.get(record.start, 0), record.round)
     return EarlierRun(
         plan,
         raw.sessions,
         blocks=now.ended,
-        begun=begun,
-        met=max((record.start for record in raw.requests), default=0),
         unusable_lines=raw.unusable_lines,
         nodes=now.nodes_of(now.sessions[-1]),
         nodes_of={session.session: now.nodes_of(session) for session in raw.sessions},
@@ -171,7 +140,7 @@ async def run(
                 known = journal.read(out).on(nodes).with_plan(plan) if before.sessions else None
                 ended = known is not None and choose(known) is None
             else:
-                ended = next(chain.from_iterable(map(before.turns, _starts(plan))), None) is None
+                ended = next(before.remaining(), None) is None
             if ended:
                 last = before.sessions[-1]
                 if (last.plan.prices, last.plan.search) != (plan.prices, plan.search):  # changed since then
@@ -189,10 +158,6 @@ async def run(
             await (session.search(choose, search_status) if plan.search else session.listed())
 
 
-def _starts(plan: Plan) -> range:
-    return range(1, plan.starts + 1)
-
-
 @dataclass
 class _Session:
     """One call of `run`, from the warm-up to the last block."""
@@ -202,23 +167,13 @@ class _Session:
     number: int
     max_error_rate: float
     after_warmup: Callable[[Loader], None]
-    start: int = 0
-    """The current start of the servers; 0 before the first block."""
 
     async def listed(self) -> None:
-        """Run the listed loads of the plan, start by start."""
-        plan, before, progress = self.loader.plan, self.before, self.loader.progress
-        starts = [start for start in _starts(plan) if next(before.turns(start), None) is not None]
-        blocks = None
-        if not plan.duration_s:
-            blocks = sum(len(turn) for start in starts for turn in before.turns(start))
-            blocks += len(plan.arms) * len(starts) if plan.warmup else 0
-        progress.expect(blocks, rounds=plan.rounds > 1 or plan.duration_s is not None)
-        for start in starts:
-            await self._meet(start)
-            loaded_s = self._loaded_s()
-            turns = before.turns(start, lambda: self._loaded_s() - loaded_s)  # noqa: B023
-            await self._carry_out(turns, () if plan.duration_s else before.turns(start))
+        """Run the listed loads of the plan."""
+        plan, blocks = self.loader.plan, list(self.before.remaining())
+        self.loader.progress.expect(len(blocks) + (len(plan.arms) if plan.warmup else 0))
+        await self._warm_up()
+        await self._carry_out(blocks, blocks)
 
     async def search(self, choose: Choose, search_status: Callable[[RawRun], str]) -> None:
         """Run a search: choose each cell from all records so far."""
@@ -226,44 +181,34 @@ class _Session:
         assert plan.search
         progress.expect(None)
         progress.tell(f"search: at most {plan.search.budget}; then the first cell once more")
+        await self._warm_up()
         asked = set[object]()
         while (cell := choose(journal.read(folder))) is not None and cell not in asked:
             asked.add(cell)
-            load, round_, cells_before, start = cell
-            await self._meet(start)
-            turns = list(self.before.left(plan.cell(load), round_, cells_before, start))
-            await self._carry_out(turns, turns)
+            load, round_, cells_before = cell
+            blocks = list(self.before.left(plan.cell(load), round_, cells_before))
+            await self._carry_out(blocks, blocks)
             progress.tell(search_status(journal.read(folder)))
 
-    def _loaded_s(self) -> float:
-        return self.loader.plan.loading_s(state.loaded_s for state in self.loader.arm_states.values())
-
-    async def _meet(self, start: int) -> None:
-        """Wait for this start of the servers, if the run has measured an earlier one, and warm them up at the largest load. For a rate, the
-        number in flight is increased until it is that of the rate."""
-        if start == self.start:
-            return
+    async def _warm_up(self) -> None:
+        """Warm the servers up at the largest load. For a rate, the number in flight is increased until it is that of the rate."""
         loader, concurrency = self.loader, None
-        if 0 < (self.start or self.before.met) < start:
-            await new_starts(loader, start)
         for _ in range(_WARMUPS):
-            turns = list(warmup_turns(loader.plan, self.number, start=start, concurrency=concurrency))
+            blocks = list(warmup_blocks(loader.plan, self.number, concurrency=concurrency))
             if concurrency:
-                loader.progress.expect(len(turns))
-            await self._carry_out(turns, ())
+                loader.progress.expect(len(blocks))
+            await self._carry_out(blocks, ())
             slowest_s = max(state.answers_s.get(MIXED, 0.0) for state in loader.arm_states.values())
-            reached = max((block.load.concurrency or 0 for turn in turns for block in turn), default=0)
-            concurrency = more_warmup(loader.plan, reached, slowest_s) if turns else None
+            reached = max((block.load.concurrency or 0 for block in blocks), default=0)
+            concurrency = more_warmup(loader.plan, reached, slowest_s) if blocks else None
             if concurrency is None:
                 break
-        if not self.start:
-            self.after_warmup(loader)
-        self.start = start
+        self.after_warmup(loader)
 
-    async def _carry_out(self, turns: Iterable[Turn], announced: Iterable[Turn]) -> None:
+    async def _carry_out(self, blocks: Iterable[Block], announced: Iterable[Block]) -> None:
         """Run the blocks one after the other, and print the expected time of those in `announced`."""
         loader, left, cells = self.loader, Counter[Kind](), set[tuple[str, Load, int]]()
-        for block in chain.from_iterable(announced):
+        for block in announced:
             left[kind_of(block)] += 1
             cells.add((block.class_, block.load, block.round))
         if seconds := loader.expected_s(left):
@@ -271,46 +216,16 @@ class _Session:
             size = [in_words(len(cells) - again, "cell")] * (len(cells) > again)
             size += ["the first cell once more"] * again + [in_words(left.total(), "block")]
             loader.progress.tell(f"{', '.join(size)}: about {duration(seconds)} of loading")
-        for turn in turns:
+        for block in blocks:
             loader.progress.left_s = loader.expected_s(left) or None
-            async with together() as blocks:
-                for block in turn:
-                    blocks.create_task(loader.carry_out(block))
-            left.subtract(map(kind_of, turn))
+            await loader.carry_out(block)
+            left[kind_of(block)] -= 1
             for arm, state in loader.arm_states.items():
                 if state.failed > self.max_error_rate * state.ended:
                     raise ErrorRateExceeded(
                         f"{arm}: {state.failed} of {state.ended} requests failed, more than --max-error-rate "
                         f"{self.max_error_rate:g} of them; look at the errors above, then repeat the command to continue"
                     )
-
-
-async def new_starts(loader: Loader, start: int) -> None:
-    """Wait until the servers of all arms were restarted. If a server reports its start time, that is used. Otherwise a server counts as
-    restarted if its counters fell, or if it could not be reached for a while."""
-    plan, waiting, gone = loader.plan, {arm.name for arm in loader.plan.arms}, set[str]()
-    title, said_s = f"start {start} of {plan.starts}", -math.inf
-    known: dict[str, tuple[float | None, float]] = {}
-    for block in journal.read(loader.book.path.parent).blocks:
-        known[block.arm] = block.server_started_unix_s, sum((block.counters_after or {}).values())
-    while waiting:
-        for arm in sorted(waiting):
-            if (text := await loader.metrics(arm)) is None:
-                gone.add(arm)
-                continue
-            before, counted = known.get(arm, (None, 0.0))
-            now, counters = started_in(text), counters_in(text)
-            fewer = counters is not None and sum(counters.values()) < counted
-            if now > before if now and before else fewer or arm in gone:
-                with suppress(EndpointError):  # it answers, but does not serve the model yet
-                    await endpoints(loader.http, plan.with_arms([arm]))
-                    waiting.discard(arm)
-        if waiting and time.monotonic() - said_s >= _SAY_S:
-            said_s, names = time.monotonic(), ", ".join(sorted(waiting))
-            loader.progress.tell(f"{title}: start the servers of {names} again; the run then continues")
-            loader.progress.to_programs(waits_for_start=start)
-        await asyncio.sleep(_LOOK_S if waiting else 0)
-    loader.progress.tell(f"{title}: all servers were started again")
 
 
 def _opening(

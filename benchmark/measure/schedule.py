@@ -2,8 +2,7 @@
 
 A pair is one prompt with one nonce, sent to each arm. A cell is divided into sets. In each set every arm is loaded with one
 block, while the other arms idle. The order of the arms alternates from set to set: A B, B A, B A, A B, so drift affects all arms
-equally. A round is one pass over all cells. A run with a held load repeats its first cell at the end, in fewer sets, to show
-drift.
+equally. A run repeats its first cell at the end, in fewer sets, to show drift.
 
 A load is held constant (`HeldLoad`): a block has no fixed last pair, because requests are added until those that count have
 ended. The requests that count have the same order for each arm, so they form pairs as far as both arms got.
@@ -24,7 +23,7 @@ from functools import partial
 from itertools import chain, count, islice, product
 from typing import TypeVar
 
-from benchmark.cell_size import ANSWERS_PER_BLOCK, SETS_PER_START, set_size, sets_in_all
+from benchmark.cell_size import ANSWERS_PER_BLOCK, SETS, SETS_REPEATED, set_size
 from benchmark.measure.records import REPEATED, BlockKey, Phase, RequestRecord
 from benchmark.objectives import planned
 from benchmark.plan import MIXED, Load, Plan, PlannedArm, PlannedPrompt
@@ -67,8 +66,6 @@ class Block:
     round: int = 1
     number: int | None = None
     """The number of its set in the cell, from 1; None for a warm-up."""
-    start: int = 1
-    """The number of the start of the servers."""
     session: int = 1
     """The session in which it runs."""
     supply: Supply | None = None
@@ -138,35 +135,27 @@ def _gaps_s(load: Load, size: int, chance: random.Random) -> Iterator[float]:
 
 
 _Arm = TypeVar("_Arm")
-Turn = tuple[Block, ...]
-"""Blocks that run at the same time: one, unless the plan is `simultaneous`."""
 
 
-def measured_turns(
-    plan: Plan, round_: int = 1, before: int = 0, *, start: int = 1, again: int = 1
-) -> Iterator[Turn]:
-    """All measured blocks of a round under one start of the servers, in their order. For a cell of a search, `before` is the number of cells
-    before it. `again` is the number of the session, so that a repeated set gets other nonces."""
-    each = sets_in_all(plan.starts) // plan.starts
-    sets = range((start - 1) * each + 1, start * each + 1)
-    cells = list(product(plan.loads, plan.loaded_with))
+def measured_blocks(plan: Plan, round_: int = 1, before: int = 0, *, again: int = 1) -> Iterator[Block]:
+    """All measured blocks of a round, in their order. For a cell of a search, `before` is the number of cells before it. `again` is the
+    number of the session, so that a repeated set gets other nonces."""
+    sets, cells = range(1, SETS + 1), list(product(plan.loads, plan.loaded_with))
     if round_ == REPEATED:
-        sets, cells = range(1, SETS_PER_START + 1), cells[:1]
+        sets, cells = range(1, SETS_REPEATED + 1), cells[:1]
     for number, (load, class_) in enumerate(cells):
         block = partial(Block, class_=class_, load=load, phase="measured", round=round_)
-        turns = (
+        in_sets = (
             [
-                block(arm=supply.arm.name, supply=supply, number=set_, start=start, session=again)
+                block(arm=supply.arm.name, supply=supply, number=set_, session=again)
                 for supply in _supplies(plan, load, class_, round_, set_, again)
             ]
             for set_ in sets
         )
-        first = (before + number) * SETS_PER_START + sets[0] - 1
         for index, blocks in enumerate(
-            turns, start=first
-        ):  # the order of the arms continues in the next cell
-            ordered = arm_order(blocks, index)
-            yield from [tuple(ordered)] if plan.simultaneous else [(block,) for block in ordered]
+            in_sets, start=2 * (before + number)
+        ):  # the next cell begins with another arm
+            yield from arm_order(blocks, index)
 
 
 def _supplies(plan: Plan, load: Load, class_: str, round_: int, set_: int, again: int) -> Iterator[Supply]:
@@ -187,10 +176,10 @@ def _supplies(plan: Plan, load: Load, class_: str, round_: int, set_: int, again
 
 
 def set_sizes(plan: Plan, load: Load) -> list[int]:
-    """The minimum number of requests of an arm that count, for each set of a cell over all starts."""
+    """The minimum number of requests of an arm that count, for each set of a cell."""
     classes = len(plan.classes) if plan.loaded_with == (MIXED,) else 1
-    size = set_size(requests=plan.requests, classes=classes, starts=plan.starts, concurrency=load.concurrency)
-    return [size] * sets_in_all(plan.starts)
+    size = set_size(requests=plan.requests, classes=classes, concurrency=load.concurrency)
+    return [size] * SETS
 
 
 def prompts_at_lowest_load(plan: Plan) -> float:
@@ -205,9 +194,7 @@ def prompts_at_lowest_load(plan: Plan) -> float:
         each,
         requests=plan.cell(lowest).requests if plan.search else plan.requests,
         together=MIXED in plan.loaded_with,
-        starts=plan.starts,
         concurrency=lowest.concurrency,
-        passes=plan.rounds,
     )
 
 
@@ -217,21 +204,17 @@ def asked_as(plan: Plan, record: RequestRecord) -> Pair:
     return Pair(id=record.pair_id, class_=record.class_, prompt=prompt, nonce=record.nonce)
 
 
-def warmup_turns(
-    plan: Plan, session: int, *, start: int = 1, concurrency: int | None = None
-) -> Iterator[Turn]:
-    """Unmeasured requests to each arm over all classes, with nonces of their own in each session and start: `warmup` of them,
+def warmup_blocks(plan: Plan, session: int, *, concurrency: int | None = None) -> Iterator[Block]:
+    """Unmeasured requests to each arm over all classes, with nonces of their own in each session: `warmup` of them,
     and at least as many as the largest load has in flight, or `concurrency`."""
     load = Load(concurrency=concurrency or _max_concurrency(plan))
     number = max(plan.warmup, load.concurrency or 0) if plan.warmup else 0
     asked = len(plan.prompts)
     mixed = [plan.prompts[index * asked // number % asked] for index in range(number)]
-    name = (
-        f"warmup/{session}" + (f".{start}" if start > 1 else "") + (f"/{concurrency}" if concurrency else "")
-    )
+    name = f"warmup/{session}" + (f"/{concurrency}" if concurrency else "")
     chosen = tuple(_pair(f"{name}/{index:04d}", prompt, plan.seed) for index, prompt in enumerate(mixed))
     for arm in plan.arms if chosen else ():
-        yield (Block(arm=arm.name, class_="warm-up", load=load, phase="warmup", pairs=chosen, start=start),)
+        yield Block(arm=arm.name, class_="warm-up", load=load, phase="warmup", pairs=chosen)
 
 
 def _max_concurrency(plan: Plan) -> int:
@@ -259,11 +242,9 @@ def arm_order(arms: list[_Arm], set_index: int) -> list[_Arm]:
 
 def requests_about(plan: Plan) -> int:
     """The approximate number of requests of a run with listed loads, including ramp, drain and warm-up."""
-    turns = list(measured_turns(plan))
-    blocks = [block for turn in turns for block in turn] * plan.starts * plan.rounds
-    blocks += chain.from_iterable(measured_turns(plan, REPEATED, start=plan.starts))
+    blocks = [*measured_blocks(plan), *measured_blocks(plan, REPEATED)]
     sent = sum(block.supply.counted + 3 * (block.load.concurrency or 0) for block in blocks if block.supply)
-    return sent + sum(len(block.pairs) for block in chain(blocks, *warmup_turns(plan, 1)))
+    return sent + sum(len(block.pairs) for block in chain(blocks, warmup_blocks(plan, 1)))
 
 
 def _for_arm(plan: Plan, arm: PlannedArm, pair: Pair) -> Pair:

@@ -70,11 +70,9 @@ def _objective(settings: Benchmark) -> dict[str, Any]:
 def _loads(settings: Benchmark) -> dict[str, Any]:
     """Levels with their passes, or a search, and what a cell is: only what the file says, since a plan holds nothing else."""
     cell = {"mixed": settings.mixed, "cell_minutes": settings.cell_minutes}
-    cell |= {"starts": settings.starts} if settings.starts > 1 else {}
     given = {key: value for key, value in cell.items() if value}
     if (load := settings.load) is None:
-        long = {"rounds": settings.rounds, "duration_s": settings.duration_s}
-        return {"concurrency": settings.concurrency, **given, **{k: v for k, v in long.items() if v}}
+        return {"concurrency": settings.concurrency, **given}
     low, high = load.search_rate or load.search or (0, 0)
     limits = {key: value for key, value in load.budget if value is not None}
     by = "rate" if load.search_rate else "concurrency"
@@ -224,11 +222,10 @@ def benchmark_cron_job(
     }
     body["initContainers"] = [restore, keep, follow, *before, run]
     pods.add_volume(body, "plan", _PLAN_MOUNT, run, **plan_source)
-    # Far above what a run can take: every answer of full length at the slowest, an hour for the rest and for each further
-    # start of the servers, 2 h at least.
+    # Far above what a run can take: every answer of full length at the slowest, an hour for the rest, 2 h at least.
     answer_s = experiment.longest_answer * SLOWEST_TPOT_S
     longest_s = loading_s(experiment, experiment.served_arms, answer_s=answer_s, worst=True)
-    deadline_s = max(7200, int(longest_s) + 3600 * experiment.benchmark.starts)
+    deadline_s = max(7200, int(longest_s) + 3600)
     return measuring_cron_job(experiment, naming.BENCHMARK_NAME, body, deadline_s=deadline_s)
 
 

@@ -25,8 +25,6 @@ NONCE_TOKENS = 16
 PLAN_BYTES = 900_000
 PLAN_BYTES_PER_PROMPT = 200
 """Approximate bytes of keys, id, class and quoting for each prompt."""
-MAX_HOURS = 168
-"""Maximum of `./trnspec run --hours`."""
 CHAT_TEMPLATE_TOKENS, FURTHER_MESSAGE_TOKENS = 32, 8
 """Tokens that a chat template adds: for one message Llama 3's date and role markers, 46 tokens with the nonce; then the role
 markers of each further message."""
@@ -146,15 +144,6 @@ def distinct_levels(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Findi
         yield refused("benchmark.concurrency twice", list(levels))
 
 
-def durations(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
-    """A run has a number of passes or a duration."""
-    asked = file.benchmark
-    if asked.rounds and asked.duration:
-        yield refused("benchmark.duration rounds", asked.duration)
-    if (asked.duration_s or 0) > MAX_HOURS * 3600:
-        yield refused("benchmark.duration too-long", asked.duration, maximum=MAX_HOURS)
-
-
 def objectives(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
     """An objective must set a time."""
     asked = file.benchmark
@@ -172,9 +161,8 @@ def searched_load(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding
     asked, load = file.benchmark, file.benchmark.load
     if load is None:
         return
-    keys = ("concurrency", "rounds", "duration")
-    if chosen := [f"benchmark.{key}" for key in keys if key in asked.model_fields_set]:
-        yield refused("benchmark.load chosen", None, keys=" and ".join(chosen))
+    if "concurrency" in asked.model_fields_set:
+        yield refused("benchmark.load chosen", None)
     if asked.objective:
         yield refused("benchmark.objective of-a-search", None)
     if (load.search is None) == (load.search_rate is None):
@@ -276,6 +264,6 @@ def quality_in_a_cluster(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[
 
 RULES = (
     *(lengths, context_buckets, plan_size, sampling, thinking, every_prompt_asked, distinct_levels),
-    *(durations, objectives, searched_load, objective_prompts, expected_figures),
+    *(objectives, searched_load, objective_prompts, expected_figures),
     *(measured_figures, quality_in_a_cluster),
 )

@@ -195,7 +195,7 @@ def restrict(experiment: Experiment, pod: dict[str, Any], arms: Sequence[Arm]) -
 def fetch_results(context: Context) -> None:
     """Each round into a folder: its records, its arms' answers to gsm8k, and how their engines differ; a report of all
     rounds together, where they have the same loads."""
-    measured, settings = rounds(context.experiment), context.experiment.benchmark
+    measured = rounds(context.experiment)
     for number, arms in enumerate(measured, start=1):
         prefix = context.state.results.get(str(number))
         if f"benchmark-{number}" in context.left_out:
@@ -211,7 +211,7 @@ def fetch_results(context: Context) -> None:
         context.say(f"    {count(files, 'file')} in {folder}")
         _fetch_beside(context, folder, arms)
         context.report(folder)
-    if len(measured) > 1 and not (settings.load or settings.duration or context.left_out):
+    if len(measured) > 1 and not (context.experiment.benchmark.load or context.left_out):
         _fetch_beside(context, context.out, context.experiment.served_arms)
         context.report(context.out)
 

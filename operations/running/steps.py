@@ -49,8 +49,7 @@ def steps(experiment: Experiment) -> tuple[Step, ...]:
         Step("compile", "compile the arms", preparing.compile_arms, nodes),
     ]
     asked: set[str] = set()
-    chosen = experiment.benchmark.load or experiment.benchmark.duration
-    how = f": {budget_text(experiment)}" if chosen else ""
+    how = f": {budget_text(experiment)}" if experiment.benchmark.load else ""
     for number, arms in enumerate(rounds(experiment), start=1):
         raise_ = partial(measuring.raise_arms, arms=arms)
         load = partial(measuring.measure, number=number, arms=arms)

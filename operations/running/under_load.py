@@ -1,15 +1,12 @@
-"""Servers under the load of a Job: they are watched while it measures, started again where it asks for that, and waited for where their
-node is taken away."""
+"""Servers under the load of a Job: they are watched while it measures, and waited for where their node is taken away."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from benchmark import NODES_VARIABLE
-from core.findings import Refusal
 from core.words import count
 from experiment import Arm
 from experiment.placement import rounds
@@ -65,10 +62,9 @@ def until_loaded(
     again: Callable[[], None],
     remedy: str,
 ) -> None:
-    """Until a Job that loads these arms is complete, starting their servers again where it waits for that. `StepError` where one
+    """Until a Job that loads these arms is complete. `StepError` where one
     dies or is lowered: the Job, which would go on asking a server that is not there, is removed. Where a node is taken away, the Job
     is removed too, and made again once the arms are up on the node that comes, which is what `again` waits for."""
-    restarted = set[int]()
     while True:
         job = made()
         name, same = str(job["metadata"]["name"]), node_watch.on_same_nodes(context)
@@ -76,7 +72,7 @@ def until_loaded(
         release(context, job)
         patience_s = max(BENCHMARK_S, job["spec"].get("activeDeadlineSeconds", 0))
         try:
-            watch = _Watch(context, name, arms, same, restarted)
+            watch = _Watch(context, name, arms, same)
             wait_for(context, name, patience_s=patience_s, remedy=remedy, still=watch.look)
             # Between the last look and its end a Job may have asked servers that were gone.
             context.wait(watch.look, patience_s=2 * _NOTICE_S, remedy=remedy)
@@ -100,7 +96,6 @@ class _Watch:
     arms: Sequence[Arm]
     same: Callable[[], bool]
     """Whether the nodes are those that the Job began with."""
-    restarted: set[int]
     dead_since: float | None = None
 
     def look(self) -> str | None:
@@ -109,13 +104,10 @@ class _Watch:
         try:
             if not self.same():
                 raise _NodeGone
-            dead = self._dead()
+            return self._dead()
         except StepError:
             self.context.cluster.delete("job", self.job)
             raise
-        if not dead and self.context.experiment.benchmark.starts > 1:
-            _start_again(self.context, self.job, self.arms, self.restarted)
-        return dead
 
     def _dead(self) -> str | None:
         pods, up = self.context.cluster.list("pods"), ready(self.context, self.arms)
@@ -156,20 +148,3 @@ def _until_gone(context: Context, name: str) -> None:
         return f"job {name}: goes away, and keeps what it measured" if there else None
 
     context.wait(going, patience_s=300, remedy=f"remove it by hand: ./trnspec kubectl delete job {name}")
-
-
-def _start_again(context: Context, name: str, arms: Sequence[Arm], restarted: set[int]) -> None:
-    """Replace the pods of the arms where the last line of the Job's client says that it waits for their next start."""
-    pods, starts = context.cluster.list("pods"), context.experiment.benchmark.starts
-    for pod in kubernetes.pods_of(pods, name):
-        with suppress(Refusal):  # the container has not begun, or has ended
-            lines = list(
-                kubernetes.json_lines(context.cluster.logs(pod["metadata"]["name"], container="run", lines=1))
-            )
-            start = lines[-1].get("waits_for_start") if lines else None
-            if not isinstance(start, int) or start in restarted:
-                continue
-            restarted.add(start)
-            context.say(f"    start {start} of {starts}: replacing the pods of the arms")
-            for own in (pod for arm in arms for pod in kubernetes.pods_of(pods, arm.name)):
-                context.cluster.delete("pod", own["metadata"]["name"])

@@ -67,7 +67,7 @@ def test_prompts_and_addresses_are_enough_and_what_is_declared_is_in_the_plan(ru
 
 
 def test_what_makes_no_sense_is_refused(run: Run, prompts: Path, tmp_path: Path, capsys: Captured) -> None:
-    for options in ("--rate 2 --concurrency 2", "--rounds 2 --duration 9", "--duration soon"):
+    for options in ("--rate 2 --concurrency 2", "--timeout soon"):
         assert run(options) == 2
     capsys.readouterr()
     assert main(["run", "--prompts", str(prompts), "--out", str(tmp_path / "out")]) == 2

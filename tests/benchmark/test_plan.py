@@ -8,7 +8,7 @@ import pytest
 from benchmark.commands.cli import overridden
 from benchmark.errors import PlanError
 from benchmark.measure.client import request_body, request_path
-from benchmark.measure.schedule import Pair, measured_turns
+from benchmark.measure.schedule import Pair, measured_blocks
 from benchmark.plan import MIXED, Plan, from_dict
 from tests.benchmark.conftest import plan_content
 
@@ -19,7 +19,7 @@ def plan(**changes: Any) -> Plan:
 
 def first_of(made: Plan, class_: str) -> Pair:
     """The first request of a class that counts."""
-    block = next(block for turn in measured_turns(made) for block in turn if block.class_ == class_)
+    block = next(block for block in measured_blocks(made) if block.class_ == class_)
     assert block.supply
     return next(block.supply.measured())
 
@@ -38,7 +38,7 @@ TOLD = [*arms("steady"), {**arms("spec")[0], "also_changes": ["asynchronous sche
     "changes",
     [
         *({}, {"rate": [1.5], "concurrency": []}, {"arms": BATCHES}, {"arms": TOLD}),
-        {"starts": 3, "mixed": True, "cell_minutes": 2.5},
+        {"mixed": True, "cell_minutes": 2.5},
     ],
     ids=str,
 )
@@ -51,14 +51,14 @@ def test_what_changes_no_request_makes_no_other_plan() -> None:
     plain, spec = plan_content()["arms"]
     for same in ({"also_changes": ["asynchronous scheduling is off"]}, {"url": "http://h/v1"}):
         assert plan(arms=[plain, spec | same]).sha256() == plan().sha256()
-    for other in ({"requests": 7}, {"starts": 2}, {"mixed": True}, {"cell_minutes": 1}):
+    for other in ({"requests": 7}, {"mixed": True}, {"cell_minutes": 1}):
         assert plan(**other).sha256() != plan().sha256()
 
 
 def test_what_a_plan_does_not_use_is_not_in_its_file() -> None:
     """So that plans of runs that were measured before there were such keys are the same plans still."""
-    assert plan(starts=1, mixed=False) == plan()
-    assert not plan().to_dict().keys() & {"starts", "mixed", "cell_minutes", "search"}
+    assert plan(mixed=False) == plan()
+    assert not plan().to_dict().keys() & {"mixed", "cell_minutes", "search"}
 
 
 def test_classes_are_mixed_where_a_plan_says_so_and_in_every_search_but_not_a_class_alone() -> None:
@@ -118,9 +118,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "'steady' is not an arm that is its own",
     ),
     ({"arms": arms("steady", "spec", spec=7)}, "arms[1].baseline: 7"),
-    ({"starts": 0}, "starts: 0; must be a whole number from 1 to 32"),
-    ({"starts": 33}, "starts: 33; must be a whole number from 1 to 32"),
-    ({"starts": 2, "simultaneous": True}, "leave simultaneous out"),
     ({"mixed": 1}, "mixed: 1; must be true or false"),
     ({"cell_minutes": 0}, "cell_minutes: 0; must be a number above 0"),
     ({"prompts": [PROMPT | {"at_s": 0.0}]}, "prompts[0].at_s: unknown"),

@@ -1,4 +1,4 @@
-"""Loads that are searched and runs of hours: what the file may say, and what it costs before anything is measured."""
+"""Loads that are searched or listed: what the file may say, and what it costs before anything is measured."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from benchmark.cell_size import block_s
 from benchmark.measure.records import REPEATED
-from benchmark.measure.schedule import measured_turns
+from benchmark.measure.schedule import measured_blocks
 from cdk8s_charts.workloads.benchmark_pod import plan
 from experiment import Arm, Experiment, load
 from experiment.arms import digest
@@ -33,8 +33,7 @@ def test_a_searched_load_is_known_by_its_range_and_makes_another_experiment(
     assert rates.benchmark.most_at_once is None
     for found in (searched, rates):
         assert concurrent_sequences(found, found.baseline) == 4, "the batch takes no more"
-    long = load(variation(put("benchmark.duration", "3h")))
-    assert len({digest(one) for one in (reference, searched, rates, long)}) == 4
+    assert len({digest(one) for one in (reference, searched, rates)}) == 3
 
 
 def loaded_s(
@@ -61,11 +60,6 @@ def test_what_a_search_may_take_is_its_cells_and_half_the_first_once_more(
     # 64 at once wait for a batch of 4: an answer takes 16 times as long, and four of them are measured.
     ends = {"search": [1, 64], "budget": {"cells": 2}}
     assert loaded_s(reference, load=ends) == pytest.approx(one * 1.5 + cell(64, 260, 16.0))
-    # Of several starts each has its part of the cells: two sets each, and one start's part of the first once more.
-    part = {"search": [1, 4], "budget": {"cells": 9}}
-    assert loaded_s(reference, load=part, starts=3) == pytest.approx(
-        6 / 4 * (cell(1, 10) * (1 + 1 / 3) + cell(2, 10) + cell(4, 20))
-    )
     minute = {"search": [1, 4], "budget": {"minutes": 1.0}}
     assert loaded_s(reference, load=minute) == pytest.approx(60 + one * 1.5), (
         "a cell is begun, the first repeated"
@@ -76,22 +70,14 @@ def test_what_a_search_may_take_is_its_cells_and_half_the_first_once_more(
 
 
 @pytest.mark.parametrize("mixed", [False, True])
-@pytest.mark.parametrize(
-    "settings", [{}, {"rounds": 3}, {"starts": 3}, {"concurrency": [1, 4]}, {"requests": 8}]
-)
+@pytest.mark.parametrize("settings", [{}, {"concurrency": [1, 4]}, {"requests": 8}])
 def test_the_minutes_that_are_paid_for_are_those_of_the_blocks_that_the_client_plans(
     reference: Experiment, settings: dict[str, Any], mixed: bool
 ) -> None:
     asked = Benchmark.model_validate({"concurrency": [4], "requests": 32, "mixed": mixed, **settings})
     experiment = replace(reference, benchmark=asked)
     planned = plan(experiment)
-    blocks = [
-        block
-        for start in range(1, planned.starts + 1)
-        for round_ in (*range(1, planned.rounds + 1), *([REPEATED] if start == planned.starts else ()))
-        for turn in measured_turns(planned, round_, start=start)
-        for block in turn
-    ]
+    blocks = [*measured_blocks(planned), *measured_blocks(planned, REPEATED)]
     taken = math.fsum(
         block_s(answer_s=1.0, counted=block.supply.counted, in_flight=block.load.concurrency or 0)
         for block in blocks
@@ -100,12 +86,10 @@ def test_the_minutes_that_are_paid_for_are_those_of_the_blocks_that_the_client_p
     assert loading_s(experiment, experiment.served_arms, answer_s=1.0) == pytest.approx(taken)
 
 
-def test_durations_are_loading_of_all_arms_together(reference: Experiment) -> None:
+def test_all_arms_are_loaded_and_what_the_batch_does_not_hold_waits(reference: Experiment) -> None:
     block = block_s(answer_s=1.0, counted=16, in_flight=4)
     once, again = 2 * 4 * block * len(reference.classes), 2 * 2 * block
     assert loaded_s(reference, concurrency=[4]) == once + again
-    for duration, seconds in {"3h": 3 * 3600, "90m": 90 * 60, "90s": 90}.items():
-        assert loaded_s(reference, concurrency=[4], duration=duration) == seconds + once + again
     waiting, place = loaded_s(reference, concurrency=[64]), block_s(answer_s=16, counted=256, in_flight=64)
     assert waiting == pytest.approx((once + again) / block * place), "what the batch does not hold waits"
 
@@ -130,7 +114,3 @@ def test_check_and_price_say_what_a_run_may_take_and_which_loads_are_a_queue(var
     assert two.assumption.startswith("4 arms in 2 rounds, in each a search of at most 12 cells")
     three = part(load(variation(put("serving.max_num_seqs", [4, 8, 16]))))
     assert three.hours == pytest.approx(3 * part(load(variation(both()))).hours)
-    long = load(variation(put("benchmark.duration", "3h")))
-    assert 3 < part(long).hours < 4
-    assert "3h of loading" in as_text(long)
-    assert "serving.max_num_seqs" not in as_text(long)

@@ -20,8 +20,6 @@ from tests.benchmark.conftest import plan_content
         # Of each arm four blocks and two of the repeated cell, each with those that count and three answers beside them.
         ({"concurrency": [4]}, {}, 2 * 6 * (16 + 3 * 4) + 2 * 4),
         ({"concurrency": [4]}, {"requests": 128, "warmup": None}, 2 * 6 * (32 + 3 * 4) + 2 * 4),
-        ({"concurrency": [4], "rounds": 3}, {}, 2 * (3 * 4 + 2) * (16 + 3 * 4) + 2 * 4),
-        ({"concurrency": [4], "rounds": 3}, {"rounds": 1}, 2 * 6 * (16 + 3 * 4) + 2 * 4),
         ({"search": {"low": 1, "high": 8}}, {"requests": 8}, None),
         ({"concurrency": [1]}, {"requests": 8, "search": "1:16"}, None),
     ],

@@ -30,7 +30,7 @@ from benchmark.analyse.stats import percentile, wilson
 from benchmark.analyse.summary import summarise
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import Phase, RequestRecord
-from benchmark.measure.schedule import Block, HeldLoad, Pair, measured_turns, warmup_turns
+from benchmark.measure.schedule import Block, HeldLoad, Pair, measured_blocks, warmup_blocks
 from tests.benchmark import records
 
 PLAIN_S, DRAFTED_S = (0.0185, 0.00003), (0.0227, 0.00022)
@@ -179,7 +179,7 @@ class Run:
 
     def whole(self) -> RawRun:
         """What the journal of the whole run holds."""
-        for (block,) in warmup_turns(self.empty.plan, 1):
+        for block in warmup_blocks(self.empty.plan, 1):
             pairs, took_s = iter(block.pairs), list[float]()
 
             def next_of(_: float, pairs: Iterator[Pair] = pairs) -> tuple[Phase, Pair] | None:
@@ -192,7 +192,7 @@ class Run:
             slots = min(block.load.concurrency or 1, len(block.pairs))
             self._play(block, [0.001 * slot for slot in range(slots)], next_of, ended)
             self.answer_s[block.arm] = median(took_s)
-        for (block,) in measured_turns(self.empty.plan, 1):
+        for block in measured_blocks(self.empty.plan, 1):
             self._measure(block)
         return replace(self.empty, requests=tuple(self.requests), blocks=tuple(self.blocks))
 

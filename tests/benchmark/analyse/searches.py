@@ -13,7 +13,7 @@ from itertools import accumulate, chain, product
 
 from benchmark.analyse.load_search import Cell, Edge, Range, edge, next_load
 from benchmark.analyse.stats import Source, mean_of
-from benchmark.cell_size import SETS_PER_START
+from benchmark.cell_size import SETS_REPEATED
 from benchmark.measure.schedule import set_sizes
 from benchmark.plan import Load, Search, from_dict
 from tests.benchmark.analyse import noise as simulation
@@ -84,7 +84,7 @@ class Simulated(Measurement):
     def sizes(self, load: float) -> list[int]:
         """Requests of each set of a cell under one start."""
         whole = sizes(self.requests, load, self.within.whole)
-        return whole if self.starts == 1 else whole[:SETS_PER_START]
+        return whole if self.starts == 1 else whole[:SETS_REPEATED]
 
 
 def of_shape(shape: Shape, draw_spread: float = 0.0) -> Heights:

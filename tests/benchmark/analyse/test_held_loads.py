@@ -1,4 +1,4 @@
-"""Which requests of a held load count, what is said of one start and of drift, and searches over several starts."""
+"""Which requests of a held load count, what is said of one start and of drift, and searches."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ import pytest
 
 from benchmark.analyse.cells import Place, cells_of
 from benchmark.analyse.frontier import next_cell
-from benchmark.analyse.sentences import headline as headline_of_search
 from benchmark.analyse.sentences import sentences
 from benchmark.analyse.summary import summarise
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import REPEATED, BlockRecord, RequestRecord
-from benchmark.measure.schedule import measured_turns
+from benchmark.measure.schedule import measured_blocks
 from benchmark.plan import Load
-from benchmark.show import page
 from tests.benchmark.records import WALL, answered, block, held, raw_run
 
 PROMPTS, BLOCK_S = 8, 30.0
@@ -143,7 +141,6 @@ def test_a_list_of_loads_says_how_far_its_first_cell_drifted(gain: float, moved:
     assert drift["spec"]["ratio"] == pytest.approx(gain / 1.08, rel=1e-3)
     said_ = [one for one in summary["run"]["warnings"] if one.startswith("drift")]
     assert len(said_) == bool(moved)
-    assert summary["run"]["rounds"] == 1
 
 
 def test_the_interval_is_called_one_over_starts_once_several_are_recorded() -> None:
@@ -153,17 +150,17 @@ def test_the_interval_is_called_one_over_starts_once_several_are_recorded() -> N
     assert ["prompts and blocks" in said_[0], "prompts and starts" in said_[1]] == [True, True]
 
 
-def measured_cells(raw: RawRun) -> tuple[list[tuple[int | None, int, int]], RawRun]:
+def measured_cells(raw: RawRun) -> tuple[list[tuple[int | None, int]], RawRun]:
     """What a search asks for, one cell after the other, until its end: each is answered at once, with a crossing at 5. And the run."""
-    asked: list[tuple[int | None, int, int]] = []
+    asked: list[tuple[int | None, int]] = []
     while (cell := next_cell(raw)) is not None and len(asked) < 40:
-        load, round_, before, start = cell
-        asked.append((load.concurrency, round_, start))
+        load, round_, before = cell
+        asked.append((load.concurrency, round_))
         assert before == (0 if round_ == REPEATED else len(asked) - 1)
         requests, blocks = list(raw.requests), list(raw.blocks)
-        for (turn,) in measured_turns(raw.plan.cell(load), round_, before, start=start):
+        for turn in measured_blocks(raw.plan.cell(load), round_, before):
             at_s = 100.0 * len(blocks)
-            place = {"concurrency": load.concurrency, "round": round_, "start": start, "block": turn.number}
+            place = {"concurrency": load.concurrency, "round": round_, "block": turn.number}
             window = {"steady_from_s": 0.0, "steady_until_s": 50.0}
             blocks.append(block(at_s, 60.0, arm=turn.arm, class_=turn.class_, **place, **window))
             for prompt in range(PROMPTS):
@@ -179,44 +176,20 @@ def measured_cells(raw: RawRun) -> tuple[list[tuple[int | None, int, int]], RawR
     return asked, raw
 
 
-def search_of(starts: int, cells: int) -> RawRun:
+def search_of(cells: int) -> RawRun:
     """Before its first request."""
     prompts = [{"id": f"chat-{i}", "class": "chat", "prompt": f"p {i}"} for i in range(PROMPTS)]
-    plan: dict[str, Any] = {"starts": starts} if starts > 1 else {}
-    plan |= {"concurrency": [], "search": {"low": 1, "high": 32, "cells": cells}, "requests": 32}
-    return held(raw_run(prompts=prompts, **plan))
+    search = {"low": 1, "high": 32, "cells": cells}
+    return held(raw_run(prompts=prompts, concurrency=[], search=search, requests=32))
 
 
-@pytest.mark.parametrize("starts", [1, 3])
-def test_a_search_of_several_starts_measures_the_cells_of_the_first_under_each(starts: int) -> None:
-    *cells, last = measured_cells(search_of(starts, 12))[0]
-    first = [(load, round_) for load, round_, start in cells if start == 1]
-    assert 3 <= len(first) <= 12 // starts
-    assert cells == [(*one, start) for start in range(1, starts + 1) for one in first]
-    assert last == (1, REPEATED, starts)
+def test_a_search_repeats_its_first_cell_at_the_end() -> None:
+    *cells, last = measured_cells(search_of(12))[0]
+    assert 3 <= len(cells) <= 12
+    assert last == (1, REPEATED)
 
 
-@pytest.mark.parametrize(
-    ("starts", "told"),
-    [
-        (1, "The search stopped at its budget (2 cells); run it again with a larger one to continue."),
-        (2, "The search stopped at its budget (4 cells) for 2 starts: 2 cells, the same under each start."),
-    ],
-)
-def test_a_search_of_several_starts_does_not_say_that_it_goes_on(starts: int, told: str) -> None:
-    _, raw = measured_cells(search_of(starts, 2 * starts))
+def test_a_search_says_that_it_stopped_at_its_budget() -> None:
+    _, raw = measured_cells(search_of(2))
     (said,) = (one for one in sentences(summarise(raw)) if "budget" in one)
-    assert said == told
-
-
-def test_an_interval_of_delivered_tokens_that_reaches_0_is_not_known() -> None:
-    _, raw = measured_cells(search_of(2, 4))
-    slow = (replace(one, e2e_s=3 * (one.e2e_s or 0.0)) if one.start == 2 else one for one in raw.requests)
-    raw = replace(raw, requests=tuple(slow))
-    summary = summarise(raw)
-    (point, *_) = summary["search"]["arms"][0]["points"]
-    assert point["output_tokens_per_s"] == [pytest.approx(point["output_tokens_per_s"][0]), None, None]
-    said_ = " ".join([headline_of_search(summary), *sentences(summary)])
-    assert " (interval not known) tokens/s" in said_
-    assert "no clear difference between the first two" in said_
-    assert 'id="frontier"' in page.render(raw, summary)
+    assert said == "The search stopped at its budget (2 cells); run it again with a larger one to continue."

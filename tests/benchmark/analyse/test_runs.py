@@ -15,7 +15,7 @@ from benchmark.analyse.summary import summarise
 from benchmark.errors import ResultsError
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import REPEATED
-from benchmark.measure.schedule import measured_turns
+from benchmark.measure.schedule import measured_blocks
 from tests.benchmark.analyse.acceptance.process import Process
 from tests.benchmark.conftest import Captured
 from tests.benchmark.records import answered, block, emulated, held, raw_run, store
@@ -25,11 +25,10 @@ ENGINE = Process(conditional=(0.9,) * 4, k=4)
 
 def finished(raw: RawRun) -> RawRun:
     """The same run with a held load, all of whose blocks have ended."""
-    turns = [turn for round_ in (1, REPEATED) for turn in measured_turns(raw.plan, round_)]
     blocks = (
         block(-10.0, arm=one.arm, class_=one.class_, round=one.round, block=one.number)
-        for turn in turns
-        for one in turn
+        for round_ in (1, REPEATED)
+        for one in measured_blocks(raw.plan, round_)
     )
     return held(replace(raw, blocks=tuple(blocks)))
 

@@ -141,7 +141,6 @@ def test_arms_that_share_an_address_are_called_a_a() -> None:
     [
         ({"ignore_eos": True}, "forced to max_tokens"),
         ({"temperature": 0.7}, "outputs are expected to differ"),
-        ({"simultaneous": True}, "loaded at the same time"),
         ({"requests": 4}, "fewer than 6 prompts in chat, raw"),
         ({}, "80 ms late in 1 of 1 blocks"),
     ],

@@ -1,4 +1,4 @@
-"""A load without ramp, drain and repetition: each arm is asked each prompt once in a round. For tests that count requests."""
+"""A load without ramp, drain and repetition: each arm is asked each prompt once. For tests that count requests."""
 
 from __future__ import annotations
 
@@ -7,23 +7,21 @@ from collections.abc import Iterator
 import pytest
 
 from benchmark.measure.records import REPEATED
-from benchmark.measure.schedule import Block, Pair, Turn
+from benchmark.measure.schedule import Block, Pair
 from benchmark.plan import Plan
 
 
 def ask_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs of this process have this load."""
     for module in ("rounds", "journal"):
-        monkeypatch.setattr(f"benchmark.measure.{module}.measured_turns", _turns)
+        monkeypatch.setattr(f"benchmark.measure.{module}.measured_blocks", _blocks)
 
 
-def _turns(plan: Plan, round_: int = 1, *_: int, **__: int) -> Iterator[Turn]:
+def _blocks(plan: Plan, round_: int = 1, *_: int, **__: int) -> Iterator[Block]:
     for arm in plan.arms if round_ != REPEATED else ():
         pairs = (
-            Pair(id=f"{one.class_}/{round_}/{one.id}", class_=one.class_, prompt=one, nonce=f"{round_:06x}")
+            Pair(id=f"{one.class_}/{one.id}", class_=one.class_, prompt=one, nonce="000001")
             for one in plan.prompts
         )
         class_, load = plan.loaded_with[0], plan.loads[0]
-        yield (
-            Block(arm=arm.name, class_=class_, load=load, phase="measured", pairs=tuple(pairs), round=round_),
-        )
+        yield Block(arm=arm.name, class_=class_, load=load, phase="measured", pairs=tuple(pairs))

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from benchmark.cell_size import SETS, SETS_PER_START
+from benchmark.cell_size import SETS, SETS_REPEATED
 from benchmark.measure.journal import FILE_NAME, Journal, RawRun, exists, extent, read
 from benchmark.measure.records import REPEATED, to_json
-from benchmark.measure.schedule import measured_turns
+from benchmark.measure.schedule import measured_blocks
 from benchmark.plan import Load
 from tests.benchmark.records import answered, block, failed, raw_run, store
 
@@ -42,17 +42,8 @@ def test_what_a_line_does_not_say_has_defaults(tmp_path: Path) -> None:
     assert (record.round, record.rate_per_s, record.forced_length, record.api) == (1, None, False, "chat")
 
 
-def test_a_plan_with_a_duration_is_complete_when_its_time_is_over_and_its_round_whole() -> None:
-    prompts = [{"id": "a", "class": "chat", "prompt": "p"}]
-    records = [answered(arm, pair, round=pair + 1) for arm in ("steady", "spec") for pair in (0, 1)]
-    for requests, blocks_s, complete in ((4, (60, 60), True), (4, (60,), False), (3, (120,), False)):
-        raw = raw_run(*records[:requests], duration_s=100, requests=1, prompts=prompts)
-        blocks = tuple(block(duration_s=duration_s) for duration_s in blocks_s)
-        assert extent(replace(raw, blocks=blocks)) == (4, complete)
-
-
-def held_run(rounds: tuple[int, ...] = (1, REPEATED), **changes: Any) -> RawRun:
-    """A run whose loads were held, with every block of these rounds and no request."""
+def held_run(**changes: Any) -> RawRun:
+    """A run whose loads were held, with every block and no request."""
     raw = raw_run(**changes)
     blocks = [
         block(
@@ -61,13 +52,9 @@ def held_run(rounds: tuple[int, ...] = (1, REPEATED), **changes: Any) -> RawRun:
             concurrency=one.load.concurrency,
             round=round_,
             block=one.number,
-            start=start,
         )
-        for round_ in rounds
-        for start in range(1, raw.plan.starts + 1)
-        if round_ != REPEATED or start == raw.plan.starts
-        for turn in measured_turns(raw.plan, round_, start=start)
-        for one in turn
+        for round_ in (1, REPEATED)
+        for one in measured_blocks(raw.plan, round_)
     ]
     return replace(raw, sessions=(replace(raw.sessions[0], held=True),), blocks=tuple(blocks))
 
@@ -75,11 +62,9 @@ def held_run(rounds: tuple[int, ...] = (1, REPEATED), **changes: Any) -> RawRun:
 @pytest.mark.parametrize(
     ("changes", "sets"),
     [
-        ({}, 2 * SETS + SETS_PER_START),
-        ({"concurrency": [2, 4]}, 4 * SETS + SETS_PER_START),
-        ({"mixed": True}, SETS + SETS_PER_START),
-        ({"starts": 3}, 2 * 3 * SETS_PER_START + SETS_PER_START),
-        ({"rounds": (1, 2, REPEATED), "duration_s": 5}, 4 * SETS + SETS_PER_START),
+        ({}, 2 * SETS + SETS_REPEATED),
+        ({"concurrency": [2, 4]}, 4 * SETS + SETS_REPEATED),
+        ({"mixed": True}, SETS + SETS_REPEATED),
     ],
     ids=str,
 )
@@ -107,11 +92,10 @@ def test_a_search_is_complete_when_its_cells_are_whole_and_the_first_is_repeated
     blocks = tuple(
         block(arm=one.arm, class_=one.class_, concurrency=load, round=round_, block=one.number)
         for load, round_ in places
-        for turn in measured_turns(raw.plan.cell(Load(concurrency=load)), round_)
-        for one in turn
+        for one in measured_blocks(raw.plan.cell(Load(concurrency=load)), round_)
     )
     whole = replace(raw, sessions=(replace(raw.sessions[0], held=True),), requests=requests, blocks=blocks)
     assert extent(whole)[1]
     assert not extent(replace(whole, blocks=blocks[:-1]))[1], "a cell is not whole"
-    first_two = replace(whole, requests=requests[:2], blocks=blocks[: -2 * SETS_PER_START])
+    first_two = replace(whole, requests=requests[:2], blocks=blocks[: -2 * SETS_REPEATED])
     assert not extent(first_two)[1], "the first cell is not repeated yet"

@@ -21,7 +21,6 @@ from tests.benchmark.endpoint import DONE, Endpoint, Seen, choice, event
 from tests.benchmark.measure.once import ask_once
 
 TEXT, OTHER = "Ann saw the old mill by the river", "Ann saw the old mill by a lake"
-CHAT = [{"id": "one", "class": "chat", "messages": [{"role": "user", "content": "Go on."}]}]
 
 
 class Writers(Endpoint):
@@ -61,9 +60,13 @@ def start() -> Iterator[Start]:
         yield lambda **texts: running.enter_context(Writers(**texts))
 
 
-def run(server: Writers, out: Path, **changes: Any) -> int:
-    """One prompt, so often as `rounds` says."""
-    once = {"prompts": CHAT, "requests": 1, "concurrency": [1], "warmup": 0}
+def run(server: Writers, out: Path, prompts: int = 1, **changes: Any) -> int:
+    """So many prompts, each asked once."""
+    asked = [
+        {"id": f"chat-{i}", "class": "chat", "messages": [{"role": "user", "content": f"Go on, {i}."}]}
+        for i in range(prompts)
+    ]
+    once = {"prompts": asked, "requests": prompts, "concurrency": [1], "warmup": 0}
     content = plan_content(**(once | changes))
     for arm in content["arms"]:
         arm["url"] = server.url(arm["name"])
@@ -81,7 +84,7 @@ def told(out: Path) -> dict[str, Any]:
 def test_the_baselines_own_differences_are_the_floor(
     start: Start, out: Path, second: str | None, differing: int
 ) -> None:
-    assert run(start(second=second), out, rounds=8) == 0
+    assert run(start(second=second), out, prompts=8) == 0
     itself, (treatment,) = told(out)["baseline"], told(out)["treatments"]
     assert (itself["n_pairs"], itself["differing"]) == (8, differing)
     assert treatment["differing"] == 8
@@ -90,7 +93,7 @@ def test_the_baselines_own_differences_are_the_floor(
 
 def test_no_more_is_asked_than_is_said(start: Start, out: Path, capsys: Captured) -> None:
     server = start()
-    assert run(server, out, rounds=8) == 0
+    assert run(server, out, prompts=8) == 0
     assert "answers differ in 8 pairs; asking steady again for 600 s at most" in capsys.readouterr().err
     (out / "repeats.jsonl").unlink()
     given: dict[str, Any] = {"out": out, "timeout_s": 5, "progress": Progress(sys.stderr)}
@@ -114,21 +117,21 @@ def test_where_answers_are_equal_or_drawn_nothing_is_asked_again(start: Start, o
 
 def test_interrupted_it_goes_on_where_it_stopped(start: Start, out: Path) -> None:
     server = start()
-    run(server, out, rounds=8)
+    run(server, out, prompts=8)
     path, before = out / "repeats.jsonl", told(out)
     whole = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(whole[:-5]) + whole[-5][:30])
     requests = len(server.seen)
-    run(server, out, rounds=8)
+    run(server, out, prompts=8)
     assert len(server.seen) == requests + 5
     assert told(out) == before
 
 
 def test_a_server_that_is_gone_after_the_load_leaves_the_run_as_it_is(out: Path, capsys: Captured) -> None:
     with Writers() as server:
-        run(server, out, rounds=8)
+        run(server, out, prompts=8)
     (out / "repeats.jsonl").unlink()
-    assert run(server, out, rounds=8) == 0
+    assert run(server, out, prompts=8) == 0
     said = capsys.readouterr().err
     assert "connect_refused" in said
     assert "repeat the command to continue" in said
@@ -147,7 +150,7 @@ DAMAGED = (
 
 
 def test_everything_is_made_again_from_the_two_raw_files(start: Start, out: Path) -> None:
-    run(start(second=OTHER), out, rounds=3)
+    run(start(second=OTHER), out, prompts=3)
     path, before = out / "repeats.jsonl", told(out)
     path.write_bytes(b"\n".join((*DAMAGED, path.read_bytes())))
     (out / "summary.json").unlink()

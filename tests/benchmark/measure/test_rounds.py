@@ -1,8 +1,7 @@
-"""Rounds, durations, rates, arms at once: what a run does beside one pass at a fixed concurrency."""
+"""What a run does beside its cells at a fixed concurrency: the repeated cell, rates, counters."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -11,15 +10,13 @@ from typing import Any
 
 import pytest
 
-from benchmark.cell_size import SETS, SETS_PER_START
 from benchmark.measure import journal
 from benchmark.measure.client import request_body
 from benchmark.measure.endpoints import counters_in
-from benchmark.measure.journal import RawRun, extent
+from benchmark.measure.journal import RawRun
 from benchmark.measure.records import REPEATED
 from tests.benchmark.conftest import Captured, Run
 from tests.benchmark.endpoint import Endpoint, Timing
-from tests.benchmark.measure.test_run import summary, together
 
 METRICS = """\
 # HELP vllm:spec_decode_num_drafts_total Number of spec decoding drafts.
@@ -47,36 +44,10 @@ def carried_out(run: Run, out: Path) -> CarriedOut:
     return carried_out
 
 
-def test_rounds_are_begun_until_time_is_over(carried_out: CarriedOut, out: Path, endpoint: Endpoint) -> None:
-    raw = carried_out("--duration 3s")
-    in_rounds = [block for block in raw.blocks if block.round != REPEATED]
-    last = in_rounds[-1].round
-    assert last > 1
-    assert len(in_rounds) == last * 2 * SETS
-    assert sum(block.duration_s for block in in_rounds) >= 3
-    assert sum(block.duration_s for block in in_rounds if block.round < last) < 3
-    assert [block.round for block in raw.blocks[-2 * SETS_PER_START :]] == [REPEATED] * 2 * SETS_PER_START
-    assert summary(out)["run"]["complete"] is True
-    endpoint.seen.clear()
-    carried_out("--duration 3s")
-    assert endpoint.seen == []
-    path = out / "requests.jsonl"
-    lines = path.read_text().splitlines(keepends=True)
-    lost = next(line for line in lines if json.loads(line)["kind"] == "block")
-    path.write_text("".join(line for line in lines if line is not lost))
-    assert extent(journal.read(out))[1] is False
-    blocks = carried_out("--duration 3s").blocks[-2:]
-    assert {(block.round, block.block, block.arm) for block in blocks} == {
-        (1, 1, "steady"),
-        (1, 1, "spec"),
-    }, "a round that was begun is ended"
-    assert summary(out)["run"]["complete"] is True
-
-
 def test_the_first_cell_is_measured_once_more_at_the_end(carried_out: CarriedOut, capsys: Captured) -> None:
-    raw = carried_out("--rounds 2 --concurrency 2,1")
+    raw = carried_out("--concurrency 2,1")
     places = [(block.round, block.concurrency) for block in raw.blocks if block.arm == "spec"]
-    assert places == [(1, 2)] * 4 + [(1, 1)] * 4 + [(2, 2)] * 4 + [(2, 1)] * 4 + [(REPEATED, 2)] * 2
+    assert places == [(1, 2)] * 4 + [(1, 1)] * 4 + [(REPEATED, 2)] * 2
     sent = sorted(raw.requests, key=lambda r: r.pair_id)
     first, again = (
         [
@@ -88,7 +59,7 @@ def test_the_first_cell_is_measured_once_more_at_the_end(carried_out: CarriedOut
     )
     assert first[:8] == again[:8], "with the prompts that it had at first"
     said = capsys.readouterr().err
-    assert "[36/36]" in said
+    assert "[20/20]" in said
     assert "once more raw c2 steady" in said
     assert str(REPEATED) not in said
 
@@ -129,11 +100,10 @@ def test_a_late_client_adds_to_its_times(carried_out: CarriedOut, monkeypatch: p
     assert all((one.ttft_s or 0.0) >= 0.02 for one in raw.measured)
 
 
-def test_arms_are_loaded_at_once_only_when_asked(carried_out: CarriedOut, endpoint: Endpoint) -> None:
-    raw = carried_out("--simultaneous --ignore-eos")
-    asked = {arm: [seen for seen in endpoint.seen if seen.arm == arm] for arm in ("steady", "spec")}
-    assert any(together(one, other) for one in asked["steady"] for other in asked["spec"])
-    assert all(request.forced_length for request in raw.requests)
+def test_answers_have_their_full_length_where_that_is_asked(
+    carried_out: CarriedOut, endpoint: Endpoint
+) -> None:
+    assert all(request.forced_length for request in carried_out("--ignore-eos").requests)
     assert {(seen.body["ignore_eos"], seen.body["min_tokens"]) for seen in endpoint.seen} == {(True, 13)}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmark.__main__ import main
-from benchmark.cell_size import SETS, SETS_PER_START
+from benchmark.cell_size import SETS, SETS_REPEATED
 from benchmark.measure.journal import Journal
 from tests.benchmark.conftest import SPEC, STEADY, Captured, Run
 from tests.benchmark.endpoint import Endpoint, Seen
@@ -35,7 +35,7 @@ def measured(out: Path) -> list[dict[str, Any]]:
     return [line for line in lines(out) if line.get("phase") == "measured"]
 
 
-SETS_OF_RUN = 2 * SETS + SETS_PER_START
+SETS_OF_RUN = 2 * SETS + SETS_REPEATED
 """The small run has two classes, and its first cell once more; in each set both arms have a block."""
 
 
@@ -63,7 +63,7 @@ def nothing_is_lost_or_there_twice(out: Path, classes: int = 2) -> None:
         for key, arms in by_name.items()
         if len(arms) == 2 and len(set.intersection(*arms.values())) >= 8
     }
-    assert len(whole) == classes * SETS + SETS_PER_START
+    assert len(whole) == classes * SETS + SETS_REPEATED
     assert whole == set(sets(out))
 
 

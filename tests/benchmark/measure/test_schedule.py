@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from benchmark.cell_size import ANSWERS_PER_BLOCK, SETS, SETS_PER_START
+from benchmark.cell_size import ANSWERS_PER_BLOCK, SETS, SETS_REPEATED
 from benchmark.measure.records import REPEATED
-from benchmark.measure.schedule import Block, Pair, arm_order, measured_turns, set_sizes, warmup_turns
+from benchmark.measure.schedule import Block, Pair, arm_order, measured_blocks, set_sizes, warmup_blocks
 from benchmark.plan import MIXED, Load, Plan, from_dict
 from tests.benchmark.conftest import plan_content
 
@@ -23,8 +23,8 @@ def plan(names: str = "ab", *, same_address: bool = False, **changes: Any) -> Pl
     return from_dict(plan_content(**{"arms": arms, "baseline": names[0], **changes}))
 
 
-def measured_blocks(made: Plan, round_: int = 1, **place: int) -> list[Block]:
-    return list(chain.from_iterable(measured_turns(made, round_, **place)))
+def blocks_of(made: Plan, round_: int = 1, **place: int) -> list[Block]:
+    return list(measured_blocks(made, round_, **place))
 
 
 def counted(block: Block, more: int = 0) -> list[Pair]:
@@ -54,15 +54,15 @@ def order(blocks: list[Block]) -> str:
 def test_each_arm_is_asked_the_same_pairs_in_the_same_order_and_no_nonce_comes_again(case: int) -> None:
     chance = random.Random(case)
     names, same_address = "abcd"[: chance.randint(2, 4)], case % 3 == 0
-    asked: dict[str, Any] = {"requests": chance.randint(1, 40), "simultaneous": chance.random() < 0.3}
+    asked: dict[str, Any] = {"requests": chance.randint(1, 40)}
     closed, opened = {"concurrency": chance.sample(range(1, 4), 2)}, {"concurrency": [], "rate": [0.5, 20.0]}
     asked |= chance.choice((closed, opened)) | {"mixed": chance.random() < 0.3}
     made, again, other = (
         plan(names, same_address=same_address, seed=seed, **asked) for seed in (case, case, case + 100)
     )
-    assert measured_blocks(made) == measured_blocks(again), "the seed decides"
-    assert [counted(one) for one in measured_blocks(made)] == [counted(one) for one in measured_blocks(again)]
-    rounds = [measured_blocks(made, 1), measured_blocks(made, 2), measured_blocks(other)]
+    assert blocks_of(made) == blocks_of(again), "the seed decides"
+    assert [counted(one) for one in blocks_of(made)] == [counted(one) for one in blocks_of(again)]
+    rounds = [blocks_of(made, 1), blocks_of(made, 2), blocks_of(other)]
     first = of_arm([*chain(*rounds)], "a")
     everything: list[Pair] = []
     for arm in names:
@@ -83,7 +83,7 @@ def test_each_arm_is_asked_the_same_pairs_in_the_same_order_and_no_nonce_comes_a
 
 
 def test_two_arms_take_turns_in_abba_order_and_each_of_three_comes_first_and_last_equally_often() -> None:
-    blocks = measured_blocks(plan(requests=32, concurrency=[4]))
+    blocks = blocks_of(plan(requests=32, concurrency=[4]))
     for class_ in ("chat", "raw"):
         assert sorted(order([block for block in blocks if block.class_ == class_])) == list("aaaabbbb")
     assert order(blocks) == "abbabaab" + "baababba", "the second cell begins with the other arm"
@@ -97,20 +97,20 @@ def test_two_arms_take_turns_in_abba_order_and_each_of_three_comes_first_and_las
 def test_a_cell_has_four_blocks_an_arm_each_with_at_least_four_waves(requests: int, size: int) -> None:
     made = plan(requests=requests, concurrency=[4])
     assert set_sizes(made, Load(concurrency=4)) == [size] * SETS
-    own = [one for one in measured_blocks(made) if (one.arm, one.class_) == ("a", "chat")]
+    own = [one for one in blocks_of(made) if (one.arm, one.class_) == ("a", "chat")]
     assert [len(counted(block)) for block in own] == [size] * SETS
 
 
 def test_a_block_and_a_round_go_on_with_the_prompts_after_those_before() -> None:
     made = plan(requests=5, concurrency=[1], prompts=plan_content()["prompts"][:6])
-    prompts = [pair.prompt.id for round_ in (1, 2) for pair in of_arm(measured_blocks(made, round_), "a")]
+    prompts = [pair.prompt.id for round_ in (1, 2) for pair in of_arm(blocks_of(made, round_), "a")]
     assert len(prompts) == 2 * SETS * ANSWERS_PER_BLOCK
     for first in range(0, len(prompts) - 5, 6):
         assert len(set(prompts[first : first + 6])) == 6, "each prompt once before one comes again"
 
 
 def test_what_a_block_has_beyond_its_size_is_in_no_other_block() -> None:
-    first, other, *rest = measured_blocks(plan(concurrency=[2]))
+    first, other, *rest = blocks_of(plan(concurrency=[2]))
     more = [one.id for one in counted(first, more=7)]
     assert more[: len(counted(other))] == [one.id for one in counted(other)], "paired as far as both got"
     assert not {one.id for block in rest for one in counted(block)} & set(more)
@@ -121,7 +121,7 @@ def test_classes_that_share_a_cell_are_asked_in_turn_and_have_equal_shares_of_ea
         {"id": f"{name}-{i}", "class": name, "prompt": f"{i}"} for name in ("x", "y", "z") for i in range(2)
     ]
     made = plan(prompts=prompts, mixed=True, requests=7, concurrency=[2, 5])
-    blocks = measured_blocks(made)
+    blocks = blocks_of(made)
     assert {block.class_ for block in blocks} == {MIXED}
     assert order(blocks[: 2 * SETS]) == "abbabaab"
     for load, pairs in ((2, 28 // SETS), (5, ANSWERS_PER_BLOCK * 5)):
@@ -132,20 +132,16 @@ def test_classes_that_share_a_cell_are_asked_in_turn_and_have_equal_shares_of_ea
             assert shares.total() >= pairs
     assert plan(prompts=prompts, mixed=True).requests * 3 <= sum(set_sizes(made, Load(concurrency=2)))
     alone = plan(prompts=prompts[:2], mixed=True)
-    assert {block.class_ for block in measured_blocks(alone)} == {"x"}, "one class is not a mix"
+    assert {block.class_ for block in blocks_of(alone)} == {"x"}, "one class is not a mix"
 
 
-def test_warm_up_goes_to_each_arm_over_all_classes_and_is_new_in_each_sitting_and_start() -> None:
-    first, again, later = (
-        list(warmup_turns(plan(warmup=4), session, start=start))
-        for session, start in ((1, 1), (2, 1), (1, 2))
-    )
-    assert [block.arm for (block,) in first] == ["a", "b"]
-    assert {pair.class_ for (block,) in first for pair in block.pairs} == {"chat", "raw"}
-    nonces = [{pair.nonce for (block,) in turns for pair in block.pairs} for turns in (first, again, later)]
-    assert len(set[str]().union(*nonces)) == sum(map(len, nonces))
-    assert {block.start for (block,) in later} == {2}
-    assert list(warmup_turns(plan(warmup=0), 1)) == []
+def test_warm_up_goes_to_each_arm_over_all_classes_and_is_new_in_each_sitting() -> None:
+    first, again = (list(warmup_blocks(plan(warmup=4), session)) for session in (1, 2))
+    assert [block.arm for block in first] == ["a", "b"]
+    assert {pair.class_ for block in first for pair in block.pairs} == {"chat", "raw"}
+    nonces = [{pair.nonce for block in blocks for pair in block.pairs} for blocks in (first, again)]
+    assert len(nonces[0] | nonces[1]) == sum(map(len, nonces))
+    assert list(warmup_blocks(plan(warmup=0), 1)) == []
 
 
 @pytest.mark.parametrize(
@@ -159,12 +155,12 @@ def test_warm_up_goes_to_each_arm_over_all_classes_and_is_new_in_each_sitting_an
     ids=str,
 )
 def test_the_warm_up_has_the_largest_load(changes: dict[str, Any], requests: int, concurrency: int) -> None:
-    for (block,) in warmup_turns(plan(**changes), 1):
+    for block in warmup_blocks(plan(**changes), 1):
         assert (len(block.pairs), block.load.concurrency) == (requests, concurrency)
 
 
 def test_arrivals_at_a_rate_come_by_chance_in_four_blocks_none_faster_than_the_rate() -> None:
-    blocks = measured_blocks(plan(rate=[5.0], concurrency=[], requests=400))
+    blocks = blocks_of(plan(rate=[5.0], concurrency=[], requests=400))
     assert [len(counted(block)) for block in blocks] == [100] * SETS * 2 * 2, "so that a queue can build up"
     for block in blocks:
         gaps_s = [pair.gap_s or 0.0 for pair in counted(block)]
@@ -177,13 +173,13 @@ def test_cells_of_a_search_take_a_quarter_and_begin_with_another_arm_each_time()
     made = plan(concurrency=[], requests=48, search={"low": 1, "high": 64})
     assert [made.cell(Load(concurrency=level)).requests for level in (1, 12, 64)] == [12] * 3
     cell = made.cell(Load(concurrency=1))
-    blocks = measured_blocks(cell)
+    blocks = blocks_of(cell)
     assert {block.class_ for block in blocks} == {MIXED}
     assert Counter(pair.class_ for pair in of_arm(blocks, "a")) == {"chat": 12, "raw": 12}
-    assert [next(measured_turns(cell, 1, before))[0].arm for before in range(4)] == ["a", "b", "a", "b"]
+    assert [next(measured_blocks(cell, 1, before)).arm for before in range(4)] == ["a", "b", "a", "b"]
     assert order(blocks) == "abbabaab"
     by_rate = plan(concurrency=[], requests=48, search={"low": 1, "high": 64, "by": "rate"})
-    assert {len(counted(block)) for block in measured_blocks(by_rate.cell(Load(rate_per_s=2.0)))} == {6}
+    assert {len(counted(block)) for block in blocks_of(by_rate.cell(Load(rate_per_s=2.0)))} == {6}
 
 
 def same_but_nonces(blocks: list[Block], others: list[Block], sent: Callable[[Block], list[Pair]]) -> None:
@@ -206,28 +202,14 @@ def test_the_repeated_first_cell_asks_the_same_anew_at_the_same_times(load: Load
         cell = plan(requests=4, concurrency=[], rate=[load.rate_per_s, 9.0], prompts=five)
     else:
         cell = plan(requests=4, concurrency=[load.concurrency, 9], prompts=five)
-    first, again = (measured_blocks(cell, round_) for round_ in (1, REPEATED))
-    assert order(again) == order(first)[: 2 * SETS_PER_START] == "abba"
+    first, again = (blocks_of(cell, round_) for round_ in (1, REPEATED))
+    assert order(again) == order(first)[: 2 * SETS_REPEATED] == "abba"
     assert {block.load for block in again} == {load}, "the first cell alone"
     same_but_nonces(first[: len(again)], again, counted)
 
 
 def test_a_set_that_was_cut_short_asks_the_same_prompts_with_other_nonces() -> None:
-    first, again = (measured_blocks(plan(concurrency=[2]), again=session) for session in (1, 2))
+    first, again = (blocks_of(plan(concurrency=[2]), again=session) for session in (1, 2))
     assert [one.key for one in first] == [one.key for one in again]
     same_but_nonces(first, again, counted)
     same_but_nonces(first, again, unmeasured)
-
-
-def test_a_run_with_several_starts_is_cut_into_equal_parts_that_ask_on() -> None:
-    made = plan(requests=40, concurrency=[2], starts=3, warmup=0)
-    parts = [measured_blocks(made, start=start) for start in (1, 2, 3)]
-    assert [order(part[: 2 * SETS_PER_START]) for part in parts] == ["abba", "baab", "abba"]
-    numbers = [sorted({block.number or 0 for block in part}) for part in parts]
-    assert numbers == [[1, 2], [3, 4], [5, 6]], "every block has a number of its own"
-    assert [{block.start for block in part} for part in parts] == [{1}, {2}, {3}]
-    chat = [[len(counted(one)) for one in part if (one.arm, one.class_) == ("a", "chat")] for part in parts]
-    assert chat == [[8, 8]] * 3
-    assert sum(map(sum, chat)) >= 40, "all starts together have the plan's requests"
-    ids = [pair.id for part in parts for pair in of_arm(part, "a")]
-    assert len(set(ids)) == len(ids)

@@ -218,7 +218,6 @@ def test_servers_that_answer_nothing_are_asked_once(address: str, search: Search
     ("changes", "told"),
     [
         ({"concurrency": [4]}, "chooses the loads itself; leave concurrency out"),
-        ({"duration_s": 60}, "leave duration_s out"),
         ({"search": {"low": 8, "high": 8}}, "8 to 8 is an empty range"),
         ({"search": {"low": 1.5, "high": 8}}, "requests at once are whole numbers"),
         ({"search": {"low": 1, "high": 5000}}, "1 to 5000; requests at once are whole numbers up to 4,096"),

@@ -232,33 +232,3 @@ def test_a_comparison_that_may_not_be_written_does_not_end_the_run(swept: Driver
     swept.run()
     assert any("its engine is not compared with the baseline's" in line for line in swept.said)
     assert not list(swept.out.rglob("engines/*"))
-
-
-def test_arms_are_started_again_when_the_client_waits_for_it_and_once_only(
-    aws: Aws, variation: Callable[..., Path], tmp_path: Path
-) -> None:
-    driver = driver_of(load(variation(put("benchmark.starts", 2))), aws, tmp_path)
-    world, replaced, last_line = driver.world, list[str](), ['{"waits_for_start": 2}']
-
-    def act() -> None:
-        benchmarks = [job for job in driver.jobs(BENCHMARK_NAME) if not job.get("status")]
-        for job in benchmarks:
-            name = job["metadata"]["name"]
-            world.ticks[name] = -1  # it measures until this test has seen enough
-            world._pod(name)
-            world.api.logs[f"{name}-pod"] = f"[3/9] a block ended\n{last_line[0]}\n"
-            standing = [pod["metadata"]["name"] for pod in world.api.of("pods")]
-            if not replaced and "qwen-vllm-pod" not in standing and "qwen-sd-vllm-pod" not in standing:
-                if any("start 2 of 2" in line for line in driver.said):
-                    replaced.append(name)
-                    last_line[0] = "[4/9] a block ended"
-                else:
-                    for arm in ("qwen-vllm", "qwen-sd-vllm"):
-                        world._pod(arm)
-            if replaced:
-                world.ticks[name] = 5
-
-    world.on_tick.append(act)
-    driver.run()
-    assert replaced
-    assert sum("start 2 of 2: replacing the pods" in line for line in driver.said) == 1
