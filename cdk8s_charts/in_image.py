@@ -19,11 +19,8 @@ import json
 import re
 import struct
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import redirect_stderr
 from functools import partial
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +37,6 @@ SPECULATIVE = ("vllm.config", "vllm.config.speculative")
 NXDI = ("neuronx_distributed_inference.models.config",)
 NATIVE = ("vllm_neuron.model.neuron_config",)
 BUCKETS = ("vllm_neuron.utils.bucket_utils",)
-DEMO = "neuronx_distributed_inference.inference_demo"
 EAGLE = "vllm_neuron.vllm.spec_decode.eagle"
 DRAFTERS = {
     "eagle3": ("EagleProposer", (EAGLE,)),
@@ -80,9 +76,9 @@ def judge(arms: list[Arm]) -> tuple[list[Finding], list[Finding]]:
     """Refusals (arm, key, why), and what could not be asked (part, why)."""
     refused: list[Finding] = []
     silent: list[Finding] = []
-    for name, (part, kind) in PARTS.items():
+    for name, part in PARTS.items():
         blamed = {line["arm"] for line in refused} if part is engine_config else set()
-        asked = [arm for arm in arms if kind in arm and arm["name"] not in blamed]
+        asked = [arm for arm in arms if arm["name"] not in blamed]
         try:
             for arm, key, why in part(asked) if asked else ():
                 refused.append({"arm": arm, "key": key, "why": _one_line(why)})
@@ -168,49 +164,6 @@ def _buckets(arm: Arm) -> Iterator[tuple[str, str, str]]:
             judged(config[key], limit)
         except _REFUSALS as error:
             yield arm["name"], key, str(error)
-
-
-def batch_arguments(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
-    """NxD Inference's own script parses the command of an arm without a server, and builds its configuration of it."""
-    demo = _module(DEMO)
-    for arm in arms:
-        with tempfile.TemporaryDirectory() as folder:
-            words = [_as_file(word, arm["files"], Path(folder)) for word in arm["batch"]]
-            _plainly(partial(_parsed, demo, [*words[1:6], *_PLAIN_BATCH]))
-            try:
-                options = _parsed(demo, words[1:])
-                model = demo.MODEL_TYPES[options.model_type][options.task_type]
-                demo.create_neuron_config(model, options)
-            except _REFUSALS as error:
-                named = re.search(r"--[a-z][a-z0-9-]*", str(error))
-                yield arm["name"], named[0] if named else "arguments", str(error)
-            except Exception as error:
-                raise CannotSay(f"{type(error).__name__}: {error}") from None
-
-
-_PLAIN_BATCH = ("--model-path", "x", "--compiled-model-path", "x", "--prompt", "x")
-
-
-def _parsed(demo: Any, words: list[str]) -> Any:
-    """The script reads `sys.argv` and ends the process where it does not like it: `ValueError` here."""
-    before, said = sys.argv, StringIO()
-    sys.argv = [DEMO, *words]
-    try:
-        with redirect_stderr(said):
-            return demo.parse_args()
-    except SystemExit:
-        raise ValueError(said.getvalue().strip().splitlines()[-1]) from None
-    finally:
-        sys.argv = before
-
-
-def _as_file(word: str, files: Mapping[str, str], folder: Path) -> str:
-    """A word of a command, or, for a file that the arm's pod mounts, a file of the same content."""
-    if word not in files:
-        return word
-    path = folder / Path(word).name
-    path.write_text(files[word], encoding="utf-8")
-    return str(path)
 
 
 def heads(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
@@ -378,15 +331,13 @@ def _told(error: Exception) -> str:
     return found[1] if found else f"{type(error).__name__}: {error}"
 
 
-PARTS: dict[str, tuple[Callable[[list[Arm]], Iterator[tuple[str, str, str]]], str]] = {
-    "server arguments": (server_arguments, "serve"),
-    "batch arguments": (batch_arguments, "batch"),
-    "engine options": (engine_options, "serve"),
-    "neuron config": (neuron_config, "serve"),
-    "heads": (heads, "serve"),
-    "engine config": (engine_config, "serve"),
+PARTS: dict[str, Callable[[list[Arm]], Iterator[tuple[str, str, str]]]] = {
+    "server arguments": server_arguments,
+    "engine options": engine_options,
+    "neuron config": neuron_config,
+    "heads": heads,
+    "engine config": engine_config,
 }
-"""Each with the key of the arms that it asks about: those with a server, or those without."""
 
 
 def _module(name: str) -> Any:

@@ -39,16 +39,13 @@ def container(
     security: dict[str, Any],
     arguments: list[str] | None = None,
     environment: dict[str, str] | None = None,
-    folder: str | None = None,
 ) -> Container:
-    """Return a container of a pinned image; `folder` overrides the working directory of the image."""
+    """Return a container of a pinned image."""
     made: Container = {"name": name, "image": image, "imagePullPolicy": "IfNotPresent", "command": command}
     if arguments is not None:
         made["args"] = arguments
     if environment is not None:
         made["env"] = variables(environment)
-    if folder is not None:
-        made["workingDir"] = folder
     return {**made, "resources": resources, "securityContext": security}
 
 

@@ -36,7 +36,6 @@ def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
         "20-storage": namespace.volumes_and_claims(experiment),
         "22-fetch": artifact_jobs.fetch_jobs(experiment),
         "24-arguments": proofs.arguments_objects(experiment),
-        "35-batch": artifact_jobs.batch_objects(experiment),
         f"40-{naming.BENCHMARK_NAME}": benchmark_pod.benchmark_objects(experiment),
         f"45-{naming.LMEVAL_NAME}": benchmark_pod.quality_objects(experiment),
         "50-verify": proofs.proof_objects(experiment),
@@ -44,7 +43,7 @@ def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
     }
     files = {name: _placed(cdk8s.Chart(app, name), objects) for name, objects in charts.items() if objects}
     # What depends on an arm is plain data already: crossing to Node and back would take most of the time of a sweep.
-    files |= {f"30-{arm.name}": arm_objects(experiment, arm) for arm in experiment.served_arms}
+    files |= {f"30-{arm.name}": arm_objects(experiment, arm) for arm in experiment.arms}
     made = (
         ManifestFile(f"{name}.yaml", tuple(_marked(objects) if experiment.lab_only else objects))
         for name, objects in files.items()

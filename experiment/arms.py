@@ -109,11 +109,6 @@ class Arm:
         )
 
     @property
-    def batch_only(self) -> bool:
-        """Whether no server can run the arm. Then it is one batch Job with the runtime's own script, and gets no load."""
-        return self.mode is not None and self.mode.batch_only
-
-    @property
     def weights(self) -> tuple[Weights, ...]:
         """Target, then draft if there is one."""
         return (self.target, self.speculation.draft) if self.speculation else (self.target,)
@@ -166,16 +161,6 @@ class Experiment:
         if not self.instance.neuron:
             return None
         return serving_image(self.cluster.kubernetes, [arm.runtime for arm in self.arms])
-
-    @property
-    def served_arms(self) -> tuple[Arm, ...]:
-        """The arms that answer requests and are compared."""
-        return tuple(arm for arm in self.arms if not arm.batch_only)
-
-    @property
-    def batch_arms(self) -> tuple[Arm, ...]:
-        """The arms that run as one batch Job each."""
-        return tuple(arm for arm in self.arms if arm.batch_only)
 
     @property
     def device_arms(self) -> tuple[Arm, ...]:

@@ -9,7 +9,6 @@ compares them), or of the native plugin's configuration reference.
 from __future__ import annotations
 
 import hashlib
-import heapq
 import json
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -18,10 +17,6 @@ from experiment.arms import Arm, Weights
 from experiment.catalogue.engine_keys import CONTEXT_BUCKETS, TILE, longest_prompt
 from experiment.catalogue.models import MODELS
 
-SPECULATION_LENGTH = 64
-"""Candidates verified in a step, the root among them; NxD Inference's feature guide uses the same."""
-_CHOICES = 10
-"""Choices of a head that the tree considers."""
 LIKE = 0.9
 """Share of a published model's parameters from which another is assumed to compile as long."""
 DRAFTED_COLD_STARTS = 2
@@ -75,7 +70,7 @@ def compile_config(arm: Arm) -> dict[str, Any]:
         own["max_context_length"] = longest
     match arm.runtime.dialect:
         case "nxdi-v0":
-            return _nxdi(arm, mode) | (_medusa(arm) if mode == "medusa" else {}) | own
+            return _nxdi(arm, mode) | own
         case "nxdi-v1":
             # The plugin would otherwise derive these from vLLM's cache options.
             derived = {"is_block_kv_layout": False, "is_prefix_caching": False}
@@ -126,7 +121,7 @@ def _nxdi(arm: Arm, mode: str | None) -> dict[str, Any]:
         "enable_eagle_speculation": mode in ("eagle", "eagle3"),
         "enable_fused_speculation": mode in ("fused", "eagle", "eagle3"),
         "fused_qkv": False,
-        "is_continuous_batching": not arm.batch_only,
+        "is_continuous_batching": True,
         "logical_nc_config": serving.logical_nc_config,
         "max_context_length": serving.max_model_len,
         "on_device_sampling_config": dict(_GREEDY),
@@ -135,38 +130,10 @@ def _nxdi(arm: Arm, mode: str | None) -> dict[str, Any]:
         "save_sharded_checkpoint": True,
         "seq_len": serving.max_model_len,
         "sequence_parallel_enabled": False,
-        "speculation_length": 0 if mode == "medusa" else arm.num_speculative_tokens,
+        "speculation_length": arm.num_speculative_tokens,
         "torch_dtype": "bfloat16",
         "tp_degree": serving.tensor_parallel,
     }
-
-
-def _medusa(arm: Arm) -> dict[str, Any]:
-    return {
-        "is_medusa": True,
-        "medusa_speculation_length": SPECULATION_LENGTH,
-        "medusa_tree": tree(arm.num_speculative_tokens),
-        "num_medusa_heads": arm.num_speculative_tokens,
-    }
-
-
-def tree(heads: int) -> list[list[int]]:
-    """The candidates that Medusa's heads are asked for: the likeliest paths, parents before children, one fewer than the
-    speculation length.
-
-    NxD Inference takes paths: `[0, 2]` is the third choice of the second head after the first choice of the first one. The
-    published trees were searched on one model's accuracy; without such a measurement a head's r-th choice is taken to be
-    right with probability (3/5) / r^2, less with every further head.
-    """
-    found: list[list[int]] = []
-    waiting: list[tuple[float, list[int]]] = [(-1.0, [])]
-    while waiting and len(found) < SPECULATION_LENGTH:
-        probability, path = heapq.heappop(waiting)
-        found.append(path)
-        for rank in range(_CHOICES) if len(path) < heads else ():
-            right = 0.6 / (len(path) + 1) / (rank + 1) ** 2
-            heapq.heappush(waiting, (probability * right, [*path, rank]))
-    return sorted(found[1:], key=lambda path: (len(path), path))
 
 
 def _native(arm: Arm) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def idle(experiment: Experiment) -> tuple[Item, ...]:
     bastions = int(own_cluster and not cluster.admin_cidrs)
     cells = len(experiment.classes) * max(1, len(experiment.benchmark.known_concurrency))
     silences = 1 if cluster.existing else 2
-    of_cells = len(experiment.served_arms) * cells * (2 + silences)
+    of_cells = len(experiment.arms) * cells * (2 + silences)
     units = {
         "control plane": int(own_cluster),
         "NAT gateway": nat_gateways,
@@ -322,7 +322,7 @@ def quality_s(experiment: Experiment, *, token_s: float) -> float:
     """Return the seconds of the questions of `lm_eval`, asked of one arm after the other, if every answer has its maximum
     length."""
     asked = experiment.benchmark.lm_eval.limit if experiment.benchmark.lm_eval else 0
-    turns = ((-(-asked // arm.serving.max_num_seqs), quality_tokens(arm)) for arm in experiment.served_arms)
+    turns = ((-(-asked // arm.serving.max_num_seqs), quality_tokens(arm)) for arm in experiment.arms)
     return sum(answers * tokens * token_s for answers, tokens in turns)
 
 
@@ -348,7 +348,7 @@ def objective_text(experiment: Experiment) -> str:
 
 def _compiling(experiment: Experiment, missing: int) -> RunPart:
     """Return the compile step. Each turn takes as long as the slowest arm, because it is not known which arms are missing."""
-    at_once, arms = compilations_at_once(experiment), experiment.served_arms
+    at_once, arms = compilations_at_once(experiment), experiment.arms
     known = [span[1] for arm in arms if (span := cold_start_s(arm))]
     likely = [one for arm in arms if (one := cold_start_like(arm))]
     of = f"for {min(missing, at_once)} artifacts at once, {missing} in all"
@@ -368,7 +368,7 @@ def _compiling(experiment: Experiment, missing: int) -> RunPart:
 
 
 def _parts(experiment: Experiment, to_compile: int | None) -> tuple[RunPart, ...]:
-    settings, standing, arms = experiment.benchmark, rounds(experiment), experiment.served_arms
+    settings, standing, arms = experiment.benchmark, rounds(experiment), experiment.arms
     missing = len(arms) if to_compile is None else to_compile
     # Drafting is assumed to be no faster than plain decoding, so this is the maximum.
     answer_s, token = settings.max_tokens * PLAIN_TPOT_S, f"{PLAIN_TPOT_S * 1000:.0f} ms (quoted)"

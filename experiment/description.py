@@ -16,7 +16,7 @@ from experiment.catalogue.instances import ZONES
 from experiment.catalogue.runtimes import Runtime
 from experiment.compilation import artifact_key, cold_start_s
 from experiment.measurement import SearchedLoad
-from experiment.placement import GIB, ArmPlace, arm_memory_bytes, batches, nodes_needed, place
+from experiment.placement import GIB, ArmPlace, arm_memory_bytes, nodes_needed, place, rounds
 
 
 def as_json(experiment: Experiment) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def as_json(experiment: Experiment) -> dict[str, Any]:
         "valid": True,
         "name": experiment.name,
         "arms": [_arm(arm, places[arm.name]) for arm in experiment.arms],
-        "batches": [[arm.name for arm in batch] for batch in batches(experiment)],
+        "batches": [[arm.name for arm in batch] for batch in rounds(experiment)],
         "nodes": nodes_needed(experiment) if neuron else 0,
         "support": [
             {"runtime": runtime.name, **asdict(said)}
@@ -68,7 +68,6 @@ def _arm(arm: Arm, where: ArmPlace) -> dict[str, Any]:
         "max_tokens_per_step": arm.tokens_per_step,
         "runtime": arm.runtime.name,
         "also_changes": list(arm.also_changes),
-        "batch_only": arm.batch_only,
         "batch": where.batch,
         "node": where.node,
         "devices": list(range(where.first_device, where.first_device + where.devices)),
@@ -93,7 +92,7 @@ def _unknowns(experiment: Experiment) -> Iterator[str]:
     for tag in dict.fromkeys(runtime.image for runtime in _runtimes(experiment)):
         if "@sha256:" not in tag:
             yield f"digest of {tag.rsplit('/', 1)[-1]}"
-    spans = {arm.name: cold_start_s(arm) for arm in experiment.served_arms}
+    spans = {arm.name: cold_start_s(arm) for arm in experiment.arms}
     known = {name: span for name, span in spans.items() if span is not None}
     for name, (minimum, maximum) in known.items():
         took = f"{minimum:.0f} to {maximum:.0f}" if maximum > minimum else f"{minimum:.0f}"
@@ -118,7 +117,7 @@ def as_text(experiment: Experiment) -> str:
 def _lines(experiment: Experiment) -> Iterator[str]:
     yield from _heading(experiment)
     yield ""
-    for number in range(len(batches(experiment))):
+    for number in range(len(rounds(experiment))):
         yield from [""] if number else ()
         yield from _batch(experiment, number)
     yield ""
@@ -141,7 +140,7 @@ def _heading(experiment: Experiment) -> Iterator[str]:
         if experiment.instance.neuron
         else "this machine"
     )
-    arms, standing = count(len(experiment.arms), "arm"), count(len(batches(experiment)), "batch")
+    arms, standing = count(len(experiment.arms), "arm"), count(len(rounds(experiment)), "batch")
     yield f"{experiment.name}: {arms} in {standing} on {where}"
     yield ""
     yield f"  target      {experiment.baseline.target.model.name}"
@@ -176,7 +175,7 @@ def _heading(experiment: Experiment) -> Iterator[str]:
 def _batch(experiment: Experiment, number: int) -> Iterator[str]:
     """Yield one table per batch: an arm's place (node:devices), tokens per step, weights and full KV cache."""
     places = {entry.arm: entry for entry in place(experiment) if entry.batch == number}
-    arms = batches(experiment)[number]
+    arms = rounds(experiment)[number]
     gib = arms[0].serving.devices * experiment.instance.hbm_gib_per_device
     headings = ("arm", "place", "draft", "mode", "k", "tokens", f"of {gib} GiB" if gib else "", "artifact")
     rows = [_row(experiment, arm, places[arm.name]) for arm in arms]
@@ -189,7 +188,7 @@ def _row(experiment: Experiment, arm: Arm, where: ArmPlace) -> tuple[str, ...]:
     last = where.first_device + where.devices - 1
     devices = f"{where.first_device}-{last}" if where.devices > 1 else f"{where.first_device}"
     own = "" if runtime is experiment.baseline.runtime else f" @{runtime.vllm}"
-    mode = f"{speculation.mode}{' (Job)' if arm.batch_only else ''}" if speculation else "-"
+    mode = speculation.mode if speculation else "-"
     return (
         _clipped(arm.name, 18),
         f"{where.node}:{devices}" if neuron else "-",
@@ -292,7 +291,7 @@ def _block(experiment: Experiment, hours: float) -> Iterator[str]:
 
 def block_uses(experiment: Experiment, hours: float) -> list[tuple[str, float]]:
     """Return possible uses of a block with their Trn2 hours: this file, and extensions of it."""
-    found, last = [("this file", hours)], experiment.served_arms[-1]
+    found, last = [("this file", hours)], experiment.arms[-1]
     more = replace(experiment, arms=(*experiment.arms, replace(last, name=f"{last.name}-more")))
     found.append(("and one more window or draft", cost.run_price(more).hours))
     if experiment.benchmark.load is None:

@@ -41,7 +41,7 @@ class ModelReference(FileSection):
 
 
 class DraftReference(ModelReference):
-    """A draft: a model of the catalogue, or a head (EAGLE, EAGLE3, DFlash, Medusa) by any name.
+    """A draft: a model of the catalogue, or a head (EAGLE, EAGLE3, DFlash) by any name.
 
     Heads are many and none has a size of its own worth a catalogue: it follows from the target they were trained for.
     """
@@ -49,7 +49,7 @@ class DraftReference(ModelReference):
     head_for: str | None = None
     """The catalogue's target that the head was trained for."""
     head_layers: Annotated[int, Field(ge=1, le=16)] = 1
-    """Decoder layers (Medusa: heads) inside it."""
+    """Decoder layers inside it."""
 
 
 class SpeculationSection(FileSection):

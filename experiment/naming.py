@@ -237,7 +237,7 @@ ROLE = "speculation.trn2/workload"
 """`server`, `client` (may call servers), `job` (may only call services outside the
 cluster) or `offline` (no network)."""
 STEP = "speculation.trn2/step"
-"""Label of Jobs that a run starts: `arguments`, `fetch`, `compile` or `batch`."""
+"""Label of Jobs that a run starts: `arguments`, `fetch` or `compile`."""
 BATCH = "speculation.trn2/batch"
 """Arms with the same number run at the same time."""
 

@@ -42,10 +42,12 @@ def arm_memory_bytes(arm: Arm) -> int:
     return memory_bytes(models, serving.tensor_parallel, serving.max_num_seqs, serving.max_model_len)
 
 
-def batches(experiment: Experiment) -> tuple[tuple[Arm, ...], ...]:
-    """Return the groups of arms that run at the same time, in order: the rounds of the run, then the arms that are Jobs.
+def rounds(experiment: Experiment) -> tuple[tuple[Arm, ...], ...]:
+    """Return the groups of arms that run at the same time, in order. Each group includes its baseline, so that every comparison
+    is made within the same hour.
 
-    Arms of all batch sizes run together if they fit. Otherwise each size has its own rounds, with its baseline in each.
+    Arms of all batch sizes run together if they fit. Otherwise each size has its own rounds, with its baseline in each. If only
+    one arm fits at a time, each group has one arm, and the comparison is between hours.
     """
     at_once = _per_node(experiment) * experiment.cluster.max_nodes
 
@@ -54,21 +56,12 @@ def batches(experiment: Experiment) -> tuple[tuple[Arm, ...], ...]:
 
     groups: list[tuple[Arm, ...]] = []
     for arms in experiment.by_batch:
-        served = tuple(arm for arm in arms if not arm.batch_only)
-        if groups and len(groups[-1]) + len(served) <= at_once:
-            groups[-1] += served
+        if groups and len(groups[-1]) + len(arms) <= at_once:
+            groups[-1] += arms
             continue
-        baseline, others = (served[:1], served[1:]) if at_once > 1 else ((), served)
+        baseline, others = (arms[:1], arms[1:]) if at_once > 1 else ((), arms)
         groups += ((*baseline, *group) for group in cut(others, at_once - len(baseline)) or [()])
-    return (*groups, *cut(experiment.batch_arms, at_once))
-
-
-def rounds(experiment: Experiment) -> tuple[tuple[Arm, ...], ...]:
-    """Return groups of served arms. Each group includes its baseline, so that every comparison is made within the same hour.
-
-    If only one arm fits at a time, each group has one arm, and the comparison is between hours.
-    """
-    return tuple(arms for arms in batches(experiment) if not arms[0].batch_only)
+    return tuple(groups)
 
 
 def place(experiment: Experiment) -> tuple[ArmPlace, ...]:
@@ -85,7 +78,7 @@ def place(experiment: Experiment) -> tuple[ArmPlace, ...]:
             devices=arm.serving.devices,
             batch=batch,
         )
-        for batch, arms in enumerate(batches(experiment))
+        for batch, arms in enumerate(rounds(experiment))
         for number, arm in enumerate(arms)
     )
 

@@ -204,6 +204,9 @@ def _routes(
         _refuse(known("--runtime", runtime, _SERVED, "runtime"))
     if mode is not None and mode not in MODES:
         raise Misuse(refused("--mode unknown", mode, modes=", ".join(MODES)))
+    ways = [one.modes[mode] for one in RUNTIMES.values()] if mode is not None else []
+    if ways and not any(way.architectures for way in ways):
+        raise Misuse(refused("--mode no-server", mode, mode=ways[0]))
     if draft is not None:
         mode = _mode_of(draft, mode, target)
     able = [
@@ -213,12 +216,9 @@ def _routes(
         if runtime in (None, one.name) and mode in (None, name)
     ]
     fit = [one for one in able if target.architecture in one[2].architectures]
-    serving = [one for one in fit if not one[2].batch_only]
-    if mode is not None and fit and not serving:
-        raise Misuse(refused("--mode no-server", mode))
     routes = [
         route
-        for one, name, _ in (serving if mode is None else serving or able)
+        for one, name, _ in (fit if mode is None else fit or able)
         for route in _drafts(target, base, one, name, draft)
     ]
     if routes:

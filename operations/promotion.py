@@ -24,7 +24,7 @@ def command(path: Path, arm: str, replicas: int, as_json: bool) -> int:
     It changes nothing. With the section in the file, ARM stands at N replicas and the other arms at 0.
     """
     experiment = experiment_of(path, verb="promote")
-    names, cluster = [one.name for one in experiment.served_arms], experiment.cluster
+    names, cluster = [one.name for one in experiment.arms], experiment.cluster
     if arm not in names:
         close = difflib.get_close_matches(arm, names, n=1)
         hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(names)}"

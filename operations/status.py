@@ -87,7 +87,7 @@ class _StatusSections:
             deployments = {item["metadata"]["name"]: item for item in cluster.list("deployments")}
             claims = cluster.list("resourceclaims") if dra else []
         arms = []
-        for name in (arm.name for arm in self.experiment.served_arms):
+        for name in (arm.name for arm in self.experiment.arms):
             wanted, ready = kubernetes.replicas(deployments.get(name))
             arm = {"name": name, "deployed": name in deployments, "replicas": wanted, "ready": ready}
             arms.append({**arm, "trouble": kubernetes.trouble(pods, name)})

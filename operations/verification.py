@@ -27,7 +27,7 @@ from core.words import count
 from experiment import Arm, Experiment
 from experiment.catalogue.node_images import OLDEST_FOR_CLAIMS
 from experiment.naming import NAME, NEURON_TAINT_KEY
-from experiment.placement import batches, nodes_needed
+from experiment.placement import nodes_needed, rounds
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import aws_of
 from operations.cloud.clock import Clock
@@ -204,8 +204,8 @@ def node_size(experiment: Experiment, nodes: Objects) -> Iterator[Finding]:
     """Placement counted on the catalogue's figures, which are estimates."""
     instance = experiment.instance
     # Local disk that the arms of the largest batch ask for on a node, or one compilation where that is more.
-    compiling = max(compile_ephemeral_gib(arm) for arm in experiment.served_arms)
-    at_once = min(instance.devices // experiment.baseline.serving.devices, len(experiment.served_arms))
+    compiling = max(compile_ephemeral_gib(arm) for arm in experiment.arms)
+    at_once = min(instance.devices // experiment.baseline.serving.devices, len(experiment.arms))
     disk_asked = max(compiling, at_once * serving_ephemeral_gib(experiment))
     for name, node in _neuron(nodes).items():
         has = node["status"]["allocatable"]
@@ -308,7 +308,7 @@ def prove(
     """Findings of every arm of the first batch, in file order. The Jobs are removed whatever happens."""
     from cdk8s_charts.workloads.proofs import SECONDS  # here: it loads cdk8s
 
-    jobs = {f"verify-{arm.name}": arm for arm in batches(experiment)[0]}
+    jobs = {f"verify-{arm.name}": arm for arm in rounds(experiment)[0]}
     try:
         for job, arm in jobs.items():
             kubernetes.delete("job", job)

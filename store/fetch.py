@@ -27,7 +27,7 @@ from store import MARKER, bucket
 SAFE = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken", "LICENSE*", "NOTICE*")
 """What a server reads, and under which terms. Weights of other formats are second copies where these exist."""
 PICKLED = ("*.bin", "*.pt", "*.pth")
-"""Taken only from a repository without safetensors (heads of Medusa, for one)."""
+"""Taken only from a repository without safetensors."""
 _ASIDE = ("checkpoint-*/*", "original/*", "onnx/*", "openvino/*", "*.onnx_data*")
 
 

@@ -45,7 +45,7 @@ def plan(experiment: Experiment) -> Plan:
             experiment=experiment.name,
             model=model.name,
             baseline=experiment.baseline.name,
-            arms=tuple(_arm(experiment, arm) for arm in experiment.served_arms),
+            arms=tuple(_arm(experiment, arm) for arm in experiment.arms),
             **_loads(settings),
             requests=settings.requests,
             warmup=settings.warmup,
@@ -224,7 +224,7 @@ def benchmark_cron_job(
     pods.add_volume(body, "plan", _PLAN_MOUNT, run, **plan_source)
     # Far above what a run can take: every answer of full length at the slowest, an hour for the rest, 2 h at least.
     answer_s = experiment.longest_answer * SLOWEST_TPOT_S
-    longest_s = loading_s(experiment, experiment.served_arms, answer_s=answer_s, worst=True)
+    longest_s = loading_s(experiment, experiment.arms, answer_s=answer_s, worst=True)
     deadline_s = max(7200, int(longest_s) + 3600)
     return measuring_cron_job(experiment, naming.BENCHMARK_NAME, body, deadline_s=deadline_s)
 
@@ -289,7 +289,7 @@ def quality_cron_job(experiment: Experiment) -> dict[str, Any]:
         "upload", ["keep", RESULTS, "--once", "--to", address, *region], cpu="200m", memory="256Mi"
     )
     upload["env"] = [JOB_UID]
-    checks = [_quality_check(experiment, arm) for arm in experiment.served_arms]
+    checks = [_quality_check(experiment, arm) for arm in experiment.arms]
     body: pods.PodSpec = {"initContainers": checks, "containers": [upload]}
     for volume, path in (("results", RESULTS), ("tmp", "/tmp")):
         pods.add_volume(body, volume, path, *checks, writable=True, emptyDir={"sizeLimit": "2Gi"})

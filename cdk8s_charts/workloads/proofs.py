@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from cdk8s_charts import pods
 from cdk8s_charts.manifests import config_map, content_suffix, kubernetes_object
 from cdk8s_charts.vllm_command import compile_argv, compile_environment, serve_argv
-from cdk8s_charts.workloads.artifact_jobs import batch_command, batch_files, suspended_job
+from cdk8s_charts.workloads.artifact_jobs import suspended_job
 from cdk8s_charts.workloads.benchmark_pod import UNUSED_SCHEDULE
 from cdk8s_charts.workloads.namespace import JOBS, priority_name
 from experiment import naming
@@ -80,7 +80,7 @@ def runtimes(experiment: Experiment) -> tuple[Runtime, ...]:
 def asked(experiment: Experiment, runtime: Runtime) -> list[dict[str, Any]]:
     """Return the program's input about each arm of a runtime; the keys are those that it reads."""
     arms = [arm for arm in experiment.device_arms if arm.runtime.name == runtime.name]
-    return [_batch(experiment, arm) if arm.batch_only else _served(arm) for arm in arms]
+    return [_served(arm) for arm in arms]
 
 
 def _served(arm: Arm) -> dict[str, Any]:
@@ -91,16 +91,6 @@ def _served(arm: Arm) -> dict[str, Any]:
         "serve": serve_argv(arm),
         "engine": json.loads(compile_argv(arm)[-1]),
         "config": compile_config(arm),
-    }
-
-
-def _batch(experiment: Experiment, arm: Arm) -> dict[str, Any]:
-    """Its script reads a file that its pod alone mounts."""
-    return {
-        "name": arm.name,
-        "dialect": arm.runtime.dialect,
-        "batch": batch_command(experiment, arm),
-        "files": batch_files(arm),
     }
 
 
@@ -151,8 +141,8 @@ def _files(experiment: Experiment, data: dict[str, str]) -> dict[str, Any]:
 
 
 def proof_objects(experiment: Experiment) -> list[dict[str, Any]]:
-    """Return the program and its CronJobs; empty if no arm is served from devices. The Job of a batch arm checks itself."""
-    proofs = {proof_name(experiment, arm): arm for arm in experiment.served_arms if arm.serving.devices}
+    """Return the program and its CronJobs; empty if no arm is served from devices."""
+    proofs = {proof_name(experiment, arm): arm for arm in experiment.arms if arm.serving.devices}
     if not proofs:
         return []
     program = config_map(experiment, _ON_NODE_FILES, {_ON_NODE.name: _ON_NODE_TEXT})
@@ -218,7 +208,7 @@ def expected(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     return {
         "devices": serving.devices,
         "logical_cores": serving.cores_on(arm.instance),
-        "scratch_gib": max(pods.compile_scratch_gib(other) for other in experiment.served_arms),
+        "scratch_gib": max(pods.compile_scratch_gib(other) for other in experiment.arms),
         "mounts": list(pods.STORES.values()),
         "pod_security": serving.pod_security,
         "driver_at_least": drivers.oldest if drivers else "",

@@ -69,7 +69,7 @@ class Model(Shape):
     lab_only: bool = False
     """Whether it is trained by the lab and exists nowhere else."""
     head_for: str | None = None
-    """The target whose hidden states it reads (EAGLE, EAGLE3, DFlash, Medusa); `None` for a model of its own."""
+    """The target whose hidden states it reads (EAGLE, EAGLE3, DFlash); `None` for a model of its own."""
 
     @property
     def parameters(self) -> int:

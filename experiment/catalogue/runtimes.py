@@ -39,7 +39,7 @@ def version(text: str) -> tuple[int, ...]:
 
 MODES = ("fused", "draft", "vanilla", "eagle", "eagle3", "dflash", "medusa")
 """`fused`: a draft model in one graph with its target; `draft`: the same in upstream vLLM, two models in one server;
-`vanilla`: unfused, in a batch script; the others need a head that was trained for the target."""
+`vanilla`: unfused; the others need a head that was trained for the target."""
 
 
 NO_ASYNC_SCHEDULING = "asynchronous scheduling is off"
@@ -59,8 +59,6 @@ class Mode:
     """Whether a step yields all k proposals and one token of the target (upstream vLLM), so k+1 tokens instead of k."""
     head: bool = False
     """Whether the draft must be a head trained for the target, not a model of its own."""
-    batch_only: bool = False
-    """Whether it works in one batch Job around NxD Inference's own script only, behind no server."""
     within_context: bool = False
     """Whether input and all k tokens of a step must fit the context. NxD Inference raises otherwise, and the server ends
     (`get_target_bucket` of models/model_wrapper.py at v0.6.10598 and in July 2026; a step that fits exactly passes)."""
@@ -84,7 +82,7 @@ class Mode:
 
         NxD Inference's fused step runs the draft k times but uses only k-1 proposals and the target's own token
         (NeuronFusedSpecModel._token_gen_forward), its EAGLE step k-1 times: k tokens at most. Upstream vLLM, and the
-        native plugin with its rejection sampler, yield k+1, and so do k Medusa heads.
+        native plugin with its rejection sampler, yield k+1.
         """
         return max(1, k + self.bonus_token)
 

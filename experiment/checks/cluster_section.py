@@ -13,7 +13,7 @@ from core.findings import Finding
 from core.words import count
 from experiment.catalogue.instances import INSTANCES, OFFERED_ON, REGION, ZONES
 from experiment.catalogue.node_images import images_of, serving_image, versions_serving
-from experiment.checks.treatments import known_runtimes, treated
+from experiment.checks.treatments import known_runtimes
 from experiment.model import Serve
 from experiment.refusals import refused
 from experiment.sweeps import ExpandedFile
@@ -271,8 +271,7 @@ def shared_nodes(file: ExpandedFile) -> Iterator[Finding]:
 
 def served_arm(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
     """The served arm must answer requests."""
-    batch = {pair.arm.name for pair in treated(file) if pair.mode and pair.mode.batch_only}
-    served = [arm.name for arm in file.arms if arm.name not in batch]
+    served = [arm.name for arm in file.arms]
     if serve.arm not in served:
         close = difflib.get_close_matches(serve.arm, served, n=1)
         hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(served[:8])}"

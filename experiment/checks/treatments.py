@@ -215,29 +215,6 @@ def reachable_modes(_: ExpandedFile, pair: Pairing) -> Iterator[Finding]:
         yield refused(f"mode {kind}", name, at=path, runtime=runtime, target=pair.target, **words)
 
 
-def one_at_a_time(file: ExpandedFile, pair: Pairing) -> Iterator[Finding]:
-    """NxD Inference runs unfused and Medusa speculation for a batch of one only; no server can be loaded with it. Each Medusa head
-    drafts one token, so the window is the number of heads used."""
-    if pair.able is None or not pair.able.batch_only:
-        return
-    name, k, have = (
-        pair.treatment.mode,
-        pair.treatment.num_speculative_tokens,
-        pair.treatment.draft.head_layers,
-    )
-    if pair.arm.max_num_seqs > 1:
-        yield refused("serving.max_num_seqs one-at-a-time", file.serving.max_num_seqs, mode=name)
-    if name == "medusa" and k > have:
-        yield refused("window too-few-heads", k, at=pair.arm.window_at, have=have)
-
-
-def served_beside_jobs(file: ExpandedFile) -> Iterator[Finding]:
-    """A batch Job is not compared, so two other arms are needed."""
-    jobs = [pair for pair in treated(file) if pair.able and pair.able.batch_only]
-    if jobs and len(file.arms) - len(jobs) < 2:
-        yield refused("mode nothing-served", jobs[0].treatment.mode, at=f"{jobs[0].at}.mode")
-
-
 def draft_length(file: ExpandedFile, pair: Pairing) -> Iterator[Finding]:
     """vLLM refuses a draft with a longer context than its target's."""
     length, limit = pair.treatment.draft_max_model_len, file.serving.max_model_len
@@ -319,11 +296,11 @@ def what_a_mode_asks(file: ExpandedFile, pair: Pairing) -> Iterator[Finding]:
         yield refused("engine sampling", pair.arm.engine[key], at=f"{pair.arm.at}.engine.{key}", **words)
 
 
-RULES = (comparable_arms, served_beside_jobs, trained_window)
+RULES = (comparable_arms, trained_window)
 ARM_RULES = (engine_keys, keys_that_fail_later, schedulers)
 """For each arm."""
 DRAFT_RULES = (
-    *(fitting_draft, head_or_model, reachable_modes, one_at_a_time),
+    *(fitting_draft, head_or_model, reachable_modes),
     *(draft_length, window, known_heads, what_a_mode_asks),
 )
 """For each arm that speculates."""

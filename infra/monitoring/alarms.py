@@ -86,8 +86,8 @@ Alarm = MetricAlarm | CompositeAlarm
 def alarms(experiment: Experiment) -> tuple[Alarm, ...]:
     """All alarms, the parts before their composites."""
     return (
-        *(_error_rate(experiment, arm) for arm in experiment.served_arms),
-        *(alarm for arm in experiment.served_arms for alarm in slow_tokens(experiment, arm)),
+        *(_error_rate(experiment, arm) for arm in experiment.arms),
+        *(alarm for arm in experiment.arms for alarm in slow_tokens(experiment, arm)),
         *_no_data(experiment),
         # Container Insights counts the nodes of a whole cluster, so in a shared one the count says nothing of ours.
         *(() if experiment.cluster.existing else _idle_node(experiment)),

@@ -177,7 +177,7 @@ def _rows(experiment: Experiment, alarms: Sequence[str], detail: Detail) -> Iter
         portion = list(alarms[start : start + MAX_ALARMS_PER_WIDGET])
         height = _ALARMS_HEIGHT + (len(portion) - 1) // _ALARMS_IN_ROW
         yield [_widget("alarm", _COLUMNS, height, {"title": "Alarms", "alarms": portion})]
-    size = max(1, LINES_IN_GRAPH // max(1, len(experiment.served_arms)))
+    size = max(1, LINES_IN_GRAPH // max(1, len(experiment.arms)))
     all_cells = [
         CellSelection(tuple(experiment.classes[start : start + size]), concurrency)
         for concurrency in experiment.benchmark.known_concurrency or (None,)
@@ -252,7 +252,7 @@ def _measured(experiment: Experiment, metric: Metric, cells: CellSelection, stat
         'SEARCH(\'{{{schema}}} MetricName="{name}" Arm="{arm}" Class="{label}"\', \'{statistic}\', {period})'
     )
     lines: Lines = []
-    for class_name, arm in product(cells.classes, experiment.served_arms):
+    for class_name, arm in product(cells.classes, experiment.arms):
         sought = search.format(
             schema=schema,
             name=metric.cloudwatch_name,
@@ -271,7 +271,7 @@ def _sources(
     """Every arm on every class and its label, by the id that expressions use."""
     assert cells.concurrency is not None
     found = {}
-    for (row, name), (column, arm) in product(enumerate(cells.classes), enumerate(experiment.served_arms)):
+    for (row, name), (column, arm) in product(enumerate(cells.classes), enumerate(experiment.arms)):
         source = panels.cell(experiment, metric, arm=arm, class_name=name, concurrency=cells.concurrency)
         found[f"c{row}a{column}"] = source, f"{name} {arm.name}"
     return found
@@ -286,7 +286,7 @@ def _calculated(
     """Metric math for each arm, from the ids of its own line and its baseline's; followed by the lines that it is the first to
     use."""
     lines: Lines = []
-    arms, unused = experiment.served_arms, {**_sources(experiment, metric, cells)}
+    arms, unused = experiment.arms, {**_sources(experiment, metric, cells)}
     for (row, class_name), (column, arm) in product(enumerate(cells.classes), enumerate(arms)):
         base = arms.index(experiment.baseline_of(arm))
         if (text := expression(arm, f"c{row}a{column}", f"c{row}a{base}")) is not None:
@@ -306,7 +306,7 @@ def _node_rows(experiment: Experiment) -> Iterator[Row]:
         graphs = (Graph(f"{subject}: {one.title}", one.statistic, lines) for one, lines in shown)
         yield _graphs(experiment, *graphs)
     if by_pod:
-        metric, arms = panels.NEURON_POD, experiment.served_arms
+        metric, arms = panels.NEURON_POD, experiment.arms
         lines = [_line(_insights(experiment, metric, PodName=arm.name), arm.name) for arm in arms]
         yield _graphs(experiment, Graph(metric.title, metric.statistic, lines))
 

@@ -106,7 +106,7 @@ SERVICE_PODS = InsightsMetric(
 
 def compared(experiment: Experiment) -> str:
     """Which arms are compared, and how a time and a ratio are meant."""
-    names = [arm.name for arm in experiment.served_arms if arm is not experiment.baseline_of(arm)]
+    names = [arm.name for arm in experiment.arms if arm is not experiment.baseline_of(arm)]
     more = len(names) - _MAX_NAMES
     others = f"**{', '.join(names[:_MAX_NAMES])}**" if names else "no other arm"
     return (

@@ -206,7 +206,7 @@ def read(text: str) -> Timed:
 
 def emulated(experiment: Experiment) -> dict[str, Emulated]:
     """Every arm that answers requests, by name."""
-    return {arm.name: _emulated(experiment, arm) for arm in experiment.served_arms}
+    return {arm.name: _emulated(experiment, arm) for arm in experiment.arms}
 
 
 def _emulated(experiment: Experiment, arm: Arm) -> Emulated:

@@ -31,7 +31,7 @@ def has_artifact(experiment: Experiment, aws: Aws, arm: Arm) -> bool:
 
 
 def uncompiled(experiment: Experiment, aws: Aws) -> int:
-    return sum(not has_artifact(experiment, aws, arm) for arm in experiment.served_arms)
+    return sum(not has_artifact(experiment, aws, arm) for arm in experiment.arms)
 
 
 def refuse_uncompiled(experiment: Experiment, aws: Aws) -> None:

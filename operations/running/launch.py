@@ -248,7 +248,7 @@ def _dry_run(
     try:
         ahead = _ahead(experiment, aws, RunStore(experiment, aws), everything, take_over=take_over)
     except AwsError as error:
-        missing = len(experiment.served_arms)
+        missing = len(experiment.arms)
         ahead, problem = _Ahead(now=Clock().now(), left=[*everything], to_compile=missing), error
     plan = {**_plan(experiment, ahead, hours, wait_h), "asked_aws": problem is None}
     print_json(plan) if as_json else print(_plan_text(plan))

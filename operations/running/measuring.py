@@ -20,8 +20,8 @@ from experiment.placement import rounds
 from operations.cloud import kubernetes
 from operations.cloud.cloudformation import deploy_workloads
 from operations.running import node_watch, preparing
-from operations.running.context import READ, Context, StepError, from_cron_job, take_up
-from operations.running.under_load import BENCHMARK_S, ready, tell_nodes, until_loaded
+from operations.running.context import READ, Context, StepError, from_cron_job
+from operations.running.under_load import ready, tell_nodes, until_loaded
 from store.bucket import Incomplete, inside
 
 LOAD_S = 3600
@@ -56,7 +56,7 @@ def raise_arms(context: Context, arms: Sequence[Arm]) -> None:
 
 
 def set_replicas(context: Context, arms: Sequence[Arm] = ()) -> None:
-    for arm in context.experiment.served_arms:
+    for arm in context.experiment.arms:
         wanted = int(arm in arms)
         if kubernetes.replicas(context.need("deployment", arm.name))[0] != wanted:
             context.cluster.scale(arm.name, wanted)
@@ -104,7 +104,7 @@ def provide_plan(context: Context, job: dict[str, Any], arms: Sequence[Arm]) -> 
     Raises `StepError` when the Job has no plan that could be found, or fetches another plan than this experiment's.
     """
     names = [arm.name for arm in arms]
-    partly = len(arms) < len(context.experiment.served_arms)
+    partly = len(arms) < len(context.experiment.arms)
     volumes = job["spec"]["template"]["spec"].get("volumes", ())
     mounted = [volume["configMap"] for volume in volumes if volume["name"] == PLAN and "configMap" in volume]
     containers: list[Any] = kubernetes.pod_containers(job)
@@ -156,13 +156,6 @@ def _plan_in_bucket(context: Context, arguments: Sequence[str], names: Sequence[
     return [replaced.get(argument, argument) for argument in arguments]
 
 
-def run_batches(context: Context) -> None:
-    """The arms that no server can run, one Job each, on the devices that the served arms held."""
-    set_replicas(context)
-    for job in [node_watch.JobOnNodes(context, job) for job in take_up(context, "batch")]:
-        job.wait(patience_s=BENCHMARK_S, remedy=READ)
-
-
 def check_quality(context: Context, number: int, arms: Sequence[Arm]) -> None:
     """lm-eval against those arms of a round that no earlier round asked."""
     name = f"{naming.LMEVAL_NAME}-{context.state.id}-{number}"
@@ -212,7 +205,7 @@ def fetch_results(context: Context) -> None:
         _fetch_beside(context, folder, arms)
         context.report(folder)
     if len(measured) > 1 and not (context.experiment.benchmark.load or context.left_out):
-        _fetch_beside(context, context.out, context.experiment.served_arms)
+        _fetch_beside(context, context.out, context.experiment.arms)
         context.report(context.out)
 
 

@@ -163,9 +163,7 @@ def compile_arms(context: Context) -> None:
     experiment, aws = context.experiment, context.aws
     _tags(context, experiment_resources.free, "is used again by an arm: kept")
     jobs = take_up(context, "compile")
-    missing = [
-        arm for arm in experiment.served_arms if not experiment_resources.has_artifact(experiment, aws, arm)
-    ]
+    missing = [arm for arm in experiment.arms if not experiment_resources.has_artifact(experiment, aws, arm)]
     chosen = [compiling(jobs, arm) for arm in missing]
     waiting = {str(job["metadata"]["name"]): job for job in chosen}
     failures, at_once = dict[str, StepError](), compilations_at_once(experiment)
@@ -185,7 +183,7 @@ def compile_arms(context: Context) -> None:
                 f"arm {arm.name}: the Job is complete and the bucket has no marker with key {artifact_key(arm)}; "
                 "run this again, or look into the bucket of artifacts"
             )
-    for arm in _treated(context, experiment.served_arms):
+    for arm in _treated(context, experiment.arms):
         try:
             _compare(context, arm)
         except Refusal as error:  # no run ends because a comparison could not be written

@@ -62,8 +62,6 @@ def steps(experiment: Experiment) -> tuple[Step, ...]:
             title = f"ask {_names(new)} the questions of gsm8k"
             found.append(Step(f"quality-{number}", title, ask, raised))
             asked |= {arm.name for arm in arms}
-    if batch := experiment.batch_arms:
-        found.append(Step("batch", f"run {_names(batch)} without a server", measuring.run_batches, nodes))
     found.append(Step("off", "set the Trn2 nodes to 0", stop_paying))
     return (*found, Step("report", "fetch results and report", measuring.fetch_results))
 

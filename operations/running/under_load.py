@@ -26,7 +26,7 @@ def ready(context: Context, arms: Sequence[Arm]) -> dict[str, int]:
     up = next(group for group in rounds(context.experiment) if all(arm in group for arm in arms))
     deployments = context.cluster.list("deployments")
     found = {item["metadata"]["name"]: kubernetes.replicas(item) for item in deployments}
-    for arm in context.experiment.served_arms:
+    for arm in context.experiment.arms:
         wanted, now = int(arm in up), found.get(arm.name, (0, 0))[0]
         if now != wanted:
             raise StepError(

@@ -75,30 +75,6 @@ class DFlashProposer(eagle.EagleProposer):
         if config.scheduler_config.enable_chunked_prefill is not False:
             raise ValueError("DFlash takes no chunked prefill")
 """
-DEMO = """
-import argparse, types
-class Model:
-    pass
-MODEL_TYPES = {"llama": {"causal-lm": Model}}
-def tree(path):
-    found = json.loads(pathlib.Path(path).read_text())
-    assert found, "an empty tree"
-    return found
-def parse_args():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--model-type")
-    parser.add_argument("--task-type")
-    run = parser.add_subparsers().add_parser("run")
-    for name, about in TABLE.items():
-        if name in ("--model-type", "--task-type", "--help"):
-            continue
-        flag = {"action": "store_true"} if about.get("flag") else {}
-        run.add_argument(name, **flag, **({"type": tree} if name == "--medusa-tree-json" else {}))
-    return parser.parse_args()
-def create_neuron_config(model, options):
-    if options.logical_nc_config == "3":
-        raise AssertionError("Unsupported LNC")
-"""
 CONFIG = """
 import dataclasses, json, pathlib
 names = ("model", "method", "num_speculative_tokens", "max_model_len")
@@ -166,8 +142,6 @@ class Image:
         else:
             keys = _table(ROOT / "experiment/catalogue/neuron_config" / f"{runtime.config_keys}.json")
             self.module("neuronx_distributed_inference.models.config", keys + NXDI)
-            options = _table(DATA / "neuron-config" / "inference-demo-0.6.10598.json")
-            self.module("neuronx_distributed_inference.inference_demo", options + DEMO)
         for arm in self.arms:
             self.fetched(arm)
 
@@ -182,7 +156,7 @@ class Image:
 
     def fetched(self, arm: dict[str, Any]) -> None:
         """The arm's models where it looks for them, a head as NxD Inference and DFlash want it."""
-        for options in [arm.get("engine"), arm.get("engine", {}).get("speculative_config")]:
+        for options in [arm["engine"], arm["engine"].get("speculative_config")]:
             if options:
                 options["model"] = f"{self.site}{options['model']}"
                 block = 1 + options.get("num_speculative_tokens", 0)

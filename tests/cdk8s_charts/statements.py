@@ -275,7 +275,7 @@ def servers_wait_at_0_and_are_asked_when_they_are_ready(
 def an_arm_serves_its_own_artifact(experiment: Experiment, objects: list[Object]) -> Iterator[str]:
     """An artifact that loads wins over every flag, so a wrong folder would be served without a word."""
     deployments = {pod.name: pod for pod in pods_of(objects) if pod.kind == "Deployment"}
-    for arm in (arm for arm in experiment.served_arms if not arm.runtime.lab_only):
+    for arm in (arm for arm in experiment.arms if not arm.runtime.lab_only):
         key, pod = artifact_key(arm), deployments[arm.name]
         if (pod.metadata.get("annotations") or {}).get("speculation.trn2/artifact-key") != key:
             yield f"{pod}: annotation"
@@ -288,7 +288,7 @@ def an_arm_serves_its_own_artifact(experiment: Experiment, objects: list[Object]
 
 def arms_differ_as_declared(experiment: Experiment, objects: list[Object]) -> Iterator[str]:
     deployments = named(objects, "Deployment")
-    for arm in experiment.served_arms:
+    for arm in experiment.arms:
         baseline = experiment.baseline_of(arm)
         found = undeclared_differences(
             deployments[baseline.name],

@@ -13,11 +13,10 @@ import pytest
 
 from cdk8s_charts.parity import options
 from cdk8s_charts.vllm_command import compile_argv, compile_environment, serve_argv, serve_environment
-from cdk8s_charts.workloads.artifact_jobs import batch_argv
-from experiment import Arm, compilation, load
+from experiment import Arm, load
 from experiment.catalogue.engine_keys import known_keys
 from experiment.catalogue.runtimes import RUNTIMES
-from experiment.compilation import artifact_key, compile_config, compiler_environment
+from experiment.compilation import artifact_inputs, artifact_key, compile_config, compiler_environment
 from tests.cdk8s_charts.objects import RENDERED, experiment_at
 from tests.conftest import ROOT
 from tests.experiment.edits import EAGLE, SPECULATION, both, put
@@ -30,7 +29,7 @@ ARMS |= {
     f"plugin-{name}": replace(ARMS[f"llama-3.3-70b-native-{name}"], runtime=_PLUGIN)
     for name in ("llama-vllm", "llama-eagle3")
 }
-SERVED = [pytest.param(arm, id=name) for name, arm in ARMS.items() if not arm.batch_only]
+SERVED = [pytest.param(arm, id=name) for name, arm in ARMS.items()]
 
 
 def _table(name: str) -> dict[str, Any]:
@@ -93,28 +92,6 @@ def _keys_are_known(arm: Arm) -> None:
         assert (keys or {}).keys() <= known_keys(table, mapping)
 
 
-@pytest.mark.parametrize("arm", [arm for arm in ARMS.values() if arm.batch_only], ids=lambda arm: arm.name)
-def test_every_option_of_a_batch_script_is_one_of_inference_demo(arm: Arm) -> None:
-    known = _table("tests/data/neuron-config/inference-demo-0.6.10598.json")
-    argv = batch_argv(arm, prompt="--not an option", max_new_tokens=400)
-    values = {number + 1 for number, word in enumerate(argv) if word in known and not known[word]}
-    for number, word in enumerate(argv):
-        if word.startswith("--") and number not in values:
-            assert word in known, word
-            assert known[word].get("flag", False) == (number + 1 not in values), word
-
-
-def test_a_medusa_tree_fills_the_window_and_every_path_has_its_parent() -> None:
-    for heads in (1, 2, 4, 5):
-        paths = compilation.tree(heads)
-        if heads > 1:
-            assert len(paths) == compilation.SPECULATION_LENGTH - 1
-        assert max(map(len, paths)) <= heads
-        known = {tuple(path) for path in paths}
-        assert len(known) == len(paths)
-        assert all(path[:-1] in known for path in known if len(path) > 1)
-
-
 @pytest.mark.parametrize("arm", SERVED)
 def test_servers_load_from_local_folders_what_was_compiled_alike_and_reach_no_hub(arm: Arm) -> None:
     serving, compiling = serve_environment(arm), compile_environment(arm)
@@ -159,11 +136,7 @@ def test_an_eagle_head_is_told_to_every_runtime_that_reads_it(
     _keys_are_known(arm)
 
 
-NATIVE = [
-    pytest.param(arm, id=name)
-    for name, arm in ARMS.items()
-    if arm.runtime.dialect == "native" and not arm.batch_only
-]
+NATIVE = [pytest.param(arm, id=name) for name, arm in ARMS.items() if arm.runtime.dialect == "native"]
 ONE_SIDED = {
     "VLLM_NEURON_COMPILATION_TIMEOUT",
     "NEURON_LIBTORCH_COMPILATION_TIMEOUT",
@@ -183,7 +156,7 @@ def test_the_native_plugin_finds_what_was_compiled(arm: Arm) -> None:
     blocks = arm.serving.max_model_len * arm.serving.max_num_seqs // 32 + 176
     assert options(serve_argv(arm))["--num-gpu-blocks-override"] == str(blocks)
     assert json.loads(compile_argv(arm)[-1])["num_gpu_blocks_override"] == blocks
-    assert compilation.artifact_inputs(arm)["cache_blocks"] == blocks
+    assert artifact_inputs(arm)["cache_blocks"] == blocks
 
 
 @pytest.mark.parametrize("arm", SERVED)

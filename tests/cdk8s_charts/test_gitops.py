@@ -31,7 +31,7 @@ def _key(item: Object) -> tuple[str, str]:
     return item["kind"], item["metadata"]["name"]
 
 
-@pytest.mark.parametrize("name", ["qwen3-32b", "qwen3-32b-today", "llama-medusa-batch"])
+@pytest.mark.parametrize("name", ["qwen3-32b", "qwen3-32b-today", "vicuna-7b"])
 def test_kustomize_builds_every_object_as_it_was_reviewed_but_for_its_wave(name: str, tmp_path: Path) -> None:
     """By the bundled kubectl, the Application lying in the folder too. Argo CD goes on behind a wave only when all of it is
     healthy, which a suspended Job is not."""

@@ -121,15 +121,6 @@ DRAFTERS: list[tuple[Spoil, str, str]] = [
     (_drafting(method="ngram"), "engine config", "no drafter for method ngram"),
 ]
 """What the plugin's worker says before it loads anything."""
-BATCH: list[tuple[Spoil, str, str]] = [
-    (lambda arm: arm["batch"].append("--no-such-thing"), "--no-such-thing", "unrecognized arguments"),
-    (
-        lambda arm: arm["batch"].__setitem__(arm["batch"].index("--logical-nc-config") + 1, "3"),
-        "arguments",
-        "Unsupported LNC",
-    ),
-    (lambda arm: arm["files"].update(dict.fromkeys(arm["files"], "[]")), "arguments", "an empty tree"),
-]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +129,6 @@ BATCH: list[tuple[Spoil, str, str]] = [
         *(("qwen3-32b", "qwen-sd-vllm", *one) for one in REFUSED),
         *(("qwen3-32b-today", "qwen-eagle3", *one) for one in OWN_FUNCTIONS),
         *(("llama-3.1-8b-eagle3", "llama-eagle3", *one) for one in DRAFTERS),
-        *(("llama-medusa-batch", "vicuna-medusa", *one) for one in BATCH),
     ],
 )
 def test_what_the_image_refuses_names_arm_key_and_reason(

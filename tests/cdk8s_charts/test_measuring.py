@@ -37,7 +37,7 @@ def test_the_plan_has_every_prompt_and_the_urls_windows_and_prices_of_the_servic
     assert told == plan(experiment)
     assert [prompt.id for prompt in told.prompts] == [prompt.id for prompt in experiment.prompts]
     services = named(objects, "Service")
-    for arm, planned in zip(experiment.served_arms, told.arms, strict=True):
+    for arm, planned in zip(experiment.arms, told.arms, strict=True):
         (port,) = services[arm.name]["spec"]["ports"]
         assert planned.url == f"http://{arm.name}.{experiment.name}.svc.cluster.local:{port['port']}/v1"
         assert planned.max_tokens_per_step == arm.tokens_per_step

@@ -64,7 +64,7 @@ def test_pods_reach_and_let_in_what_is_listed_for_their_role_and_nothing_else(ca
         assert reached == REACHED[own[ROLE]], name
         client = name in ("qwen-llmperf", "qwen-lmeval")
         assert (own[ROLE] == "client") is client
-        for server in (labels[arm.name] for arm in experiment.served_arms):
+        for server in (labels[arm.name] for arm in experiment.arms):
             assert _allowed(policies, server, "ingress", 8000, own) is client, name
             assert _allowed(policies, own, "egress", 8000, server) is client, name
     asking_images = [name for name, own in labels.items() if own[ROLE] == "offline"]

@@ -24,7 +24,7 @@ Edit = Callable[[Object, Object], object]
 def test_a_treatment_is_seen_as_speculation_and_another_artifact(case: Case) -> None:
     """That nothing else differs is a statement (`statements.py`)."""
     experiment, deployments = case[0], named(case[1], "Deployment")
-    for arm in experiment.served_arms[1:]:
+    for arm in experiment.arms[1:]:
         found = differences(deployments[experiment.baseline.name], deployments[arm.name], read=as_read)
         changed = [one.path for one in found]
         assert any("--speculative-config" in entry for entry in changed) == (arm.speculation is not None)

@@ -12,10 +12,8 @@ import pytest
 from cdk8s_charts.manifests import fill, tags, with_tags
 from core.findings import Misuse
 from experiment import Experiment
-from experiment.checks.names import MAX_ARM_NAME
 from tests.cdk8s_charts.immutable import changed_in_place
-from tests.cdk8s_charts.objects import EXPERIMENTS, Object, committed, experiment_at, named
-from tests.cdk8s_charts.statements import deployed
+from tests.cdk8s_charts.objects import EXPERIMENTS, Object, committed, named
 from tests.cdk8s_charts.variations import rendered, with_benchmark, with_cluster, with_serving
 from tests.conftest import REFERENCE
 
@@ -96,13 +94,6 @@ def test_the_same_image_in_another_account_or_region_has_the_same_jobs() -> None
 def test_an_image_that_no_name_can_tell_is_refused_in_a_job() -> None:
     with pytest.raises(Misuse, match="list LMEVAL_IMAGE_TAG as a placeholder"):
         tags({"image": "${LMEVAL_IMAGE}"})
-
-
-def test_the_job_of_the_longest_arm_without_a_server_still_has_a_name() -> None:
-    experiment = experiment_at(REFERENCE.with_name("llama-medusa-batch.yaml"))
-    arms = (replace(arm, name=f"{arm.name}-{'x' * MAX_ARM_NAME}"[:MAX_ARM_NAME]) for arm in experiment.arms)
-    names = named(rendered(replace(experiment, arms=tuple(arms))), "Job")
-    assert max(len(deployed(name)) for name in names) == 63
 
 
 def test_a_batch_number_moves_no_job(reference: Experiment) -> None:

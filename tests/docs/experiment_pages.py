@@ -194,7 +194,7 @@ def modes() -> Iterator[str]:
     """What each runtime can do of each mode; a family is named where the runtime has others too."""
     yield " | ".join(("| mode", *(f"`{name}`" for name in RUNTIMES), "")).rstrip()
     yield "|---" * (1 + len(RUNTIMES)) + "|"
-    for mode in MODES:
+    for mode in (mode for mode in MODES if any(r.modes[mode].architectures for r in RUNTIMES.values())):
         abilities = (_ability(r.modes[mode], len(r.architectures) > 1) for r in RUNTIMES.values())
         yield f"| `{mode}` | {' | '.join(abilities)} |"
 
@@ -204,7 +204,7 @@ def _ability(mode: Mode, has_families: bool) -> str:
         return "-"
     only = mode.architectures if has_families and len(mode.architectures) == 1 else ()
     families = {"LlamaForCausalLM": "Llama", "Qwen3ForCausalLM": "Qwen3"}
-    said = ("head" if mode.head else "", "Job" if mode.batch_only else "", *map(families.get, only))
+    said = ("head" if mode.head else "", *map(families.get, only))
     return ", ".join(filter(None, ("k + 1" if mode.bonus_token else "k", *said)))
 
 

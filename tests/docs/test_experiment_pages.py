@@ -14,7 +14,7 @@ import yaml
 from experiment.loading import read
 from tests.conftest import REFERENCE, ROOT
 from tests.docs.experiment_pages import SCHEMA, WRITTEN, question, schema, sections
-from tests.experiment.edits import BLOCK, DFLASH, EAGLE, MEDUSA, SMALL, Edit, put, remove
+from tests.experiment.edits import BLOCK, DFLASH, EAGLE, SMALL, Edit, put, remove
 
 EXPERIMENTS = sorted((ROOT / "experiments").glob("*.yaml"))
 FIRST_LINE = "# yaml-language-server: $schema=./experiment.schema.json\n"
@@ -56,7 +56,7 @@ def test_every_experiment_names_the_schema_asks_a_question_and_is_taken(path: Pa
 @pytest.mark.parametrize(
     "edit",
     [
-        *(BLOCK, DFLASH, EAGLE, MEDUSA, SMALL),
+        *(BLOCK, DFLASH, EAGLE, SMALL),
         put(f"{SWEEP}.num_speculative_tokens", [3, 5, 7]),
         put(f"{SWEEP}.draft", [{"model": "Qwen/Qwen3-0.6B"}, {"model": "Qwen/Qwen3-1.7B"}]),
         put("arms.1.engine", {"fused_qkv": True, "token_generation_buckets": [256, {"a": None}]}),

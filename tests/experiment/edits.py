@@ -77,11 +77,6 @@ EAGLE = both(LLAMA, put(f"{SPECULATION}.mode", "eagle"), put(f"{SPECULATION}.dra
 PLUGIN_EAGLE3 = combined("EAGLE {runtime: nxdi-vllm-0.16, S.mode: eagle3}")
 NATIVE = combined("""{runtime: native-vllm-0.29, serving.artifact_source: scratch, S.mode: eagle3,
     S.draft: {model: thoughtworks/Qwen3-32B-Eagle3, head_for: Qwen/Qwen3-32B}}""")
-MEDUSA = both(
-    combined("LLAMA {serving.max_num_seqs: 1, arms.2: {name: medusa}}"),
-    put("arms.2.speculation", {"mode": "medusa", "draft": HEAD | {"head_layers": 4}}),
-    put("arms.2.speculation.num_speculative_tokens", 4),
-)
 SEARCHED = combined("""{-benchmark.concurrency,
     benchmark.load: {search: [1, 64], objective: {tpot_s: {p90: 0.03}, ttft_s: {p90: 1.0}}}}""")
 BY_RATE = combined("SEARCHED {benchmark.load: {search_rate: [0.5, 8.0]}}")
@@ -101,5 +96,3 @@ QWEN_DFLASH = combined("""NATIVE {target.model: Qwen/Qwen3-4B, S.mode: dflash, S
     S.draft: {model: z-lab/Qwen3-4B-DFlash-b16, head_for: Qwen/Qwen3-4B}, serving.devices: 1, serving.tensor_parallel: 4}""")
 KERNELS = combined("""LLAMA {serving.max_model_len: 4096, arms.1.engine: {mlp_kernel_enabled: true,
     context_encoding_buckets: [2048, 4096], token_generation_buckets: [2048, 4096]}}""")
-UNFUSED = combined("""MEDUSA {arms.2.speculation.mode: vanilla, arms.2.speculation.num_speculative_tokens: 5,
-    arms.2.speculation.draft: {model: meta-llama/Llama-3.2-1B-Instruct}}""")

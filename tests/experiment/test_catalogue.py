@@ -79,7 +79,6 @@ def test_a_runtime_answers_for_every_mode_its_support_and_the_drivers_of_its_lib
 def test_a_step_yields_k_or_one_more_by_who_counts_it() -> None:
     for name, mode, k, most in (
         ("nxdi-vllm-0.9.1", "fused", 7, 7),
-        ("nxdi-vllm-0.9.1", "medusa", 4, 5),
         ("nxdi-vllm-0.16", "eagle3", 5, 5),
         ("native-vllm-0.29", "eagle3", 3, 4),
         ("vllm-cpu-0.32", "draft", 7, 8),

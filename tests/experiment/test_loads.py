@@ -42,7 +42,7 @@ def loaded_s(
     """With answers of one second, of both arms and all classes."""
     benchmark = Benchmark.model_validate({"requests": 32, **settings})
     found = replace(experiment, benchmark=benchmark)
-    return loading_s(found, arms or experiment.served_arms, answer_s=1.0, worst=worst)
+    return loading_s(found, arms or experiment.arms, answer_s=1.0, worst=worst)
 
 
 def test_what_a_search_may_take_is_its_cells_and_half_the_first_once_more(
@@ -83,7 +83,7 @@ def test_the_minutes_that_are_paid_for_are_those_of_the_blocks_that_the_client_p
         for block in blocks
         if block.supply
     )
-    assert loading_s(experiment, experiment.served_arms, answer_s=1.0) == pytest.approx(taken)
+    assert loading_s(experiment, experiment.arms, answer_s=1.0) == pytest.approx(taken)
 
 
 def test_all_arms_are_loaded_and_what_the_batch_does_not_hold_waits(reference: Experiment) -> None:

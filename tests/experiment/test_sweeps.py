@@ -8,7 +8,7 @@ from experiment import Experiment, load
 from experiment.arms import digest
 from experiment.compilation import artifact_key, compile_config
 from experiment.expected import concurrent_sequences
-from experiment.placement import batches, nodes_needed, place
+from experiment.placement import nodes_needed, place, rounds
 from tests.experiment.edits import NATIVE, SPECULATION, Edit, Variation, both, put
 
 DRAFTS = [{"model": "Qwen/Qwen3-0.6B"}, {"model": "Qwen/Qwen3-1.7B"}]
@@ -84,7 +84,7 @@ def test_what_does_not_fit_waits_for_a_later_round_that_has_its_baseline_too(
     variation: Variation, edit: Edit, nodes: int, names: list[str]
 ) -> None:
     swept = load(variation(both(edit, RENAMED, put("cluster.max_nodes", nodes))))
-    found = batches(swept)
+    found = rounds(swept)
     assert [" ".join(arm.name for arm in arms) for arms in found] == names
     assert all(swept.baseline_of(arm) in arms for arms in found for arm in arms)
     assert nodes_needed(swept) <= nodes

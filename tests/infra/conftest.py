@@ -80,8 +80,8 @@ def variants(experiment: Experiment) -> Variants:
     arms = tuple(replace(arm, serving=serving, target=target) for arm in experiment.arms)
     rented = changed(replace(experiment, arms=arms), "rented", off_at_utc="23:45", capacity=block)
     found["rented"] = rented, DeploymentSettings(workloads="gitops")
-    # The Medusa experiment: trn2.3xlarge in another region, without EFA, with the device plugin.
-    found["small"] = load(ROOT / "experiments" / "llama-medusa-batch.yaml"), DeploymentSettings()
+    # The experiment with Vicuna: trn2.3xlarge in another region, without EFA, with the device plugin.
+    found["small"] = load(ROOT / "experiments" / "vicuna-7b.yaml"), DeploymentSettings()
     # In an existing VPC of an account that has wishes, with a subnet in the zone that would be the third.
     subnets = {"us-east-2c": "subnet-0c0123456789abcde", "us-east-2a": "subnet-0a0123456789abcde"}
     network = Network(vpc="vpc-0123456789abcdef0", private_subnets=subnets)

@@ -93,7 +93,7 @@ def test_everything_that_lasts_is_read_from_the_file_and_the_guide_shows_setting
     assert configure({}, deployment=file).context[BOUNDARY] == {"name": "bounds"}, "CDK's own form"
     region = r"kms_key = .*: is not in ap-southeast-4, the experiment's region; name one that is"
     with pytest.raises(Misuse, match=region):
-        configure({"experiment": "experiments/llama-medusa-batch.yaml"}, deployment=file)
+        configure({"experiment": "experiments/vicuna-7b.yaml"}, deployment=file)
     shown = settings(_of_the_guide(1))
     assert Network.model_validate(yaml.safe_load(_of_the_guide(0))["cluster"]["network"]).vpc
     for key in ("kms_key", "log_days", "log_destination", "tags"):

@@ -72,7 +72,7 @@ def test_where_every_artifact_is_there_no_node_starts_and_none_is_let_go(
     world.deploy()
     said: list[str] = []
     assert not nothing_to_compile(experiment, aws, said.append)
-    for arm in experiment.served_arms:
+    for arm in experiment.arms:
         world.compiled(arm.name)
     assert nothing_to_compile(experiment, aws, said.append)
     assert world.stored("results") == {}, "no run was begun"

@@ -254,7 +254,7 @@ class World:
         for weights in self.experiment.weights:
             if to.endswith(f"/{(path := naming.weights_path(weights))}"):
                 self.store("checkpoints", f"{path}/COMPLETE", {"model": weights.model.name})
-        for arm in self.experiment.served_arms:
+        for arm in self.experiment.arms:
             if to.endswith(f"/{naming.artifact_path(arm)}"):
                 self.compiled(arm.name)
         if name.startswith(naming.LMEVAL_NAME):
@@ -340,11 +340,11 @@ def manifests(experiment: Experiment) -> tuple[ManifestFile, ...]:
         for one in experiment.weights
     ]
     baseline = artifact_key(experiment.baseline)
-    for arm in experiment.served_arms:
+    for arm in experiment.arms:
         key = ["push", "--to", f"s3://x/{artifact_key(arm)}", "--key", artifact_key(arm)]
         jobs.append(_job("compile", naming.compile_job(arm), [*key, "--baseline", f"s3://x/{baseline}"]))
     jobs.append(_job("arguments", "arguments-image-0", []))
-    names = [arm.name for arm in experiment.served_arms]
+    names = [arm.name for arm in experiment.arms]
     arms = [{"kind": "Deployment", "metadata": {"name": name}, "spec": {"replicas": 0}} for name in names]
     plan = {
         "kind": "ConfigMap",

@@ -194,10 +194,10 @@ def test_a_model_of_another_shape_than_declared_is_refused_before_anything_is_st
 
 
 def test_pickled_weights_are_taken_only_without_a_safer_format() -> None:
-    heads = StoredFile("medusa_heads.pt", 1, "0" * 64)
+    pickled = StoredFile("pytorch_model.bin", 1, "0" * 64)
     config, safe = StoredFile("config.json", 1, ""), StoredFile("model.safetensors", 1, "0" * 64)
-    assert wanted([heads, config]) == [config, heads]
-    assert wanted([heads, safe, config]) == [config, safe]
+    assert wanted([pickled, config]) == [config, pickled]
+    assert wanted([pickled, safe, config]) == [config, safe]
 
 
 def test_the_command_reads_the_token_from_a_file_and_compares_what_a_folder_holds(

@@ -87,7 +87,7 @@ def test_a_search_has_one_alarm_an_arm_on_the_mean_since_it_passes_its_objective
     load = SearchedLoad.model_validate({key: [1, 64], "objective": {"tpot_s": 0.03}})
     searched = replace(experiment, benchmark=experiment.benchmark.model_copy(update={"load": load}))
     slow = {name for name in made(searched) if "tpot" in name}
-    assert slow == {f"mean-tpot-{arm.name}" for arm in searched.served_arms}
+    assert slow == {f"mean-tpot-{arm.name}" for arm in searched.arms}
     alarm = metric(searched, "mean-tpot-qwen-sd-vllm")
     assert (alarm.sources, alarm.expression) == ((), mean_of_the_arm("TimePerOutputToken"))
     assert (alarm.threshold, after(alarm, 0.05, 0.05, 0.05), after(alarm, 0.3, 0.3)) == (0.2, "OK", "ALARM")

@@ -94,7 +94,7 @@ def test_every_experiment_has_pages_that_show_each_metric_of_each_arm_at_every_l
     for path in (ROOT / "experiments").glob("*.yaml"):
         example = load(path)
         measured = [one for one in metrics(example) if "Arm" in one]
-        assert {one["Arm"] for one in measured} == {arm.name for arm in example.served_arms}
+        assert {one["Arm"] for one in measured} == {arm.name for arm in example.arms}
         assert {(one["Metric"], one["Concurrency"]) for one in measured} == {
             (name, str(load)) for name in PUBLISHED_NAMES for load in example.benchmark.known_concurrency
         }
@@ -117,7 +117,7 @@ def test_loads_that_are_searched_are_found_for_every_arm_and_class_and_nothing_i
             )
             assert one.endswith(f"', '{graph['stat']}', 300)")
             found.add(one.partition("} ")[2].partition("',")[0])
-    cells = product(PUBLISHED_NAMES, (arm.name for arm in searched.served_arms), searched.classes)
+    cells = product(PUBLISHED_NAMES, (arm.name for arm in searched.arms), searched.classes)
     assert found == {f'MetricName="{name}" Arm="{arm}" Class="{label}"' for name, arm, label in cells}
     assert not any("better than" in graph["title"] or "USD" in graph["title"] for graph in graphs(searched))
     assert "a graph has a line for each that was measured" in words(searched)

@@ -314,7 +314,7 @@ def test_what_happened_to_nodes_is_a_sentence(
 
 
 def test_a_node_is_told_by_its_instance_since_another_may_get_its_name(spot: Driver) -> None:
-    context, arms = spot.context(), spot.world.experiment.served_arms[:1]
+    context, arms = spot.context(), spot.world.experiment.arms[:1]
     labels = {"job-name": arms[0].name}
     spot.world.api.put(
         "pods", "arm-pod", {"metadata": {"labels": labels}, "spec": {"nodeName": "ip-10-0-1-17"}}

@@ -25,7 +25,7 @@ from experiment.placement import rounds
 from operations.cloud.aws import Aws, AwsError
 from operations.options import experiment_of
 from operations.running import context as jobs
-from operations.running import measuring
+from operations.running import under_load
 from operations.running.context import StepError
 from operations.running.measuring import provide_plan, restrict
 from operations.running.steps import carry_out, remaining, steps
@@ -101,7 +101,7 @@ def test_an_image_that_cannot_be_asked_costs_patience_and_a_warning(
 def test_a_run_waits_for_its_benchmark_as_long_as_the_job_may_take(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measuring, "BENCHMARK_S", 600)
+    monkeypatch.setattr(under_load, "BENCHMARK_S", 600)
     (benchmark,) = (
         one for one in driver.world.api.of("cronjobs") if one["metadata"]["name"] == BENCHMARK_NAME
     )
@@ -127,7 +127,7 @@ def test_a_large_plan_is_stored_with_the_arms_that_stand_before_the_job_fetches_
     long = replace(swept.prompts[0], messages=(("user", "x" * MAX_CONFIG_MAP_BYTES),))
     driver = driver_of(replace(swept, prompts=(long, *swept.prompts[1:])), aws, tmp_path)
     context = driver.context()
-    arms = context.experiment.served_arms if whole else rounds(context.experiment)[1]
+    arms = context.experiment.arms if whole else rounds(context.experiment)[1]
     store, (key, content) = f"s3://{context.bucket('results')}/", plan_object(context.experiment) or ("", b"")
     fetching = {"name": "plan", "args": ["get", f"{store}{key}", "--sha256", "0a", "--to", "/plan"]}
     pod = {"initContainers": [fetching], "containers": []}
@@ -149,11 +149,10 @@ def test_every_model_and_every_arm_has_its_job_in_the_reviewed_manifests(path: P
     found = [item for file in read(experiment, ROOT / "manifests") for item in file.objects]
     for weights in experiment.weights:
         assert jobs.fetching(found, weights)["spec"]["suspend"]
-    compiling = [jobs.compiling(found, arm) for arm in experiment.served_arms]
+    compiling = [jobs.compiling(found, arm) for arm in experiment.arms]
     assert len({job["metadata"]["name"] for job in compiling}) == len({json.dumps(job) for job in compiling})
-    assert len(jobs.of_step(found, "batch")) == len(experiment.batch_arms)
     asking = jobs.of_step(found, "arguments")
-    assert len(asking) == len({arm.runtime.name for arm in experiment.served_arms})
+    assert len(asking) == len({arm.runtime.name for arm in experiment.arms})
 
 
 def test_every_arm_of_a_sweep_is_asked_once_and_compared_once_with_the_baseline(swept: Driver) -> None:
