@@ -230,7 +230,7 @@ class Loader:
         elif phase == "warmup":
             state.warmup.append(record)
         if phase == block.phase:
-            self.progress.count(block, failed=failed)
+            self.progress.count(failed=failed)
         if isinstance(result, Failure) and result.pause_s:
             state.rest_until = time.monotonic() + result.pause_s
         return not failed

@@ -39,7 +39,7 @@ class Progress:
         self._moving = stream.isatty()
         self._blocks: int | None = 0
         self._begun = 0
-        self._in_progress: dict[tuple[str, str], _BlockInProgress] = {}
+        self._in_progress = _BlockInProgress("", 0.0)
         self.left_s: float | None = None
         """The remaining time in seconds, if known."""
 
@@ -56,21 +56,20 @@ class Progress:
         measured = f"{again}{class_} {block.load} {block.arm}"
         left = "" if self.left_s is None else f" (about {duration(self.left_s)} left)"
         title = f"{count}{left} {f'warm-up {block.arm}' if block.phase == 'warmup' else measured}"
-        self._in_progress[block.arm, block.class_] = _BlockInProgress(title, time.monotonic())
+        self._in_progress = _BlockInProgress(title, time.monotonic())
 
-    def count(self, block: Block, *, failed: bool) -> None:
+    def count(self, *, failed: bool) -> None:
         """One request of the block has ended."""
-        under_way = self._in_progress[block.arm, block.class_]
-        under_way.failed += failed
-        under_way.ok += not failed
+        self._in_progress.failed += failed
+        self._in_progress.ok += not failed
         if self._moving:
-            line = printable(" | ".join(map(str, self._in_progress.values())))
+            line = printable(str(self._in_progress))
             self._stream.write(_BACK + shortened(line, width() - 1))  # a longer one would leave lines behind
             self._stream.flush()
 
     def end(self, block: Block, *, lag_s: float) -> None:
         """The block has ended; the client's event loop was `lag_s` late at the worst."""
-        self.tell(str(self._in_progress.pop((block.arm, block.class_))))
+        self.tell(str(self._in_progress))
         if lag_s > LATE_S and block.phase == "measured":
             self.warn(
                 f"this client was up to {lag_s * 1000:.0f} ms late in that block, and its times may be too long by as "

@@ -31,7 +31,7 @@ _OF_CELL = tuple(m.name for m in metrics.METRICS if m.name in _OF_REQUEST or m.s
 _PLACE = ("class", "concurrency", "rate_per_s")
 _STATISTICS = ("mean", *(f"p{percent}" for percent in PERCENTILES))
 REQUEST_COLUMNS = (
-    *("run", "arm", *_PLACE, "round", "start", "block", "phase", "counts", "pair_id", "prompt_id"),
+    *("run", "arm", *_PLACE, "round", "block", "phase", "counts", "pair_id", "prompt_id"),
     *("started_unix_s", *_OF_REQUEST, "prompt_tokens", "cached_tokens", "completion_tokens"),
     *("token_source", "finish_reason", "error"),
 )

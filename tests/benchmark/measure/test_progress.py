@@ -23,7 +23,7 @@ def act():
     for arm in ("a\\x1b[2J" + "b" * 200, "c"):
         block = Block(arm=arm, class_="json", load=Load(concurrency=4), phase="measured")
         told.begin(block)
-        told.count(block, failed=False)
+        told.count(failed=False)
         told.end(block, lag_s=0)
     return 0
 
