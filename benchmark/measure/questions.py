@@ -149,8 +149,7 @@ async def _repeated(http: aiohttp.ClientSession, plan: Plan, run: str, record: R
     url, maximum = plan.arm(record.arm).url + request_path(pair), plan.answer_limit(pair.prompt)
     result = await ask(http, url, request_body(plan, pair), max_tokens=maximum)
     if not isinstance(result, Failure):
-        names = ("text", "completion_tokens", "cached_tokens")
-        return replace(line, **{name: getattr(result, name) for name in names})
+        return replace(line, text=result.text)
     if result.name.startswith("connect_"):
         raise EndpointError(f"{result.name}: {result.message}")
     return replace(line, error=result.name, message=result.message)

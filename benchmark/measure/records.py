@@ -340,9 +340,7 @@ class _Keyed(Protocol):
 _Line = TypeVar("_Line", bound=_Keyed)
 
 
-def answers_in(
-    path: Path, kinds: Mapping[str, type[_Line]], of_run: Callable[[_Line], bool]
-) -> tuple[_Line, ...]:
+def answers_in(path: Path, kind: type[_Line], of_run: Callable[[_Line], bool]) -> tuple[_Line, ...]:
     """The answers in the file at `path` for a run, each question once. Damaged lines are ignored.
 
     Raises ResultsError.
@@ -351,8 +349,7 @@ def answers_in(
     try:
         for raw in lines_of(path) if path.exists() else ():
             with suppress(ValueError, KeyError, TypeError, AttributeError, OverflowError):
-                content = json_of(raw or b"")
-                line: _Line = reader(kinds[content["kind"]]).validate_python(content)
+                line: _Line = reader(kind).validate_python(json_of(raw or b""))
                 if of_run(line):
                     answers.setdefault(line.key, line)
     except OSError as error:

@@ -21,8 +21,6 @@ class Repeat:
     pair_id: Name
     started_unix_s: Moment
     text: Text | None = None
-    completion_tokens: int | None = None
-    cached_tokens: int | None = None
     error: Name | None = None
     message: Text | None = None
 
@@ -34,7 +32,7 @@ class Repeat:
 
 def read(folder: Path, run: str) -> tuple[Repeat, ...]:
     """The second answers in `folder` for `run`, each request once. Raises ResultsError."""
-    return answers_in(folder / FILE_NAME, {"repeat": Repeat}, lambda repeat: repeat.run == run)
+    return answers_in(folder / FILE_NAME, Repeat, lambda repeat: repeat.run == run)
 
 
 def answers_of(arm: str, requests: Iterable[RequestRecord]) -> dict[str, RequestRecord]:

@@ -92,7 +92,7 @@ class Answer:
 
 def read(folder: Path, plan_sha256: str) -> tuple[Answer, ...]:
     """The answers in `folder` for the run of a plan, each question once. Raises ResultsError."""
-    return answers_in(folder / FILE_NAME, {"answer": Answer}, lambda line: line.plan_sha256 == plan_sha256)
+    return answers_in(folder / FILE_NAME, Answer, lambda line: line.plan_sha256 == plan_sha256)
 
 
 def outcome(answers: Sequence[Answer]) -> dict[str, Any] | None:
