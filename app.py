@@ -33,8 +33,7 @@ def main() -> int:
     deployment = Path(sys.argv[1]) if len(sys.argv) > 1 else DEPLOYMENT
     try:
         configuration = configure(_context(), deployment=deployment)
-        existing = configuration.experiment.cluster.existing
-        for line in configuration.settings.warnings(deployment.name, existing=existing):
+        for line in configuration.settings.warnings(deployment.name):
             print(line, file=sys.stderr)
         region = configuration.experiment.cluster.region
         for name in (

@@ -53,15 +53,15 @@ def variables(environment: dict[str, str]) -> list[dict[str, Any]]:
     return [{"name": name, "value": value} for name, value in environment.items()]
 
 
-def on_neuron_nodes(experiment: Experiment, spec: PodSpec) -> None:
+def on_neuron_nodes(spec: PodSpec) -> None:
     """Place a pod on Trn2 nodes, whose taint keeps other pods away."""
-    spec["nodeSelector"] = {naming.NODE_ROLE_LABEL: naming.role_label(experiment, "neuron")}
+    spec["nodeSelector"] = {naming.NODE_ROLE_LABEL: "neuron"}
     spec["tolerations"] = [{"key": naming.NEURON_TAINT_KEY, "operator": "Exists", "effect": "NoSchedule"}]
 
 
-def on_system_nodes(experiment: Experiment, spec: PodSpec) -> None:
+def on_system_nodes(spec: PodSpec) -> None:
     """Place a pod on system nodes, so that a load generator never shares a host with the servers that it measures."""
-    spec["nodeSelector"] = {naming.NODE_ROLE_LABEL: naming.role_label(experiment, "system")}
+    spec["nodeSelector"] = {naming.NODE_ROLE_LABEL: "system"}
 
 
 def add_scratch(spec: PodSpec, gib: int, *holders: Container) -> None:

@@ -65,39 +65,29 @@ def idle(experiment: Experiment) -> tuple[Item, ...]:
     if not experiment.instance.neuron:
         return (Item(PRICES["lab"], 1),)
     cluster, network = experiment.cluster, experiment.cluster.network
-    own_cluster, own_network = cluster.existing is None, network.vpc is None
-    system = SYSTEM_NODES if cluster.brings("system-nodes") else 0
+    own_network = network.vpc is None
     nat_gateways = network.nat_gateways if own_network else 0
     zones = {*cluster.availability_zones, cluster.trn2_zone}
     endpoints = len(SERVICES) * len(zones) if own_network and network.interface_endpoints else 0
-    bastions = int(own_cluster and not cluster.admin_cidrs)
+    bastions = int(not cluster.admin_cidrs)
     cells = len(experiment.classes) * max(1, len(experiment.benchmark.known_concurrency))
-    silences = 1 if cluster.existing else 2
-    of_cells = len(experiment.arms) * cells * (2 + silences)
+    of_cells = len(experiment.arms) * cells * 4
     units = {
-        "control plane": int(own_cluster),
+        "control plane": 1,
         "NAT gateway": nat_gateways,
         "public IPv4": nat_gateways,
         "interface endpoint": endpoints,
-        "system node": system,
+        "system node": SYSTEM_NODES,
         "bastion": bastions,
-        "gp3 GiB": system * SYSTEM_VOLUME_GIB + bastions * BASTION_VOLUME_GIB,
-        "KMS key": 2 + own_cluster,  # buckets, notices, secrets
-        "alarm metric": of_cells + silences + (0 if cluster.nodes_of else 4),
-        "composite alarm": silences,
-        "Container Insights": int(cluster.brings("amazon-cloudwatch-observability")),
-        "control plane logs": int(own_cluster),
+        "gp3 GiB": SYSTEM_NODES * SYSTEM_VOLUME_GIB + bastions * BASTION_VOLUME_GIB,
+        "KMS key": 3,  # buckets, notices, secrets
+        "alarm metric": of_cells + 6,
+        "composite alarm": 2,
+        "Container Insights": 1,
+        "control plane logs": 1,
         "flow logs": int(own_network),
     }
     return tuple(Item(PRICES[name], number) for name, number in units.items() if number)
-
-
-def of_others(experiment: Experiment) -> str:
-    """Return what the experiment uses and others pay; empty if the experiment owns everything."""
-    cluster = experiment.cluster
-    shared = f"nodes and add-ons of {cluster.nodes_of}" if cluster.nodes_of else ", ".join(cluster.provided)
-    vpc, existing = cluster.network.vpc, cluster.existing
-    return "; ".join(filter(None, (vpc and f"VPC {vpc}", existing and f"cluster {existing}", shared)))
 
 
 def running(experiment: Experiment) -> tuple[Item, ...]:

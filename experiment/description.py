@@ -39,7 +39,7 @@ def as_json(experiment: Experiment) -> dict[str, Any]:
         "node_image": image
         and {"release": image.release, "neuron_driver": image.neuron_driver, "source": image.source},
         "capacity": cluster.capacity.model_dump(exclude={"availability_zone"}),
-        "off_at_utc": None if cluster.nodes_of or cluster.capacity.ends_at else cluster.off_at_utc,
+        "off_at_utc": None if cluster.capacity.ends_at else cluster.off_at_utc,
         "prompts": {name: sizes[name] for name in experiment.classes},
         "prompt_format": experiment.prompt_format or None,
         "unknown_until_run": list(_unknowns(experiment)),
@@ -167,8 +167,8 @@ def _heading(experiment: Experiment) -> Iterator[str]:
         ends = f" until {bought.ends_at}" if bought.ends_at else ""
         how = f"{bought.kind} {bought.reservation_id} in {bought.availability_zone}{ends}"
     yield f"  capacity    {how}, at most {count(cluster.max_nodes, 'node')}"
-    if others := cost.of_others(experiment):
-        yield f"  existing    {others}"
+    if vpc := cluster.network.vpc:
+        yield f"  existing    VPC {vpc}"
     yield f"  off         {cluster.off_when}; {count(cluster.nodes, 'Trn2 node')} at deploy time"
 
 

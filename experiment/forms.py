@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, GetCoreSchemaHandler, Tag
 from pydantic_core import CoreSchema, core_schema
@@ -19,9 +19,6 @@ FOLDER = r"^s3://[a-z0-9][-.a-z0-9]{1,61}[a-z0-9](/[-._=A-Za-z0-9]+)+/?$"
 RESERVATION = r"^cr-[0-9a-f]{8,32}$"
 VPC = r"^vpc-[0-9a-f]{8,17}$"
 SUBNET = r"^subnet-[0-9a-f]{8,17}$"
-EKS = r"^[0-9A-Za-z][-_0-9A-Za-z]{0,99}$"
-NAME = r"^[a-z]([-a-z0-9]{0,23}[a-z0-9])?$"
-GROUP = r"^sg-[0-9a-f]{8,17}$"
 HOUR = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"
 FORMS = {
     SECRET: "a Secret's name: lower-case letters, digits, hyphens and dots",
@@ -30,9 +27,6 @@ FORMS = {
     RESERVATION: "the id that EC2 gave the reservation or block, as in cr-0123456789abcdef0",
     VPC: "the id of a VPC, as in vpc-0123456789abcdef0",
     SUBNET: "the id of a subnet, as in subnet-0123456789abcdef0",
-    EKS: "the name of an EKS cluster: letters, digits, hyphens and underscores",
-    NAME: "the name of an experiment",
-    GROUP: "the id of a security group, as in sg-0123456789abcdef0",
     PERCENTILE: "a percentile from p50 to p99.9, as in p95",
     HOUR: 'hour and minute in UTC, as in "22:00"',
 }
@@ -57,18 +51,6 @@ Percentiles = Annotated[
     Discriminator(lambda value: UNION_TAGS[isinstance(value, dict)]),
 ]
 """Seconds by percentile; a number alone is p95."""
-
-
-Installed = Literal[
-    "eks-pod-identity-agent",
-    "aws-mountpoint-s3-csi-driver",
-    "amazon-cloudwatch-observability",
-    "eks-node-monitoring-agent",
-    "neuron",
-    "system-nodes",
-]
-"""What a deployment installs into a cluster and a cluster may have already."""
-INSTALLABLE: tuple[Installed, ...] = get_args(Installed)
 
 
 class Listed:

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, JsonValue
 
 from benchmark.objectives import MIN_S
 from experiment import forms
-from experiment.forms import FileSection, Installed, Listed, OneOrSeveral, Positive, SecretName
+from experiment.forms import FileSection, Listed, OneOrSeveral, Positive, SecretName
 from experiment.measurement import Benchmark
 
 if TYPE_CHECKING:
@@ -160,16 +160,6 @@ class Network(FileSection):
 class Cluster(FileSection):
     """Where it runs."""
 
-    existing: Annotated[str, Field(pattern=forms.EKS)] | None = None
-    """Name of an existing cluster to deploy into, in the VPC of `network`; no cluster and no network are then made."""
-    security_group: Annotated[str, Field(pattern=forms.GROUP)] | None = None
-    """Its cluster security group, as `./trnspec preflight` names it."""
-    provided: Annotated[tuple[Installed, ...], Listed()] = ()
-    """What the existing cluster has already: EKS add-ons, `neuron` (the DRA driver, or the device plugin), and
-    `system-nodes` with the label `speculation.trn2/role: system`. The rest is installed."""
-    nodes_of: Annotated[str, Field(pattern=forms.NAME)] | None = None
-    """Experiment in the same cluster whose Trn2 nodes, system nodes and add-ons this one uses too; `capacity` and
-    `availability_zones` say which of its groups of Trn2 nodes."""
     kubernetes: str = "1.35"
     """Version of EKS, in quotes."""
     region: str = "us-east-2"
@@ -183,28 +173,23 @@ class Cluster(FileSection):
     nodes: Annotated[int, Field(ge=0, le=16)] = 0
     """Trn2 nodes to start at deploy time; 0 bills nothing."""
     max_nodes: Annotated[int, Field(ge=1, le=16)] = 1
-    """Trn2 nodes at most; arms beyond what fits wait for a later batch. With `nodes_of` no more than their owner allows."""
+    """Trn2 nodes at most; arms beyond what fits wait for a later batch."""
     capacity: Capacity = Capacity.model_construct()
     network: Network = Network.model_construct()
     off_at_utc: Annotated[str, Field(pattern=forms.HOUR)] = "22:00"
-    """Every day at this time (UTC) the Trn2 nodes are turned off; with `nodes_of` their owner says when, with a capacity block its
-    end does."""
+    """Every day at this time (UTC) the Trn2 nodes are turned off; with a capacity block its end does."""
 
     @property
     def off_when(self) -> str:
         """When the Trn2 nodes are turned off, whatever happens, in words."""
         if self.capacity.ends_at:
             return f"an hour before the capacity block ends ({self.capacity.ends_at})"
-        return f"every day at {f'the hour of {self.nodes_of}' if self.nodes_of else f'{self.off_at_utc} UTC'}"
+        return f"every day at {self.off_at_utc} UTC"
 
     @property
     def trn2_zone(self) -> str:
         """Where the Trn2 nodes stand: in the reservation's zone where there is one, else in the first."""
         return self.capacity.availability_zone or self.availability_zones[0]
-
-    def brings(self, what: Installed) -> bool:
-        """Whether a deployment installs it."""
-        return what not in self.provided and self.nodes_of is None
 
 
 class Serve(FileSection):

@@ -39,7 +39,7 @@ COMPLETE = "COMPLETE"
 writes it and does not import this module."""
 NEURON_TAINT_KEY = "aws.amazon.com/neuron"
 NODE_ROLE_LABEL = "speculation.trn2/role"
-"""On every node: see `role_label`."""
+"""On every node: `neuron` or `system`."""
 UNPINNED = "unpinned"
 """Placeholder for a revision that the experiment leaves open."""
 _SLUG_LENGTH = 36
@@ -52,23 +52,7 @@ def namespace(experiment: Experiment) -> str:
 
 def cluster_name(experiment: Experiment) -> str:
     """EKS cluster."""
-    return experiment.cluster.existing or experiment.name
-
-
-def nodes_owner(experiment: Experiment) -> str:
-    """Name of the experiment whose deployment makes the Trn2 nodes, and what turns them off."""
-    return experiment.cluster.nodes_of or experiment.name
-
-
-def role_label(experiment: Experiment, role: str) -> str:
-    """Value of `NODE_ROLE_LABEL` on the nodes for `neuron` or `system` that the experiment's pods may use.
-
-    In a cluster that several experiments share, nodes belong to one of them: another node image may stand on those of
-    another. Nodes that came with the cluster have the plain word.
-    """
-    owner = nodes_owner(experiment)
-    came = role == "system" and "system-nodes" in experiment.cluster.provided
-    return role if came or owner == cluster_name(experiment) else f"{owner}-{role}"
+    return experiment.name
 
 
 def driver_label(allocation: str) -> dict[str, str]:
@@ -125,12 +109,6 @@ def watchers_group(experiment: Experiment) -> str:
     return f"{experiment.name}-watchers"
 
 
-def neuron_release(experiment: Experiment) -> str:
-    """Helm release of the Neuron chart. Helm upgrades and removes what it knows by this name, and refuses objects that carry
-    another one's: in an existing cluster it is the experiment's own."""
-    return f"{experiment.name}-neuron" if experiment.cluster.existing else "neuron"
-
-
 def neuron_nodegroup(experiment: Experiment) -> str:
     """EKS managed node group of Trn2 nodes, e.g. `qwen3-32b-trn2-a-on-demand-d2-28`.
 
@@ -147,7 +125,7 @@ def neuron_nodegroup(experiment: Experiment) -> str:
 
 def neuron_nodegroups(experiment: Experiment) -> str:
     """Return the prefix of the names of all such groups."""
-    return f"{nodes_owner(experiment)}-trn2-"
+    return f"{experiment.name}-trn2-"
 
 
 def system_nodegroup(experiment: Experiment) -> str:
@@ -157,17 +135,17 @@ def system_nodegroup(experiment: Experiment) -> str:
 
 def schedule_group(experiment: Experiment) -> str:
     """EventBridge Scheduler group of the schedules that turn the Trn2 group off."""
-    return f"{nodes_owner(experiment)}-off"
+    return f"{experiment.name}-off"
 
 
 def daily_schedule(experiment: Experiment) -> str:
     """The schedule that turns the group off every day; each rental copies it for its own schedule."""
-    return f"{nodes_owner(experiment)}-daily"
+    return f"{experiment.name}-daily"
 
 
 def off_role_name(experiment: Experiment) -> str:
     """Role that EventBridge Scheduler assumes to set the Trn2 group to 0."""
-    return f"{nodes_owner(experiment)}-{experiment.cluster.region}-trn2-off"
+    return f"{experiment.name}-{experiment.cluster.region}-trn2-off"
 
 
 def promoted_service(experiment_name: str) -> str:

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from aws_cdk import aws_ec2 as ec2
-from aws_cdk import aws_eks_v2 as eks
 from constructs import Construct
 
 from cdk8s_charts.manifests import ManifestFile
 from experiment import Experiment
 from infra.deployment_file import DeploymentSettings
 from infra.stacks.cluster import ClusterStack
-from infra.stacks.experiment_stack import ExperimentStack, keep_logs, tag
+from infra.stacks.experiment_stack import keep_logs, tag
 from infra.stacks.identity import IdentityStack
 from infra.stacks.network import NetworkStack
 from infra.stacks.nodes import NodesStack
@@ -26,11 +25,8 @@ from infra.stacks.workloads import WorkloadsStack
 class DeliveryResources:
     vpc: ec2.IVpc | None
     """`None` if the experiment uses an existing VPC."""
-    cluster: eks.ICluster | None
-    """`None` if the experiment uses an existing cluster."""
+    cluster: ClusterStack
     storage: StorageStack
-    admits_pipeline: ExperimentStack
-    """The stack that gives the pipeline's role access to the cluster."""
 
 
 def add_stacks(
@@ -42,16 +38,13 @@ def add_stacks(
     made = None if experiment.cluster.network.vpc else NetworkStack(scope, **common).vpc
     storage = StorageStack(scope, **common)
     ObservabilityStack(scope, **common)
-    control = None if experiment.cluster.existing else ClusterStack(scope, **common, made=made)
-    cluster = control.cluster if control else None
-    nodes = []
-    if experiment.cluster.nodes_of is None:
-        nodes = [NodesStack(scope, **common, cluster=cluster, made=made)]
-    identity = IdentityStack(scope, **common, cluster=cluster, store=storage.store)
-    workloads = WorkloadsStack(scope, **common, files=files, cluster=cluster, made=made)
+    control = ClusterStack(scope, **common, made=made)
+    nodes = NodesStack(scope, **common, cluster=control.cluster, made=made)
+    identity = IdentityStack(scope, **common, cluster=control.cluster, store=storage.store)
+    workloads = WorkloadsStack(scope, **common, files=files, cluster=control.cluster, made=made)
     # A pod gets its role when it starts, so the associations come first; and `cdk destroy` takes the pods away
     # before the nodes under them and the buckets that they mount.
-    for earlier in (storage, identity, *nodes):
+    for earlier in (storage, identity, nodes):
         workloads.add_stack_dependency(earlier)
     keep_logs(scope, settings)
-    return DeliveryResources(vpc=made, cluster=cluster, storage=storage, admits_pipeline=control or identity)
+    return DeliveryResources(vpc=made, cluster=control, storage=storage)

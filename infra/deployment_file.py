@@ -157,13 +157,11 @@ class DeploymentSettings(Settings):
             )
         return role
 
-    def warnings(self, where: str, *, existing: str | None = None) -> list[str]:
-        """Return one line for each empty setting with a consequence, and for each that an existing cluster does not use."""
+    def warnings(self, where: str) -> list[str]:
+        """Return one line for each empty setting with a consequence."""
         lines = {
-            f"admins is not used, because {existing} is an existing cluster; its owner decides who administers it": existing
-            and self.admins,
             "admins is empty, so no one can use kubectl, ./trnspec run or ./trnspec verify on the cluster; write the ARN of your IAM "
-            "role there": not (existing or self.admins),
+            "role there": not self.admins,
             "alarm_email is empty, so no one receives the alarms; write an address there": not self.alarm_email,
             "workloads is gitops, so no deployment applies the manifests; ./trnspec render --resolved --out DIR writes them for your "
             "GitOps tool": self.workloads == "gitops",

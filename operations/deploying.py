@@ -47,8 +47,7 @@ def command(
     """Deploy all stacks of an experiment, its objects too unless GitOps applies them; Trn2 nodes start at 0.
 
     deployment.yaml and the manifests are taken as they are committed. What follows -- goes to `cdk deploy`, for
-    example -- --require-approval never. It is refused while a run is under way, and where the experiment is deployed into another
-    cluster. An existing VPC or cluster is asked first, as by preflight, and nothing is made where it does not fit. --dry-run shows
+    example -- --require-approval never. It is refused while a run is under way. An existing VPC is asked first, as by preflight, and nothing is made where it does not fit. --dry-run shows
     the difference to what is deployed (`cdk diff`).
     """
     given = [word for word in words[:1] if not word.startswith("-")]
@@ -63,7 +62,6 @@ def command(
         _ = aws.identity  # refused before the synthesis
         if not dry_run:
             _refuse_under_a_run(experiment, aws)
-            cloudformation.refuse_moved(experiment, aws)
             refuse_misfits(experiment, aws)
             cloudformation.let_replace(experiment, aws)
     npx = Path(sys.prefix) / "bin" / "npx"

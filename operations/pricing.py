@@ -15,14 +15,12 @@ from experiment.cost import (
     Item,
     RunPrice,
     idle,
-    of_others,
     per_hour,
     purchase_options,
     purchase_text,
     run_price,
     running,
 )
-from operations.cloud import cloudformation
 from operations.options import HOURS, experiment_of, on_aws
 
 _RESERVED = {
@@ -57,10 +55,6 @@ def command(path: Path, hours: float | None, compiled: bool, account: str | None
             for item in items
         ],
         "idle_usd_per_hour": round(per_hour(quiet), 4),
-        "of_others": of_others(experiment),
-        "same_cluster": {
-            one.name: round(per_hour(idle(one)), 4) for one in cloudformation.neighbours(experiment)
-        },
         "running_usd_per_hour": round(per_hour(items), 4),
         "run": {
             "trn2_hours": round(run.hours, 2),
@@ -94,12 +88,8 @@ def _print(experiment: Experiment, items: Sequence[Item], quiet: Sequence[Item],
         lines.append(
             f"beside the Trn2 nodes prices are of us-east-1 and us-east-2; those of {region} were not read"
         )
-    if others := of_others(experiment):
-        lines.append(f"not counted, because it is there already: {others}")
-    lines += [
-        f"in the same cluster: {one.name}, ${per_hour(idle(one)):.2f} an hour without Trn2 nodes"
-        for one in cloudformation.neighbours(experiment)
-    ]
+    if vpc := experiment.cluster.network.vpc:
+        lines.append(f"not counted, because it is there already: VPC {vpc}")
     lines += [item.price.note for item in items if item.price.note]
     kind = experiment.cluster.capacity.kind
     if kind in _RESERVED:

@@ -18,7 +18,7 @@ from operations.options import experiment_of, on_aws
 from operations.running import spending
 from operations.running.state import NodesReplaced, RunStore
 
-SECTIONS = "stacks trn2 cluster artifacts alarms notices run dollars neighbours undescribed"
+SECTIONS = "stacks trn2 cluster artifacts alarms notices run dollars undescribed"
 
 
 @on_aws
@@ -82,7 +82,7 @@ class _StatusSections:
     def cluster(self) -> dict[str, Any]:
         dra = self.experiment.baseline.serving.allocation == "dra"
         with cluster_of(self.experiment, self.aws) as cluster:
-            nodes = kubernetes.own_nodes(self.experiment, cluster.list("nodes"))
+            nodes = kubernetes.own_nodes(cluster.list("nodes"))
             pods = cluster.list("pods")
             deployments = {item["metadata"]["name"]: item for item in cluster.list("deployments")}
             claims = cluster.list("resourceclaims") if dra else []
@@ -139,16 +139,6 @@ class _StatusSections:
         hours = spending.node_hours(held.state, Clock().now()) if held else 0.0
         return {"node_hours": hours, "usd": spending.quoted_usd(self.experiment, hours)} if held else {}
 
-    def neighbours(self) -> list[dict[str, str]]:
-        """Other experiments in the cluster, and what of them is deployed."""
-        others = cloudformation.neighbours(self.experiment)
-        stacks = cloudformation.by_experiment(self.aws) if others else {}
-        counts = {other.name: len(stacks.get(other.name, ())) for other in others}
-        return [
-            {"name": name, "state": f"{count(number, 'stack')} {'is' if number == 1 else 'are'} deployed"}
-            for name, number in counts.items()
-        ]
-
     def undescribed(self) -> dict[str, Any]:
         found, unknown = cloudformation.find(self.experiment, self.aws)
         self.findings += [stacks.finding() for stacks in found]
@@ -201,7 +191,6 @@ def _print(page: dict[str, Any]) -> None:
     if dollars := page["dollars"]:
         text = f"{dollars['node_hours']:.2f} node hours, ${dollars['usd']:.2f} at quoted prices"
         rows.append(("dollars", "this run", text))
-    rows += [("same cluster", other["name"], other["state"]) for other in page["neighbours"] or ()]
     for stacks in (page["undescribed"] or {}).get("stacks", ()):
         bills = f"{count(len(stacks['stacks']), 'stack')} in {stacks['region']}, billed"
         rows.append(("no file", stacks["experiment"], bills))

@@ -20,7 +20,6 @@ from operations.cloud.access import cluster_of
 from operations.cloud.aws import NOT_ALLOWED, Aws, AwsError, aws_of
 from operations.cloud.clock import Clock
 from operations.cloud.cloudformation import TAG, Stack
-from operations.cloud.shared import Listing, listed, unmarked, used_by_others
 from operations.options import dry_run_option, experiment_of, on_aws
 
 _TEXT = Path(__file__).with_name("teardown.txt.jinja")
@@ -81,18 +80,13 @@ def command(
         experiment = replace(experiment, name=name, cluster=cluster)
     aws = aws_of(experiment, account)
     there = _going(experiment, aws)
-    used = used_by_others(experiment, aws) or unmarked(experiment, aws)
-    kept, shared = list[tuple[str, str]](), None
+    kept = list[tuple[str, str]]()
     if dry_run:
-        if hindered := used or of_gitops(experiment, aws, there):
+        if hindered := of_gitops(experiment, aws, there):
             warn(hindered)
     else:
-        if used:
-            raise Refusal(used)
         _confirm(experiment, aws, confirm)
-        before = listed(experiment, aws) if experiment.cluster.existing else None
         kept = take_down(experiment, aws, Clock())
-        shared = _compared(experiment, before, listed(experiment, aws)) if before else None
     storage = cloudformation.stack_named(stack_name(experiment, cloudformation.OUTLIVES), aws)
     bills, problem = None, None
     try:
@@ -107,29 +101,13 @@ def command(
         "left": [{"name": name, "why": why} for name, why in kept],
         "stays": storage.name if storage.made else None,
         "bills": bills,
-        "cluster": shared,
     }
     print_json(page) if as_json else _print(page)
     if problem is not None:
         warn(str(problem))
-    if kept or (shared and (shared["ours_left"] or shared["others_gone"])):
+    if kept:
         return 1
-    return 3 if problem or (shared and shared["untold"]) else 0
-
-
-def _compared(experiment: Experiment, before: Listing, after: Listing) -> dict[str, Any]:
-    """What went from a cluster that is not ours."""
-    unknown, ours = sorted({*before.unknown, *after.unknown}), before.ours | after.ours
-    for line in unknown:
-        warn(f"not listed: {line}")
-    return {
-        "name": cluster_name(experiment),
-        "before": sorted(before.names),
-        "after": sorted(after.names),
-        "ours_left": sorted(ours & after.names.keys()),
-        "others_gone": sorted(before.names.keys() - after.names.keys() - ours),
-        "untold": unknown,
-    }
+    return 3 if problem else 0
 
 
 def _going(experiment: Experiment, aws: Aws) -> list[Stack]:
@@ -143,61 +121,32 @@ def _going(experiment: Experiment, aws: Aws) -> list[Stack]:
 def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[tuple[str, str]]:
     """Delete the stacks, last deployed first; a refusal does not keep the others. Returns what is left, and why."""
     _stop_nodes(experiment, aws)
-    kept, existing = [], experiment.cluster.existing
+    kept = []
     going = _going(experiment, aws)
     if applied := of_gitops(experiment, aws, going):
         raise Refusal(applied)
     with progress(f"deleting the stacks of {experiment.name}", len(going)) as advance:
         for stack in reversed(going):
             print(f"    {stack.name}: deleting", file=sys.stderr)
-            roles = _roles(stack, aws) if existing else set()
             why = _delete(stack, experiment, aws, clock)
             if why is not None:
                 warn(f"{stack.name}: {why}")
                 kept.append((stack.name, why))
-            elif roles:
-                _remove_entries(experiment, roles, aws)
             advance(steps=1)
-    if not kept and not existing:  # last: EKS and the agents make them again as long as they live
+    if not kept:  # last: EKS and the agents make them again as long as they live
         for name in experiment_resources.log_groups(experiment, aws):
             aws.client("logs").delete_log_group(logGroupName=name)
             print(f"    log group {name}: deleted", file=sys.stderr)
     return kept
 
 
-def _roles(stack: Stack, aws: Aws) -> set[str]:
-    asked = "list_stack_resources", "StackResourceSummaries"
-    resources = aws.client("cloudformation").every(*asked, StackName=stack.name)
-    return {one["PhysicalResourceId"] for one in resources if one["ResourceType"] == "AWS::IAM::Role"}
-
-
-def _remove_entries(experiment: Experiment, roles: set[str], aws: Aws) -> None:
-    """The access entries that EKS made for roles of node groups, and keeps when both are gone. The list after the teardown names
-    what stays."""
-    eks, cluster = aws.client("eks"), cluster_name(experiment)
-    try:
-        for arn in list(eks.every("list_access_entries", "accessEntries", clusterName=cluster)):
-            if arn.rpartition("/")[2] in roles:
-                asked = {"clusterName": cluster, "principalArn": arn}
-                eks.find("delete_access_entry", "ResourceNotFoundException", **asked)
-                print(f"    access entry {arn}: deleted", file=sys.stderr)
-    except AwsError as error:
-        warn(str(error))
-
-
 def _stop_nodes(experiment: Experiment, aws: Aws) -> None:
-    """First of all what costs dollars a minute; whatever keeps it from stopping, the stacks are tried all the same. Nodes of
-    another experiment stop only where this one has rented them."""
+    """First of all what costs dollars a minute; whatever keeps it from stopping, the stacks are tried all the same."""
     try:
         group = nodegroup.read(experiment, aws)
         if group.desired:
-            nodegroup.refuse_taking(experiment, aws, group)
             nodegroup.set_size(experiment, aws, nodes=0, group=group)
             print(f"    {group.name}: {count(group.desired, 'node')} set to 0", file=sys.stderr)
-            if experiment.cluster.nodes_of:
-                nodegroup.forget_schedule(experiment, aws)
-    except nodegroup.InUseError:
-        return
     except Refusal as error:
         if _going(experiment, aws):
             warn(str(error))
@@ -288,9 +237,8 @@ def tagged(experiment: Experiment, aws: Aws) -> dict[str, str]:
     https://kubernetes.io/docs/reference/labels-annotations-taints/)."""
     client, cluster = aws.client("resourcegroupstaggingapi"), cluster_name(experiment)
     tags: list[dict[str, Any]] = [{"Key": TAG, "Values": [experiment.name]}]
-    if experiment.cluster.existing is None:  # in another's cluster they would be another's
-        tags += [{"Key": f"{key}:cluster-name", "Values": [cluster]} for key in ("aws:eks", "eks")]
-        tags.append({"Key": f"kubernetes.io/cluster/{cluster}"})
+    tags += [{"Key": f"{key}:cluster-name", "Values": [cluster]} for key in ("aws:eks", "eks")]
+    tags.append({"Key": f"kubernetes.io/cluster/{cluster}"})
     found = {
         entry["ResourceARN"]
         for tag in tags

@@ -115,7 +115,7 @@ def verify(
 
 def look(experiment: Experiment, kubernetes: Kubernetes) -> list[Finding]:
     """What the API server returns now."""
-    nodes = own_nodes(experiment, kubernetes.list("node"))
+    nodes = own_nodes(kubernetes.list("node"))
     names, pods = {node["metadata"]["name"] for node in nodes}, kubernetes.list("pod", everywhere=True)
     here = [pod for pod in pods if pod.get("spec", {}).get("nodeName") in names]
     return [

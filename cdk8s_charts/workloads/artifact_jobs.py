@@ -121,7 +121,7 @@ def fetching_job(experiment: Experiment, weights: Weights) -> dict[str, Any]:
             "defaultMode": 0o440,
         }
         pods.add_volume(body, "token", "/token", fetch, secret=secret)
-    pods.on_system_nodes(experiment, body)
+    pods.on_system_nodes(body)
     return suspended_job(
         experiment,
         "fetch",
@@ -177,7 +177,7 @@ def compiling_job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
         pods.mount(holder, "scratch", vllm_command.SCRATCH_MOUNT, writable=True)
     pods.mount(push, "scratch", vllm_command.SCRATCH_MOUNT)
     body["securityContext"] = pods.OWN_VOLUMES
-    pods.on_neuron_nodes(experiment, body)
+    pods.on_neuron_nodes(body)
     return suspended_job(
         experiment,
         "compile",

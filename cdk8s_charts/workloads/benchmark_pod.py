@@ -138,7 +138,7 @@ def measuring_cron_job(
     """Return a CronJob that never starts by itself; people and scripts create its Jobs."""
     body["serviceAccountName"] = naming.BENCHMARK_ACCOUNT
     body["restartPolicy"] = "OnFailure"  # in place, so that what was measured is still on the disk
-    pods.on_system_nodes(experiment, body)
+    pods.on_system_nodes(body)
     pods.settle(body, grace_s=60, priority=priority_name(experiment, MEASURING), level="restricted")
     own = naming.labels(experiment, name, "client")
     job = {

@@ -120,7 +120,7 @@ def _arguments_job(
         source = {"name": files_of["metadata"]["name"], "defaultMode": 0o444}
         pods.add_volume(body, name, f"{_ASKED_MOUNT}/{name}", container, configMap=source)
     pods.mount_store(experiment, "checkpoints", body, container)
-    pods.on_system_nodes(experiment, body)
+    pods.on_system_nodes(body)
     return suspended_job(
         experiment,
         _ARGUMENTS,
@@ -195,7 +195,7 @@ def _proof_pod(experiment: Experiment, arm: Arm) -> pods.PodSpec:
     pods.add_scratch(spec, 10, container)
     for purpose in pods.STORES:
         pods.mount_store(experiment, purpose, spec, container)
-    pods.on_neuron_nodes(experiment, spec)
+    pods.on_neuron_nodes(spec)
     pods.hold_devices(spec, container, experiment, arm)
     priority, level = priority_name(experiment, JOBS), arm.serving.pod_security
     pods.settle(spec, grace_s=30, priority=priority, level=level)

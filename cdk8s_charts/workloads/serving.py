@@ -110,7 +110,7 @@ def deployment(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     if arm.serving.devices:
         pods.add_sources(experiment, body, server, arm)
         pods.hold_devices(body, server, experiment, arm)
-        pods.on_neuron_nodes(experiment, body)
+        pods.on_neuron_nodes(body)
     pods.settle(
         body,
         grace_s=_add_drain(server, experiment),

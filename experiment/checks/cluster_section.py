@@ -236,39 +236,6 @@ def existing_vpc(file: ExpandedFile) -> Iterator[Finding]:
             yield refused(f"{path} incomplete", None, zone=zone, key=key)
 
 
-def existing_cluster(file: ExpandedFile) -> Iterator[Finding]:
-    """The description of an existing cluster must be complete, and must not set what its owner decides."""
-    cluster = file.cluster
-    if not cluster.existing:
-        for name in ("security_group", "provided", "nodes_of"):
-            if value := getattr(cluster, name):
-                shown = list(value) if isinstance(value, tuple) else value
-                yield refused("cluster of-nobody", shown, at=f"cluster.{name}")
-        return
-    for path, value in (("network.vpc", cluster.network.vpc), ("security_group", cluster.security_group)):
-        if value is None:
-            yield refused("cluster incomplete", None, at=f"cluster.{path}")
-    if cluster.admin_cidrs:
-        yield refused("cluster.admin_cidrs not-created", list(cluster.admin_cidrs))
-    if cluster.existing == file.name:
-        yield refused("cluster.existing own-name", file.name)
-
-
-def shared_nodes(file: ExpandedFile) -> Iterator[Finding]:
-    """The other experiment decides about its nodes."""
-    cluster, owner = file.cluster, file.cluster.nodes_of
-    if owner is None or not cluster.existing:
-        return
-    if owner == file.name:
-        yield refused("cluster.nodes_of itself", owner)
-    if cluster.nodes:
-        yield refused("cluster.nodes of-others", cluster.nodes, owner=owner)
-    if "off_at_utc" in cluster.model_fields_set:
-        yield refused("cluster.off_at_utc of-others", cluster.off_at_utc, owner=owner)
-    if file.serving.allocation == "device-plugin":
-        yield refused("serving.allocation of-others", "device-plugin")
-
-
 def served_arm(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
     """The served arm must answer requests."""
     served = [arm.name for arm in file.arms]
@@ -298,7 +265,7 @@ def replicas(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
 
 RULES = (
     *(kubernetes_version, node_driver, zones, admin_access, purchase, end, counts),
-    *(own_network, existing_vpc, existing_cluster, shared_nodes),
+    *(own_network, existing_vpc),
 )
 SERVICE_RULES = (served_arm, replicas)
 """Rules for the section `serve`."""

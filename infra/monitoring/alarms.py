@@ -89,9 +89,8 @@ def alarms(experiment: Experiment) -> tuple[Alarm, ...]:
         *(_error_rate(experiment, arm) for arm in experiment.arms),
         *(alarm for arm in experiment.arms for alarm in slow_tokens(experiment, arm)),
         *_no_data(experiment),
-        # Container Insights counts the nodes of a whole cluster, so in a shared one the count says nothing of ours.
-        *(() if experiment.cluster.existing else _idle_node(experiment)),
-        *(() if experiment.cluster.nodes_of else (_failed_switch_off(experiment),)),
+        *_idle_node(experiment),
+        _failed_switch_off(experiment),
     )
 
 

@@ -131,7 +131,7 @@ class DeliveredStage(cdk.Stage):
         )
         starts_nodes = any(step.starts_nodes for step in steps)
         role = DeliveryRoleStack(self, stage=stage, starts_nodes=starts_nodes, key=made.storage.store.key)
-        made.admits_pipeline.add_stack_dependency(role)
+        made.cluster.add_stack_dependency(role)
         delivery = DeliveryStack(self, configuration=configuration, stage=stage, steps=steps, made=made)
         delivery.add_stack_dependency(role)
         keep_logs(delivery, stage.deployment_settings)
@@ -241,7 +241,6 @@ class DeliveryStack(ExperimentStack):
             scope, "delivery", described, experiment=experiment, settings=stage.deployment_settings
         )
         vpc = self.network(made.vpc)
-        cluster = self.cluster_of(made.cluster, vpc)
         source = s3_assets.Asset(
             self,
             "Source",
@@ -254,17 +253,14 @@ class DeliveryStack(ExperimentStack):
         interfaces_reason = "CodeBuild hands its interfaces to itself; a condition names service and subnets"
         own = ((SOURCE, r"Action::s3:.*\*"), (OWN_LOGS, BUILD_LOGS))
         acknowledge_each(role, "IAM5", *own, (interfaces_reason, r"Resource::.*:network-interface/\*"))
-        # Members of this group reach the endpoint, so no rule of an existing cluster is changed.
-        group = cluster.cluster_security_group
-        if made.cluster is not None:
-            group = reach_endpoint(
-                self,
-                cluster=cluster,
-                vpc=vpc,
-                description="builds of the delivery",
-                outwards="AWS, registries, the cluster",
-                inwards="kubectl of the delivery",
-            )
+        group = reach_endpoint(
+            self,
+            cluster=made.cluster.cluster,
+            vpc=vpc,
+            description="builds of the delivery",
+            outwards="AWS, registries, the cluster",
+            inwards="kubectl of the delivery",
+        )
         common: dict[str, Any] = {
             "source": codebuild.Source.s3(bucket=source.bucket, path=source.s3_object_key),
             "environment": codebuild.BuildEnvironment(build_image=codebuild.LinuxBuildImage.STANDARD_7_0),

@@ -7,14 +7,13 @@ from typing import Any
 
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
-from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
 from constructs import Construct, IConstruct, RootConstruct
 
 from experiment import Experiment
-from experiment.naming import PROTECTED, cluster_name, stack_name
+from experiment.naming import PROTECTED, stack_name
 from infra.deployment_file import DeploymentSettings
 
 PACK = "AwsSolutions"
@@ -91,21 +90,6 @@ class ExperimentStack(cdk.Stack):
         ):
             cdk.Annotations.of(self).acknowledge_warning(warning)
         return vpc
-
-    def cluster_of(self, made: eks.ICluster | None, vpc: ec2.IVpc | None = None) -> eks.ICluster:
-        """Return the cluster of the deployment, or the existing cluster that the file describes.
-
-        The deployment's functions join its security group, whose members reach the endpoint, so no rule of it is changed.
-        """
-        if made is not None:
-            return made
-        return eks.Cluster.from_cluster_attributes(
-            self,
-            "Cluster",
-            cluster_name=cluster_name(self.experiment),
-            vpc=vpc,
-            cluster_security_group_id=self.experiment.cluster.security_group,
-        )
 
 
 def tag(scope: Construct, tags: Mapping[str, str]) -> None:

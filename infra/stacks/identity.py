@@ -33,7 +33,7 @@ class IdentityStack(ExperimentStack):
         scope: Construct,
         *,
         experiment: Experiment,
-        cluster: eks.ICluster | None,
+        cluster: eks.ICluster,
         store: ModelStore,
         settings: DeploymentSettings,
     ) -> None:
@@ -41,10 +41,7 @@ class IdentityStack(ExperimentStack):
         weights, artifacts, results = (
             bucket.bucket_arn for bucket in (store.checkpoints, store.artifacts, store.results)
         )
-        joined = self.cluster_of(cluster)
-        if cluster is None and settings.pipeline_role is not None:
-            admit_pipeline(self, settings.pipeline_role, cluster=joined)
-        key, cluster_name, pods = store.key.key_arn, joined.cluster_name, pod_identity()
+        key, cluster_name, pods = store.key.key_arn, cluster.cluster_name, pod_identity()
         for account, below, statements in (
             # Mountpoint, or the pod's own copy to local disks, reads weights and artifacts; it can write neither.
             (

@@ -29,14 +29,10 @@ from infra.stacks.experiment_stack import (
     allow,
     logical_id,
 )
-from infra.stacks.software import ManagedAddons
 
 POLICIES = ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly")
 """Policies that EKS requires for a node role (https://docs.aws.amazon.com/eks/latest/userguide/create-node-role.html). The network
 plugin has its own role, and pods get their permissions through Pod Identity."""
-OF_NETWORK_PLUGIN = "AmazonEKS_CNI_Policy"
-"""For nodes of an existing cluster. Its network plugin may use the role of the node, and without these permissions a node never
-becomes ready."""
 TARGET = "arn:aws:scheduler:::aws-sdk:eks:updateNodegroupConfig"
 _Template = ec2.CfnLaunchTemplate
 _VOLUME_WITHOUT_NVME = {"gib": 500, "iops": 8000, "mib_s": 1000}
@@ -127,14 +123,13 @@ def _node_group(
             **launch,
         ),
     )
-    policies = (*POLICIES, *([OF_NETWORK_PLUGIN] if experiment.cluster.existing else ()))
     role = iam.Role(
         scope,
         "Role",
         assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),
-        managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name(one) for one in policies],
+        managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name(one) for one in POLICIES],
     )
-    acknowledge(role, "IAM4", EKS_POLICY, *(f".*/{one}" for one in policies))
+    acknowledge(role, "IAM4", EKS_POLICY, *(f".*/{one}" for one in POLICIES))
     group = eks.Nodegroup(
         scope,
         "Group",
@@ -181,7 +176,7 @@ def add_system_nodes(
         desired_size=SYSTEM_NODES,
         max_size=SYSTEM_NODES + 1,
         subnets=ec2.SubnetSelection(subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS),
-        labels={naming.NODE_ROLE_LABEL: naming.role_label(experiment, "system")},
+        labels={naming.NODE_ROLE_LABEL: "system"},
     )
     return nodes
 
@@ -233,7 +228,7 @@ class NeuronNodes(Construct):
             # Reservations and EFA are limited to one zone.
             subnets=ec2.SubnetSelection(subnets=in_zone),
             labels={
-                naming.NODE_ROLE_LABEL: naming.role_label(experiment, "neuron"),
+                naming.NODE_ROLE_LABEL: "neuron",
                 **naming.driver_label(experiment.baseline.serving.allocation),
             },
             taints=[taint],
@@ -406,8 +401,7 @@ class TimeToLive(Construct):
 
 
 class NodesStack(ExperimentStack):
-    """The group of Neuron nodes, and what empties it; in an existing cluster also the system nodes and the add-ons that it
-    lacks."""
+    """The group of Neuron nodes, and what empties it."""
 
     def __init__(
         self,
@@ -415,18 +409,18 @@ class NodesStack(ExperimentStack):
         *,
         experiment: Experiment,
         settings: DeploymentSettings,
-        cluster: eks.ICluster | None,
+        cluster: eks.ICluster,
         made: ec2.IVpc | None,
     ) -> None:
         super().__init__(scope, "nodes", "Trainium2 nodes", experiment=experiment, settings=settings)
-        vpc = self.network(made)
-        joined, cluster = cluster is None, self.cluster_of(cluster, vpc)
-        common: dict[str, Any] = {"experiment": experiment, "settings": settings, "cluster": cluster}
-        if joined:
-            brings = experiment.cluster.brings("system-nodes")
-            system = add_system_nodes(self, **common) if brings else None
-            ManagedAddons(self, "Addons", experiment=experiment, cluster=cluster, nodes=system)
         end = TimeToLive(self, "TimeToLive", experiment=experiment)
-        nodes = NeuronNodes(self, "NeuronNodes", **common, vpc=vpc)
+        nodes = NeuronNodes(
+            self,
+            "NeuronNodes",
+            experiment=experiment,
+            settings=settings,
+            cluster=cluster,
+            vpc=self.network(made),
+        )
         # A group that waits for its first node may take hours to be made, and what ends it is there before.
         nodes.group.node.add_dependency(end)

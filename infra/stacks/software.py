@@ -14,7 +14,6 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from experiment import Experiment, naming
-from experiment.forms import INSTALLABLE
 from infra.pins import ADDON_VERSIONS, NEURON_CHART, SCHEDULER_TAGS
 from infra.stacks.experiment_stack import EKS_POLICY, NO_RESOURCE, acknowledge, allow, pod_identity
 
@@ -50,11 +49,7 @@ AFTER_NODES: dict[str, dict[str, Any]] = {
 
 class ManagedAddons(Construct):
     """The add-ons at their pinned versions. Those that call AWS have a role through Pod Identity that exists before their first
-    pod. Not verified on AWS.
-
-    In an existing cluster only missing add-ons that the experiment needs are installed; the network plugin, kube-proxy, CoreDNS
-    and the metrics server belong to its owner.
-    """
+    pod. Not verified on AWS."""
 
     def __init__(
         self,
@@ -63,35 +58,24 @@ class ManagedAddons(Construct):
         *,
         experiment: Experiment,
         cluster: eks.ICluster,
-        nodes: Construct | None,
+        nodes: Construct,
     ) -> None:
         super().__init__(scope, construct_id)
         self._cluster_name = cluster.cluster_name
-        # If the owner of the cluster installed the same add-on, the owner's settings are kept and the deployment fails.
-        self._on_conflict = "NONE" if experiment.cluster.existing else "OVERWRITE"
         self._versions = ADDON_VERSIONS[experiment.cluster.kubernetes]
-        wanted = {*BEFORE_NODES, *AFTER_NODES}
-        if experiment.cluster.existing:
-            wanted &= {name for name in INSTALLABLE if experiment.cluster.brings(name)}
-        self._roles = {}
-        if "vpc-cni" in wanted:
-            self._roles["vpc-cni"] = ("aws-node", self._network_plugin_role())
-        if OBSERVABILITY in wanted:
-            self._roles[OBSERVABILITY] = ("cloudwatch-agent", self._observability_role(experiment))
-        before = [self._addon(name, values) for name, values in BEFORE_NODES.items() if name in wanted]
-        if nodes is not None:
-            nodes.node.add_dependency(*before)
+        self._roles = {
+            "vpc-cni": ("aws-node", self._network_plugin_role()),
+            OBSERVABILITY: ("cloudwatch-agent", self._observability_role(experiment)),
+        }
+        nodes.node.add_dependency(*(self._addon(name, values) for name, values in BEFORE_NODES.items()))
         # The add-on would make these groups itself, without a limit on how long they keep logs.
         groups = [
             logs.LogGroup(self, name.rpartition("/")[2], log_group_name=name)
             for name in naming.container_insights_log_groups(experiment)
-            if OBSERVABILITY in wanted
         ]
         for name, values in AFTER_NODES.items():
-            if name in wanted:
-                addon = self._addon(name, values)
-                own = groups if name == OBSERVABILITY else ()
-                addon.node.add_dependency(*([nodes] if nodes else ()), *own)
+            addon = self._addon(name, values)
+            addon.node.add_dependency(nodes, *(groups if name == OBSERVABILITY else ()))
 
     def _addon(self, name: str, values: dict[str, Any]) -> eks.CfnAddon:
         associations = None
@@ -109,7 +93,7 @@ class ManagedAddons(Construct):
             configuration_values=json.dumps(values) if values else None,
             pod_identity_associations=associations,
             preserve_on_delete=False,
-            resolve_conflicts=self._on_conflict,
+            resolve_conflicts="OVERWRITE",
         )
 
     def _network_plugin_role(self) -> iam.Role:
@@ -167,13 +151,12 @@ by its default. The affinity that the chart gives to driver and plugin admits al
 too: the selectors leave them out. The names of all switches were compared with the values of chart 1.10.0 (`tests/data/neuron-chart/`)."""
 
 
-def neuron_values(allocation: str, *, kubernetes: str, system: str = "system") -> dict[str, Any]:
+def neuron_values(allocation: str, *, kubernetes: str) -> dict[str, Any]:
     """Values of the chart, for a cluster of this version. Its second scheduler would be kube-scheduler 1.31 by the chart's default, which
-    speaks older APIs than such a cluster may still have; it has the cluster's version instead, and runs on system nodes, whose
-    role is `system`."""
+    speaks older APIs than such a cluster may still have; it has the cluster's version instead, and runs on system nodes."""
     values = copy.deepcopy(_NEURON_VALUES[allocation])
     if values["scheduler"]["enabled"]:
-        place = {"nodeSelector": {naming.NODE_ROLE_LABEL: system}}
+        place = {"nodeSelector": {naming.NODE_ROLE_LABEL: "system"}}
         image = {"image": {"tag": SCHEDULER_TAGS[kubernetes]}}
         values["scheduler"] |= {**place, "customScheduler": {**place, **image}}
     return values
@@ -191,12 +174,11 @@ def install_neuron_software(scope: Construct, *, experiment: Experiment, cluster
         "Chart",
         cluster=cluster,
         # The provider pulls an OCI chart by its repository alone, but requires a name as well.
-        **NEURON_CHART._asdict() | {"release": naming.neuron_release(experiment)},
+        **NEURON_CHART._asdict(),
         namespace="kube-system",
         values=neuron_values(
             experiment.baseline.serving.allocation,
             kubernetes=experiment.cluster.kubernetes,
-            system=naming.role_label(experiment, "system"),
         ),
     )
     return software

@@ -99,8 +99,7 @@ class WorkloadsStack(ExperimentStack):
     """Applies the reviewed manifests, file by file, with only the placeholders filled in.
 
     With `workloads: gitops` it installs only drivers and images, and its outputs are the values of the placeholders. The
-    objects are applied from a repository of the team, because two owners of one object would undo each other's work. If the
-    cluster has those drivers, nothing is applied to it.
+    objects are applied from a repository of the team, because two owners of one object would undo each other's work.
     """
 
     def __init__(
@@ -110,23 +109,16 @@ class WorkloadsStack(ExperimentStack):
         experiment: Experiment,
         settings: DeploymentSettings,
         files: tuple[ManifestFile, ...],
-        cluster: eks.ICluster | None,
+        cluster: eks.ICluster,
         made: ec2.IVpc | None,
     ) -> None:
         super().__init__(
             scope, "workloads", "Neuron driver and workloads", experiment=experiment, settings=settings
         )
-        vpc, neuron = self.network(made), experiment.cluster.brings("neuron")
         gitops = settings.workloads == "gitops"
-        if gitops and not neuron:
-            self._output_images(files)
-            cdk.CfnWaitConditionHandle(self, "Nothing")  # CloudFormation takes no stack without a resource
-            return
-        access = KubectlAccess(self, "Access", cluster=self.cluster_of(cluster, vpc), vpc=vpc)
-        applied: Construct = access.entry
-        if neuron:
-            applied = install_neuron_software(self, experiment=experiment, cluster=access.cluster)
-            applied.node.add_dependency(access.entry)
+        access = KubectlAccess(self, "Access", cluster=cluster, vpc=self.network(made))
+        applied = install_neuron_software(self, experiment=experiment, cluster=access.cluster)
+        applied.node.add_dependency(access.entry)
         if gitops:
             self._output_images(files)
             return

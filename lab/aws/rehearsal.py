@@ -32,7 +32,7 @@ from core.findings import Outside, Refusal
 from core.screen import wrapped
 from core.words import count
 from experiment import load
-from lab.aws.moto_models import ACCOUNT, KUBERNETES_RESOURCE, make_cluster
+from lab.aws.moto_models import ACCOUNT, KUBERNETES_RESOURCE
 from lab.aws.moto_server import child_environment, client, rehearsal_server
 from lab.aws.stacks import (
     BOOTSTRAP_STACK,
@@ -51,7 +51,6 @@ from lab.programs import rendered
 
 Object = Mapping[str, Any]
 _PLACEHOLDER = re.compile(r"\$\{[A-Z_]+\}")
-_TEAM = "team"
 _OUTCOMES = ("created", "recorded", "not modelled", "skipped")
 _LISTED = (
     ("cloudformation", "describe_stacks", "Stacks", "StackName"),
@@ -146,10 +145,10 @@ def rehearse(assembly: Path, *, region: str, endpoint: str) -> Rehearsal:
 
 
 def rehearse_with_cdk(
-    *, file: Path, manifests: Path, into: str | None, folder: Path, report: Callable[[str], None]
+    *, file: Path, manifests: Path, folder: Path, report: Callable[[str], None], existing_vpc: bool = False
 ) -> Rehearsal:
-    """The committed policies, `cdk bootstrap` with them, `cdk deploy --all` twice, and at last the teardown. `into` makes a
-    VPC or a cluster before, which the experiment then names. `folder` gets assembly and logs; `report` gets each command.
+    """The committed policies, `cdk bootstrap` with them, `cdk deploy --all` twice, and at last the teardown. With `existing_vpc`
+    a VPC is there before, which the experiment then names. `folder` gets assembly and logs; `report` gets each command.
 
     The app is synthesized once: the bootstrap runs in a folder without an app, and the second deployment takes the same
     assembly. `--method direct`, because moto loses the exports of a stack that comes from a change set. Raises what
@@ -158,9 +157,9 @@ def rehearse_with_cdk(
     region, folder = load(file).cluster.region, folder.resolve()
     with rehearsal_server() as endpoint, _complaints(endpoint) as complaints:
         client_of = partial(client, endpoint=endpoint, region=region)
-        if into is not None:
-            report(f"an existing {into}")
-            file, manifests = put_there(file, into, client_of, folder)
+        if existing_vpc:
+            report("an existing VPC")
+            file, manifests = put_there(file, client_of, folder)
         experiment = load(file)
         report(f"aws cloudformation deploy --stack-name {POLICIES_STACK}")
         policies = deploy_policies(client_of("cloudformation"))
@@ -282,11 +281,9 @@ def remains(before: Mapping[str, str], after: Mapping[str, str]) -> Remains:
     return Remains(before=len(before), left=tuple(left), disturbed=tuple(disturbed))
 
 
-def put_there(file: Path, into: str, client_of: Callable[[str], Any], folder: Path) -> tuple[Path, Path]:
-    """Make a VPC with a subnet in each zone that the experiment names, and for `cluster` a cluster in it; returns the
-    experiment that names them and the parent folder of its manifests, both in `folder`."""
+def put_there(file: Path, client_of: Callable[[str], Any], folder: Path) -> tuple[Path, Path]:
+    """Make a VPC with a subnet in each zone that the experiment names; returns the experiment that names them and the parent folder of its manifests, both in `folder`."""
     data = yaml.safe_load(file.read_text(encoding="utf-8"))
-    cluster = data.setdefault("cluster", {})
     wanted, ec2 = load(file).cluster, client_of("ec2")
     vpc = ec2.create_vpc(CidrBlock="10.64.0.0/16")["Vpc"]["VpcId"]
     subnets = {}
@@ -294,15 +291,7 @@ def put_there(file: Path, into: str, client_of: Callable[[str], Any], folder: Pa
         addresses = f"10.64.{16 * number}.0/20"
         subnet = ec2.create_subnet(VpcId=vpc, AvailabilityZone=zone, CidrBlock=addresses)["Subnet"]
         subnets[zone] = subnet["SubnetId"]
-    cluster["network"] = {"vpc": vpc, "private_subnets": subnets}
-    if into == "cluster":
-        cluster.pop("admin_cidrs", None)
-        role = f"arn:aws:iam::{ACCOUNT}:role/{_TEAM}"
-        properties = {"Name": _TEAM, "Version": wanted.kubernetes, "RoleArn": role}
-        _, made = make_cluster(
-            {**properties, "ResourcesVpcConfig": {"SubnetIds": [*subnets.values()]}}, client_of
-        )
-        cluster |= {"existing": _TEAM, "security_group": made["ClusterSecurityGroupId"]}
+    data.setdefault("cluster", {})["network"] = {"vpc": vpc, "private_subnets": subnets}
     written = folder / "experiment.yaml"
     written.write_text(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), encoding="utf-8")
     rendered(written, load(written), folder / "manifests")
@@ -324,8 +313,7 @@ def take_down(file: Path, name: str, *, folder: Path, endpoint: str, region: str
     (folder / "teardown.log").write_text(done.stdout + done.stderr, encoding="utf-8")
     try:
         answer = json.loads(done.stdout)
-        shared = answer["cluster"] or {"ours_left": [], "others_gone": []}
-        wrong = [*answer["left"], *shared["ours_left"], *shared["others_gone"]]
+        wrong = answer["left"]
     except (ValueError, LookupError):
         wrong = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no answer"]
     if wrong:
@@ -366,13 +354,8 @@ def _counted(counts: Mapping[str, int]) -> str:
 
 @click.command()
 @experiment_argument(REFERENCE, given="TRNSPEC_EXPERIMENT")
-@click.option(
-    "--into",
-    type=click.Choice(["vpc", "cluster"]),
-    help="An existing VPC, or a cluster in one, is there before.",
-)
 @click.option("--keep", type=PATH, metavar="DIR", help="Keep the assembly and the logs there.")
-def command(experiment: Path, into: str | None, keep: Path | None) -> int:
+def command(experiment: Path, keep: Path | None) -> int:
     """Bootstrap, deploy twice and tear down with the pinned CDK command line, against moto on loopback; prints JSON.
 
     Exit code 0 when every resource was created, recorded or skipped by its condition, what was applied is what was reviewed
@@ -384,7 +367,6 @@ def command(experiment: Path, into: str | None, keep: Path | None) -> int:
         rehearsal = rehearse_with_cdk(
             file=experiment,
             manifests=ROOT / "manifests",
-            into=into,
             folder=folder,
             report=lambda line: print(f"==> {line}", file=sys.stderr, flush=True),
         )

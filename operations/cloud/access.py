@@ -30,7 +30,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from core.findings import Finding, Misuse, Outside, Refusal
+from core.findings import Misuse, Outside, Refusal
 from experiment import Experiment
 from experiment.naming import bastion_name, cluster_name, namespace
 from operations.cloud.aws import Aws, aws_of
@@ -91,9 +91,6 @@ def described(experiment: Experiment, aws: Aws) -> dict[str, Any]:
     what = f"cluster {cluster_name(experiment)}"
     asked = {"name": cluster_name(experiment)}
     answer = aws.client("eks").find("describe_cluster", "ResourceNotFoundException", **asked)
-    if answer is None and experiment.cluster.existing:
-        remedy = "check cluster.existing, AWS_PROFILE and cluster.region"
-        raise Refusal(Finding(what, None, f"none in account {aws.account}, {aws.region}", remedy))
     if answer is None:
         raise not_deployed(what, experiment, aws)
     there: dict[str, Any] = answer["cluster"]
@@ -137,8 +134,6 @@ def into(experiment: Experiment, aws: Aws, *, host: str) -> Iterator[str]:
         bastion_name(experiment),
     )
     other = "put your network into cluster.admin_cidrs"
-    if experiment.cluster.existing:
-        other = "run this on a machine that reaches the endpoint, with CLUSTER_ENDPOINT=direct"
     if (plugin := shutil.which(PLUGIN)) is None:
         manual = "docs.aws.amazon.com/systems-manager, Session Manager plugin"
         raise Outside(f"{private} {PLUGIN} is not installed; install it ({manual}), or {other}")

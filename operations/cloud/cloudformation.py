@@ -16,7 +16,7 @@ from core.findings import Finding, Misuse, Refusal
 from core.words import count
 from experiment import Experiment, InvalidExperiment, load
 from experiment.catalogue.instances import ZONES
-from experiment.naming import PROTECTED, cluster_name, stack_name
+from experiment.naming import PROTECTED, stack_name
 from infra.deployment_file import parse
 from operations.cloud.aws import Aws, AwsError
 from operations.options import FILES, ROOT
@@ -160,10 +160,8 @@ def expected(experiment: Experiment, aws: Aws) -> tuple[Stack, ...]:
 
 
 def _dropped(experiment: Experiment) -> set[str]:
-    """Return the names of the stacks that the experiment does not have, because it uses existing resources."""
-    cluster = experiment.cluster
-    used = {"network": cluster.network.vpc, "cluster": cluster.existing, "nodes": cluster.nodes_of}
-    return {stack_name(experiment, part) for part, what in used.items() if what}
+    """Return the names of the stacks that the experiment does not have, because it uses an existing VPC."""
+    return {stack_name(experiment, "network")} if experiment.cluster.network.vpc else set()
 
 
 def stack_named(name: str, aws: Aws) -> Stack:
@@ -221,24 +219,6 @@ def halfway(stacks: Iterable[Stack], experiment: Experiment, aws: Aws) -> list[F
     ]
 
 
-def refuse_moved(experiment: Experiment, aws: Aws) -> None:
-    """Raise `Refusal` if the experiment is deployed into another cluster than the file says: the stacks have its name, so they would
-    move to the other cluster, and objects that were applied in the first one would stay."""
-    wanted = cluster_name(experiment)
-    there = {stack.name for stack in deployed(experiment, aws) if stack.made}
-    clusters = {experiment.name} if stack_name(experiment, "cluster") in there else set()
-    if (identity := stack_name(experiment, "identity")) in there:
-        template = aws.client("cloudformation").get_template(StackName=identity)["TemplateBody"]
-        for resource in template["Resources"].values():
-            if resource["Type"] == "AWS::EKS::PodIdentityAssociation":
-                name = resource["Properties"]["ClusterName"]
-                clusters.add(name if isinstance(name, str) else experiment.name)  # of its own by reference
-    if others := sorted(clusters - {wanted}):
-        why = f"is deployed into cluster {', '.join(others)}, and this file says {wanted}; a name is in one cluster at a time"
-        remedy = "take the change of the file back, run ./trnspec teardown (the buckets stay), then change and deploy it; or choose another name"
-        raise Refusal(Finding(experiment.name, None, why, remedy))
-
-
 @dataclass(frozen=True, kw_only=True)
 class Undescribed:
     """The stacks of one experiment in one region that no file describes."""
@@ -293,13 +273,6 @@ def find(experiment: Experiment, aws: Aws, *, files: Path = FILES) -> tuple[list
                 about: Any = {"experiment": name, "region": region, "stacks": tuple(left)}
                 undescribed.append(Undescribed(**about, dropped=known is not None))
     return undescribed, unknown
-
-
-def neighbours(experiment: Experiment, *, files: Path = FILES) -> list[Experiment]:
-    """Return the other experiments of the checkout that use the same cluster, without files that are refused at present."""
-    where = cluster_name(experiment), experiment.cluster.region
-    near = [other for other in _loaded(files)[0] if (cluster_name(other), other.cluster.region) == where]
-    return [other for other in near if other.name != experiment.name]
 
 
 def _loaded(files: Path) -> tuple[list[Experiment], set[str]]:

@@ -116,12 +116,8 @@ def _keys(aws: Aws, name: str, prefix: str) -> list[str]:
 
 def log_groups(experiment: Experiment, aws: Aws) -> list[str]:
     """Return the existing log groups that EKS and the agents write to. Both may create one again while the cluster is deleted, after its
-    stack has deleted it (https://github.com/terraform-aws-modules/terraform-aws-eks/issues/2763). In an existing cluster they
-    have the same names, no matter who created them."""
-    cluster = experiment.cluster
-    names = [] if cluster.existing else [naming.control_plane_log_group(experiment)]
-    if cluster.brings("amazon-cloudwatch-observability"):
-        names += naming.container_insights_log_groups(experiment)
+    stack has deleted it (https://github.com/terraform-aws-modules/terraform-aws-eks/issues/2763)."""
+    names = (naming.control_plane_log_group(experiment), *naming.container_insights_log_groups(experiment))
     return [
         group["logGroupName"]
         for prefix in dict.fromkeys(name.rpartition("/")[0] for name in names)

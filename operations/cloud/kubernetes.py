@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from core.findings import Outside, Refusal
-from experiment import Experiment
-from experiment.naming import NAME, NODE_ROLE_LABEL, role_label
+from experiment.naming import NAME, NODE_ROLE_LABEL
 from operations.cloud.cloudformation import deploy_command, deploy_workloads
 
 Object = Mapping[str, Any]
@@ -22,10 +21,6 @@ TIMEOUT_S = 20
 _PROCESS_S = 120
 """Time after which kubectl is ended: its login may wait for a person."""
 _FORBIDDEN = r"\(Forbidden\)|is forbidden"
-_DRY_RUN = (
-    "apply --server-side --force-conflicts --dry-run=server --validate=ignore --field-manager=preflight --output=name "
-    "--filename=-"
-)
 
 
 class NotFoundError(Refusal):
@@ -47,15 +42,13 @@ _COMPLAINTS: tuple[tuple[str, type[Refusal], str], ...] = (
     (
         r"\(Unauthorized\)|must be logged in|asked for the client to provide credentials",
         Outside,
-        "the cluster does not know this identity; use another AWS_PROFILE, or allow this identity: the owner of an existing cluster "
-        "makes an access entry for it; for a cluster of our own write its ARN into admins of deployment.yaml (a pipeline's stage: of "
-        "pipeline.yaml), then {deploy}",
+        "the cluster does not know this identity; use another AWS_PROFILE, or allow this identity: write its ARN into "
+        "admins of deployment.yaml (a pipeline's stage: of pipeline.yaml), then {deploy}",
     ),
     (
         _FORBIDDEN,
         Outside,
-        "{last}; use an identity that administers the cluster: in a cluster of our own one that admins of deployment.yaml or of the "
-        "pipeline's stage names",
+        "{last}; use an identity that administers the cluster: one that admins of deployment.yaml or of the pipeline's stage names",
     ),
     (
         "(?i)Unable to connect|connection refused|no such host|i/o timeout|deadline exceeded|TLS handshake|connection reset|"
@@ -96,30 +89,6 @@ class Kubernetes:
     def create(self, body: Object) -> None:
         """Make an object. Raises `ConflictError` when it exists."""
         self._run("create", "--validate=ignore", "--filename=-", stdin=json.dumps(body))
-
-    def refusals(self, bodies: Sequence[Object], *, namespace: str) -> tuple[tuple[str, ...], str]:
-        """Return the objects of this namespace, or of none, that the server refuses, admission included, with its messages; it
-        keeps none (`dryRun=All`). The Pod Security level of another namespace than ours says nothing about ours.
-
-        Raises `Outside` where it cannot be asked.
-        """
-        given = json.dumps({"apiVersion": "v1", "kind": "List", "items": bodies})
-        arguments = [*_DRY_RUN.split(), f"--namespace={namespace}"]
-        done = self._called(arguments, stdin=given)
-        if done.returncode == 0:
-            return (), ""
-        error = explain(done.stderr, doing=_doing(arguments), experiment_name=self._namespace)
-        if isinstance(error, Outside) and not re.search(_FORBIDDEN, done.stderr):
-            raise error
-        lines = dict.fromkeys(line.strip() for line in done.stderr.splitlines())
-        other = namespace != self._namespace
-        levels = {line for line in lines if other and "violates PodSecurity" in line}
-        why = " ".join(line for line in lines if not line.startswith("Warning: ") and line not in levels)
-        if levels and not why:
-            return (), ""
-        taken = {re.sub(r"[./].*/|/", " ", line) for line in done.stdout.splitlines()}  # kind.group/name
-        names = [f"{body['kind']} {body['metadata']['name']}" for body in bodies]
-        return tuple(name for name in names if name.lower() not in taken), why[:500]
 
     def patch(self, kind: str, name: str, change: Object) -> None:
         self._run("patch", kind, name, "--type=merge", f"--patch={json.dumps(change)}")
@@ -223,19 +192,12 @@ def node_of(pods: Sequence[Object], name: str) -> str:
 
 def role(node: Object) -> str:
     """Return `neuron`, `system`, or an empty string for a node of another owner."""
-    return str(node["metadata"].get("labels", {}).get(NODE_ROLE_LABEL, "")).rpartition("-")[2]
+    return str(node["metadata"].get("labels", {}).get(NODE_ROLE_LABEL, ""))
 
 
-def own_nodes(experiment: Experiment, nodes: Sequence[Object]) -> list[Object]:
-    """Return the nodes that the experiment's pods may use; its cluster may have nodes of other experiments."""
-    own = {role_label(experiment, name) for name in ("neuron", "system")}
-    return [node for node in nodes if node["metadata"].get("labels", {}).get(NODE_ROLE_LABEL) in own]
-
-
-def release_of(item: Object) -> str | None:
-    """Return the Helm release of an object, from Helm's annotation (https://helm.sh/docs/faq/changes_since_helm2/)."""
-    release: str | None = item["metadata"].get("annotations", {}).get("meta.helm.sh/release-name")
-    return release
+def own_nodes(nodes: Sequence[Object]) -> list[Object]:
+    """Return the nodes that the experiment's pods may use."""
+    return [node for node in nodes if role(node) in ("neuron", "system")]
 
 
 def replicas(deployment: Object | None) -> tuple[int, int]:

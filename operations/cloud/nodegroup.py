@@ -50,10 +50,8 @@ def command(path: Path, wanted: int, hours: float, dry_run: bool, account: str |
     if not wanted and not dry_run:
         return _stop(experiment, aws, as_json=as_json)
     group = read(experiment, aws)
-    refuse_in_use(experiment, aws, group)
     if wanted:
         refuse_another(experiment, group)
-        refuse_too_many(experiment, wanted, group)
     now, off = datetime.now(UTC), None
     if not dry_run:
         off = schedule_off(experiment, aws, now=now, hours=hours, group=group)
@@ -94,8 +92,6 @@ def _stop(experiment: Experiment, aws: Aws, *, as_json: bool) -> int:
                 group = read(experiment, aws)
             except AwsError as error:
                 problems.append(error)
-            if (unanswered := refuse_taking(experiment, aws, group)) is not None:
-                problems.append(unanswered)
             set_size(experiment, aws, nodes=0, group=group)
     except AwsError as error:
         raise Outside(f"{error}; the nodes were not set to 0 and may still bill: {by_hand}") from None
@@ -141,10 +137,6 @@ class Group:
     largest: int
     issues: tuple[str, ...] = ()
     """Problems that keep nodes from starting, each as `code: message`."""
-
-
-class InUseError(Refusal):
-    """The nodes are used by another experiment that shares the group."""
 
 
 class BusyError(Refusal):
@@ -208,7 +200,7 @@ def set_size(experiment: Experiment, aws: Aws, *, nodes: int, group: Group) -> N
 
     Raises `Misuse` beyond `cluster.max_nodes` and `BusyError` while EKS is changing the group.
     """
-    refuse_too_many(experiment, nodes, group)
+    refuse_too_many(experiment, nodes)
     scaling = {"minSize": 0, "desiredSize": nodes, "maxSize": max(nodes, group.largest, 1)}
     which = {"clusterName": naming.cluster_name(experiment), "nodegroupName": group.name}
     try:
@@ -220,16 +212,11 @@ def set_size(experiment: Experiment, aws: Aws, *, nodes: int, group: Group) -> N
         raise BusyError(Finding(f"node group {group.name}", None, why, remedy)) from None
 
 
-def refuse_too_many(experiment: Experiment, nodes: int, group: Group | None = None) -> None:
-    """Raise `Misuse` above the maximum of the experiment, or of the owner of a shared group."""
-    owner, maximum = experiment.cluster.nodes_of, experiment.cluster.max_nodes
-    who, remedy = experiment.name, "raise cluster.max_nodes of the experiment and deploy"
-    if owner and group and nodes > group.largest:
-        who, maximum = f"{owner}, which owns node group {group.name},", group.largest
-        remedy = "raise its cluster.max_nodes and deploy it"
-    if nodes > maximum:
-        asked = count(nodes, "node")
-        raise Misuse(f"{asked}: {who} allows {maximum}; {remedy}, or ask for at most {maximum}")
+def refuse_too_many(experiment: Experiment, nodes: int) -> None:
+    """Raise `Misuse` above the maximum of the experiment."""
+    if nodes > (maximum := experiment.cluster.max_nodes):
+        asked, remedy = count(nodes, "node"), "raise cluster.max_nodes of the experiment and deploy"
+        raise Misuse(f"{asked}: {experiment.name} allows {maximum}; {remedy}, or ask for at most {maximum}")
 
 
 def off_next(experiment: Experiment, aws: Aws, *, now: datetime) -> datetime:
@@ -258,8 +245,7 @@ def refuse_cut(experiment: Experiment, *, off: datetime, now: datetime, needs_h:
     if now + timedelta(hours=needs_h) <= off:
         return
     cluster, fit = experiment.cluster, int((off - now) / timedelta(minutes=6) - 0.5) / 10
-    whose = f" of {cluster.nodes_of}" if cluster.nodes_of else ""
-    later = f"start it after {off + AGAIN_AFTER:%H:%M} UTC, or change cluster.off_at_utc{whose}, render and deploy"
+    later = f"start it after {off + AGAIN_AFTER:%H:%M} UTC, or change cluster.off_at_utc, render and deploy"
     keeps = f"; or give --hours {fit}, and a later run goes on from where it gets" if fit > 0 else ""
     why = (
         f"the nodes are set to 0 at {stamp(off)} ({cluster.off_when}), and {needs_h:.1f} Trn2 hours are predicted, until "
@@ -277,7 +263,6 @@ def schedule_off(
     Raises `Refusal` where the schedule could not act, or acts before `needs_h` are over, so that no node is started.
     """
     refuse_another(experiment, group)
-    refuse_in_use(experiment, aws, group)
     target, off = _daily(experiment, aws)["Target"], off_next(experiment, aws, now=now)
     refuse_cut(experiment, off=off, now=now, needs_h=needs_h)
     _prove_allowed(experiment, target["RoleArn"], group, aws)
@@ -285,7 +270,7 @@ def schedule_off(
     schedule: dict[str, Any] = {
         "Name": schedule_name(experiment),
         "GroupName": naming.schedule_group(experiment),
-        "Description": _description(experiment),
+        "Description": f"Trn2 nodes of {experiment.name} to 0, whatever happens",
         "ScheduleExpression": f"at({stamp(at).removesuffix('Z')})",
         "ScheduleExpressionTimezone": "UTC",
         "FlexibleTimeWindow": {"Mode": "OFF"},
@@ -301,42 +286,8 @@ def schedule_off(
     except AwsError as error:
         if error.code != "ConflictException":
             raise
-        refuse_in_use(experiment, aws, group)
         scheduler.update_schedule(**schedule)
     return at
-
-
-def refuse_in_use(experiment: Experiment, aws: Aws, group: Group) -> None:
-    """Raise `InUseError` while another experiment uses the nodes of a shared group: the schedule that ends a rental names its owner,
-    and nodes without a rental belong to the owner of the group."""
-    owner, where = experiment.cluster.nodes_of, f"node group {group.name}"
-    found = _schedule(experiment, aws, schedule_name(experiment)) or {}
-    user = found.get("Description", "")
-    if user == _description(experiment):
-        return
-    if user:
-        why = f"is in use ({user}; {found['ScheduleExpression']})"
-        remedy = "wait until that run has ended, or end it with ./trnspec scale 0 of that experiment"
-        raise InUseError(Finding(where, None, why, remedy))
-    if owner and group.desired:
-        why = f"has {count(group.desired, 'node')} that {owner} started without a time to live"
-        remedy = f"let {owner} set them to 0 (./trnspec scale 0 with its file), then run this again"
-        raise InUseError(Finding(where, None, why, remedy))
-
-
-def refuse_taking(experiment: Experiment, aws: Aws, group: Group) -> AwsError | None:
-    """Call `refuse_in_use` before a stop. The owner pays, and may stop even if Scheduler does not answer: that error is returned."""
-    try:
-        refuse_in_use(experiment, aws, group)
-    except AwsError as error:
-        if experiment.cluster.nodes_of:
-            raise
-        return error
-    return None
-
-
-def _description(experiment: Experiment) -> str:
-    return f"Trn2 nodes of {experiment.name} to 0, whatever happens"
 
 
 def _endless(where: str, why: str, remedy: str) -> Refusal:
@@ -412,8 +363,8 @@ def forget_schedule(experiment: Experiment, aws: Aws) -> None:
 
 
 def schedule_name(experiment: Experiment) -> str:
-    """Return the name of the one-time schedule, which experiments with the same nodes share."""
-    return f"{naming.nodes_owner(experiment)}-scale-to-zero"
+    """Return the name of the one-time schedule."""
+    return f"{experiment.name}-scale-to-zero"
 
 
 def say_over(experiment: Experiment, aws: Aws) -> None:

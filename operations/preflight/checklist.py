@@ -28,7 +28,6 @@ from operations.cloud.aws import Aws, aws_of
 from operations.cloud.clock import moment, stamp
 from operations.options import experiment_of, on_aws
 from operations.preflight import external_services
-from operations.preflight.existing_cluster import ExistingCluster
 from operations.preflight.existing_vpc import ExistingVpc
 
 TRN_QUOTA = "L-2C3B7624"
@@ -108,13 +107,8 @@ def _of_account(experiment: Experiment, aws: Aws, now: datetime) -> Checks:
         "stacks": lambda: halfway_stacks(experiment, aws),
         "leftovers": lambda: leftovers(experiment, aws),
         "kms key": lambda: imported_key(aws, read_deployment(DEPLOYMENT)),
-        **_of_others(experiment, aws),
+        **ExistingVpc(experiment, aws).checks(),
     }
-
-
-def _of_others(experiment: Experiment, aws: Aws) -> Checks:
-    """Return the checks of an existing cluster and VPC."""
-    return {**ExistingCluster(experiment, aws).checks(), **ExistingVpc(experiment, aws).checks()}
 
 
 def _of_external_services(
@@ -125,14 +119,13 @@ def _of_external_services(
         yield "image", lambda image=image: external_services.image_exists(image, web)  # type: ignore[misc]
     if external_services.models_with_token(experiment):
         yield "licences", lambda: external_services.licences(experiment, endpoint=web.hub)
-    if experiment.cluster.existing is None:
-        yield "admin_cidrs", lambda: external_services.admin_cidrs(experiment, web)
+    yield "admin_cidrs", lambda: external_services.admin_cidrs(experiment, web)
 
 
 def refuse_misfits(experiment: Experiment, aws: Aws) -> None:
-    """Raise `Refusal` for problems of an existing VPC or cluster, before a deployment creates anything there; `Outside` if
+    """Raise `Refusal` for problems of an existing VPC, before a deployment creates anything there; `Outside` if
     there are none and something could not be asked."""
-    findings = [run_check(name, check) for name, check in _of_others(experiment, aws).items()]
+    findings = [run_check(name, check) for name, check in ExistingVpc(experiment, aws).checks().items()]
     named = [replace(check, where=check.where or f"preflight, {check.check}") for check in findings]
     if found := [check for check in named if check.state is State.FINDING]:
         raise Refusal(*found)
@@ -386,17 +379,14 @@ def halfway_stacks(experiment: Experiment, aws: Aws) -> Finding:
 def leftovers(experiment: Experiment, aws: Aws) -> Finding:
     """Check that no resource exists under a name that a stack will use which is not deployed."""
     there = {stack.name for stack in cloudformation.deployed(experiment, aws) if stack.made}
-    part = "nodes" if experiment.cluster.existing else "cluster"
-    groups = [] if stack_name(experiment, part) in there else experiment_resources.log_groups(experiment, aws)
+    groups = (
+        [] if stack_name(experiment, "cluster") in there else experiment_resources.log_groups(experiment, aws)
+    )
     stores = (
         [] if stack_name(experiment, "storage") in there else experiment_resources.buckets(experiment, aws)
     )
     if not (groups or stores):
         return fine("nothing is left of an earlier deployment")
-    if groups and experiment.cluster.existing:  # an agent of the cluster's owner may be writing to them
-        why = f"{', '.join(groups)}: no stack of this experiment made what its deployment would make"
-        remedy = "add amazon-cloudwatch-observability to cluster.provided; where no agent of the cluster writes to them, let its owner delete them"
-        return finding(why, remedy)
     emptied = "; copy what you need out of the buckets and empty them, all versions, first" if stores else ""
     why = f"{', '.join((*groups, *stores))}: no stack owns what the next deployment would make{emptied}"
     commands = [f"aws logs delete-log-group --log-group-name {name} --region {aws.region}" for name in groups]

@@ -6,19 +6,19 @@ What EKS asks of a VPC and its subnets: https://docs.aws.amazon.com/eks/latest/u
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from ipaddress import IPv4Network
 from typing import Any
 
-from core.findings import Finding, Refusal, fine
+from core.findings import Finding, Refusal, finding, fine
 from experiment import Experiment
+from experiment.catalogue.models import table_of
 from experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
 from experiment.cost import SERVICES, SYSTEM_NODES
 from experiment.naming import stack_name
 from operations.cloud import cloudformation
 from operations.cloud.aws import Aws, Calls
 from operations.cloud.nodegroup import read
-from operations.preflight.existing_problems import problem_finding
 
 CONTROL_PLANE_ADDRESSES = 16
 """Free addresses that EKS recommends for its interfaces in a subnet; functions and the bastion use a few of them."""
@@ -92,14 +92,12 @@ class ExistingVpc:
         """Addresses that are not taken yet, by what takes them. System nodes spread over the zones."""
         experiment, cluster = self._experiment, self._experiment.cluster
         there = {stack.name for stack in cloudformation.deployed(experiment, self._aws) if stack.made}
-        home = stack_name(experiment, "nodes" if cluster.existing else "cluster")
         parts = {}
-        if not cluster.existing and home not in there:
+        if stack_name(experiment, "cluster") not in there:
             parts["for the control plane"] = CONTROL_PLANE_ADDRESSES
-        if cluster.nodes_of is None and home not in there:
             spread = -(-(SYSTEM_NODES + 1) // len(self._ids))
             parts["for system nodes"] = spread * self._of_a_node(SYSTEM_INSTANCE_TYPE)
-        if cluster.nodes_of is None and zone == cluster.trn2_zone:
+        if zone == cluster.trn2_zone:
             up = read(experiment, self._aws).desired if stack_name(experiment, "nodes") in there else 0
             parts["for Trn2 nodes"] = max(cluster.max_nodes - up, 0) * self._of_a_node(cluster.instance)
         return parts
@@ -192,15 +190,10 @@ class ExistingVpc:
         return "s3" in self._interfaces or any(gateway["ServiceName"].endswith(".s3") for gateway in gateways)
 
     def _admits(self, endpoint: _Described) -> bool:
-        """Return whether rules admit every subnet by its addresses, or the cluster's group, which nodes and functions join."""
+        """Return whether rules admit every subnet by its addresses."""
         groups = [group["GroupId"] for group in endpoint.get("Groups", ())]
         described = self._ec2.describe_security_groups(GroupIds=groups)["SecurityGroups"] if groups else []
         rules = [rule for group in described for rule in group["IpPermissions"] if _opens_https(rule)]
-        joined = self._experiment.cluster.security_group
-        if joined and joined in [
-            pair["GroupId"] for rule in rules for pair in rule.get("UserIdGroupPairs", ())
-        ]:
-            return True
         wide = [network["CidrIp"] for rule in rules for network in rule.get("IpRanges", ())]
         lists = [entry["PrefixListId"] for rule in rules for entry in rule.get("PrefixListIds", ())]
         for name in dict.fromkeys(lists):
@@ -213,3 +206,15 @@ class ExistingVpc:
 def _opens_https(rule: _Described) -> bool:
     within: bool = rule.get("FromPort", 0) <= 443 <= rule.get("ToPort", 65535)
     return rule["IpProtocol"] == "-1" or (rule["IpProtocol"] == "tcp" and within)
+
+
+@cache
+def _sentences() -> dict[str, dict[str, str]]:
+    """Return the sentences of `existing_vpc.yaml`, read when the first is needed."""
+    return dict(table_of(__file__))
+
+
+def problem_finding(name: str, /, **words: object) -> Finding:
+    """Return the finding of that name."""
+    text = _sentences()[name]
+    return finding(text["why"].format(**words), text["remedy"].format(**words))

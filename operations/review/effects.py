@@ -253,8 +253,8 @@ def _facts(name: str, old: State, new: State) -> Iterator[Note]:
         path, text = change.path, _worded(change)
         if path.startswith(("benchmark.", "prompts.")):
             measured.append(text)
-        elif path in ("cluster.network.vpc", "cluster.existing"):
-            why = "a cluster does not move between networks, nor objects between clusters"
+        elif path == "cluster.network.vpc":
+            why = "a cluster does not move between networks"
             yield Note("cluster", f"{text}: {why}: tear down before, deploy after")
         elif path == "cluster.region":
             yield Note("cost", f"another region, {text}: {_left_behind(name, old)}")

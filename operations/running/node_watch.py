@@ -56,7 +56,7 @@ def missing(context: Context) -> str | None:
     Raises `StepError` where none can be expected, `NoCapacityError` where EC2 has none.
     """
     group, wanted, now = need(context), nodes_needed(context.experiment), context.clock.now()
-    found = kubernetes.own_nodes(context.experiment, context.cluster.list("nodes"))
+    found = kubernetes.own_nodes(context.cluster.list("nodes"))
     own = {node["metadata"]["name"]: node for node in found if kubernetes.role(node) == "neuron"}
     names = tuple(sorted(name for name, node in own.items() if kubernetes.is_usable(node)))
     gone = sorted({*context.state.node_names} - {*names})

@@ -121,7 +121,7 @@ def _ask_for_nodes(context: Context) -> None:
     """With the time at which they go away set before the first of them starts."""
     experiment, aws, wanted = context.experiment, context.aws, nodes_needed(context.experiment)
     group, now = nodegroup.read(experiment, aws), context.clock.now()
-    nodegroup.refuse_too_many(experiment, wanted, group)
+    nodegroup.refuse_too_many(experiment, wanted)
     spending.refuse(context)
     ends: dict[str, Any] = {"hours": context.hours, "needs_h": context.needs_h}
     at = nodegroup.schedule_off(experiment, aws, now=now, group=group, **ends)

@@ -80,14 +80,7 @@ def remaining(all_steps: tuple[Step, ...], done: tuple[str, ...]) -> list[Step]:
 def stop_paying(context: Context) -> None:
     """Arms to 0, nodes to 0, and the schedule that would do the same away. Also what a failed run ends with."""
     _if_possible(context, lambda: measuring.set_replicas(context))  # the nodes under them go in any case
-    try:
-        name = no_nodes(context)
-    except (
-        nodegroup.InUseError
-    ) as error:  # the nodes of this run are gone; another experiment started its own
-        spending.asked_for(context, 0)
-        context.say(f"    {error}")
-        return
+    name = no_nodes(context)
     spending.asked_for(context, 0)
     nodegroup.forget_schedule(context.experiment, context.aws)
     _if_possible(context, lambda: nodegroup.say_over(context.experiment, context.aws))

@@ -135,7 +135,7 @@ def give_back(context: Context) -> None:
 def _any_there(context: Context) -> bool:
     """Whether a node of the group is in the cluster, as one of two may be; also where the cluster does not say."""
     try:
-        found = kubernetes.own_nodes(context.experiment, context.cluster.list("nodes"))
+        found = kubernetes.own_nodes(context.cluster.list("nodes"))
     except Refusal:
         return True
     return any(kubernetes.role(node) == "neuron" for node in found)
@@ -155,12 +155,9 @@ def no_nodes(context: Context) -> str:
                 group = nodegroup.read(experiment, aws)
             except AwsError:
                 group = nodegroup.assumed(experiment)
-            nodegroup.refuse_taking(experiment, aws, group)
             if group.desired or group.status != "ACTIVE":
                 nodegroup.set_size(experiment, aws, nodes=0, group=group)
             return group.name
-        except nodegroup.InUseError:
-            raise
         except Exception as error:
             tries += not isinstance(error, nodegroup.BusyError)
             if tries >= _TRIES or context.clock.ticking() - begun >= _BUSY_S:

@@ -69,8 +69,6 @@ BLOCK = combined(
 )
 VPC = combined("""{cluster.network: {vpc: vpc-0123456789abcdef0, private_subnets: {
     us-east-2a: subnet-0a0123456789abcde, us-east-2b: subnet-0b0123456789abcde}}}""")
-CLUSTER = combined("VPC {cluster.existing: team, cluster.security_group: sg-0123456789abcdef0}")
-SHARING = combined("CLUSTER {cluster.nodes_of: first, -cluster.off_at_utc}")
 LLAMA = combined("""{target.model: meta-llama/Llama-3.3-70B-Instruct,
     S.draft.model: meta-llama/Llama-3.2-1B-Instruct, weights: {token_secret: hf-token}}""")
 EAGLE = both(LLAMA, put(f"{SPECULATION}.mode", "eagle"), put(f"{SPECULATION}.draft", HEAD))

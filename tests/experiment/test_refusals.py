@@ -27,9 +27,9 @@ from tests.experiment.edits import (
     EXPECT,
     EXPECT_DRAFTED,
     NATIVE,
-    SHARING,
     SMALL,
     SPECULATION,
+    VPC,
     Edit,
     Variation,
     both,
@@ -184,7 +184,7 @@ BROKEN: tuple[Any, ...] = (None, True, -1, 2.5, "", "x", [], ["x"], {}, {1: 2}, 
 @pytest.mark.parametrize("seed", range(5))
 def test_whatever_is_broken_ends_in_a_refusal_and_in_nothing_else(variation: Variation, seed: int) -> None:
     """Two values anywhere in a file with all its sections: no rule fails at one that it cannot read."""
-    random, whole = Random(seed), both(SHARING, EXPECT_DRAFTED, BY_RATE)
+    random, whole = Random(seed), both(VPC, EXPECT_DRAFTED, BY_RATE)
     places = [*_places(yaml.safe_load(variation(whole).read_text(encoding="utf-8")))]
     for _ in range(60):
         one, other = sorted(random.sample(places, 2), reverse=True)  # an inner value before what it is in

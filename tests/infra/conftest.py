@@ -93,13 +93,9 @@ def variants(experiment: Experiment) -> Variants:
         "tags": {"cost-center": "4711"},
     }
     found["within"] = within, DeploymentSettings(admins=(ADMIN,), build_images="codebuild", **wishes)
-    # In an existing cluster that has nothing; in it again, when it has nearly everything, by spot; and on the nodes of the first.
-    joined = changed(within, "joined", existing="team", security_group="sg-0123456789abcdef0")
-    there = ("neuron", "system-nodes", "eks-pod-identity-agent", "aws-mountpoint-s3-csi-driver")
+    # There by spot.
     spot = {"capacity": Capacity(kind="spot", max_usd_per_hour=20.0), "max_nodes": 2}
-    beside = changed(joined, "beside", provided=(*there, "amazon-cloudwatch-observability"), **spot)
-    sharing = changed(joined, "sharing", nodes_of="joined")
-    found |= {one.name: (one, TEAM) for one in (joined, beside, sharing)}
+    found["spot"] = changed(within, "spot", **spot), TEAM
     # What may become of the reference: another first zone, a reservation there, and whatever else may move.
     later = changed(
         experiment,
@@ -157,8 +153,8 @@ def made(assembly: Path, variants: Variants) -> Deployments:
 def templates(assembly: Path) -> list[Path]:
     """As files: every template of the reference, and of the variants those in which they differ from it."""
     differing = re.compile(
-        "(opened){2}(network|cluster|nodes|workloads)|(rented){2}nodes|(sharing){2}workloads|"
-        "(within){2}(cluster|nodes|storage|workloads)|(joined){2}(identity|nodes|workloads)"
+        "(opened){2}(network|cluster|nodes|workloads)|(rented){2}nodes|"
+        "(within){2}(cluster|nodes|storage|workloads)"
     )
     variants = [path for path in assembly.glob("assembly-*/*.template.json") if differing.match(path.name)]
     return sorted([*assembly.glob("*.template.json"), *variants])

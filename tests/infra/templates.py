@@ -110,9 +110,7 @@ class Deployments(NamedTuple):
     rented: Deployment
     small: Deployment
     within: Deployment
-    joined: Deployment
-    beside: Deployment
-    sharing: Deployment
+    spot: Deployment
     later: Deployment
 
 

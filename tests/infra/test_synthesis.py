@@ -69,9 +69,6 @@ def test_who_leaves_the_file_empty_reads_what_follows() -> None:
     assert alarms.startswith("deployment.yaml: alarm_email is empty, so no one receives the alarms")
     full = DeploymentSettings(admins=(ADMIN,), alarm_email="team@example.com")
     assert full.warnings("x") == []
-    (unused,) = full.warnings("x", existing="team")
-    assert unused.startswith("x: admins is not used, because team is an existing cluster")
-    assert not [line for line in DeploymentSettings().warnings("x", existing="team") if "admins" in line]
     (applied,) = full.model_copy(update={"workloads": "gitops"}).warnings("x")
     assert "no deployment applies the manifests" in applied
 

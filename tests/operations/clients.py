@@ -35,13 +35,6 @@ def _client(service: str, region: str) -> Any:
 
 
 @contextmanager
-def eks_says(**answers: Callable[[], dict[str, Any]]) -> Iterator[None]:
-    """As long as it lasts, EKS answers these operations so, in the place of moto."""
-    with says("eks", **answers):
-        yield
-
-
-@contextmanager
 def says(service: str, **answers: Callable[[], dict[str, Any]]) -> Iterator[None]:
     """As long as it lasts, a service answers these operations so, in the place of moto."""
     events = shared_client(service).meta.events

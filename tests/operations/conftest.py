@@ -6,7 +6,6 @@ import gc
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,9 @@ import click
 import pytest
 from botocore.exceptions import ConnectTimeoutError
 from moto import mock_aws
-from moto.core.models import DEFAULT_ACCOUNT_ID
-from moto.eks.models import eks_backends
 
 from core.command_line import carried_out
 from experiment import Experiment, load
-from experiment.model import Network
 from lab.aws.moto_models import protection_honoured
 from operations.__main__ import VERBS, main
 from operations.cloud import access
@@ -37,8 +33,6 @@ from tests.operations.world import World
 # botocore and moto keep so many objects that looking through all of them took an eighth of the time.
 gc.set_threshold(50_000, 20, 20)
 Say = Callable[..., tuple[int, str, str]]
-GROUP, VPC = "sg-0123456789abcdef0", "vpc-0123456789abcdef0"
-SUBNETS = {"us-east-2a": "subnet-0a0123456789abcde", "us-east-2b": "subnet-0b0123456789abcde"}
 
 
 @pytest.fixture(autouse=True)
@@ -104,30 +98,6 @@ def cluster(api: ApiServer, tmp_path: Path, experiment: Experiment) -> Kubernete
     config = tmp_path / "kubeconfig"
     config.write_text(json.dumps(kubeconfig(api.url)), encoding="utf-8")
     return Kubernetes(kubectl=access.kubectl(), kubeconfig=config, namespace=experiment.name)
-
-
-@pytest.fixture
-def joining(experiment: Experiment) -> Callable[..., Experiment]:
-    """The reference under another name in the cluster `team`, where its section `cluster` says this besides."""
-
-    def changed(**said: Any) -> Experiment:
-        network = Network(vpc=VPC, private_subnets=SUBNETS)
-        there = {"existing": "team", "security_group": GROUP, "network": network, **said}
-        return replace(experiment, name="joined", cluster=experiment.cluster.model_copy(update=there))
-
-    return changed
-
-
-@pytest.fixture
-def team(aws: Aws, api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> ApiServer:
-    """A cluster of somebody else, with an endpoint that answers."""
-    monkeypatch.setattr(Aws, "_boto_client", lambda self, service: shared_client(service, self.region))
-    role = f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/r"
-    network = {"subnetIds": ["subnet-0a"]}
-    shared_client("eks").create_cluster(name="team", roleArn=role, resourcesVpcConfig=network)
-    there = eks_backends[DEFAULT_ACCOUNT_ID]["us-east-2"].clusters["team"]
-    there.endpoint, there.certificate_authority = api.url, {}
-    return api
 
 
 @pytest.fixture

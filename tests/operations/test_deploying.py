@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,14 +11,13 @@ from typing import Any
 
 import pytest
 
-from core.findings import Refusal
-from experiment import Experiment
+from experiment.model import Network
 from operations.cloud import cloudformation
 from operations.cloud.aws import Aws
 from operations.cloud.clock import stamp
 from operations.running.state import LEASE, RunStore, claimed
 from tests.conftest import REFERENCE
-from tests.operations.clients import make_stacks, shared_client
+from tests.operations.clients import make_stacks
 from tests.operations.conftest import Say
 from tests.operations.driver import Driver
 from tests.operations.world import World
@@ -105,65 +103,17 @@ def test_jobs_that_a_deployment_suspends_again_are_released_again(driver: Driver
     assert (len(driver.artifacts()), driver.world.nodes) == (2, 0)
 
 
-def _identity(name: str, cluster: object) -> None:
-    """An identity stack as it is deployed into a cluster; moto makes no such association."""
-    pod = {"ClusterName": cluster, "Namespace": name, "ServiceAccount": "serving", "RoleArn": "arn:role"}
-    association = {"Condition": "Never", "Type": "AWS::EKS::PodIdentityAssociation", "Properties": pod}
-    resources = {"Topic": {"Type": "AWS::SNS::Topic"}, "Association": association}
-    body = json.dumps({"Conditions": {"Never": {"Fn::Equals": ["a", "b"]}}, "Resources": resources})
-    tags = [{"Key": "experiment", "Value": name}]
-    shared_client("cloudformation").create_stack(StackName=f"{name}-identity", TemplateBody=body, Tags=tags)
-
-
-def _said(experiment: Experiment, aws: Aws) -> str:
-    try:
-        cloudformation.refuse_moved(experiment, aws)
-    except Refusal as error:
-        return str(error)
-    return ""
-
-
-def test_an_experiment_does_not_move_to_another_cluster_by_being_deployed(
-    world: World, aws: Aws, joining: Callable[..., Experiment], say: Say, started: list[list[str]]
-) -> None:
-    own = replace(world.experiment, name="joined")
-    elsewhere = joining(existing="other")
-    assert (_said(own, aws), _said(joining(), aws)) == ("", ""), "nothing is deployed"
-    _identity("joined", "team")
-    assert _said(joining(), aws) == ""
-    for moved, where in ((elsewhere, "other"), (own, "joined")):
-        line = _said(moved, aws)
-        assert line.startswith(
-            f"joined: is deployed into cluster team, and this file says {where}; a name is in"
-        )
-        assert "run ./trnspec teardown (the buckets stay), then change and deploy it" in line
-    _identity("qwen3-32b", "team")
-    code, _, err = say("deploy", str(REFERENCE))
-    says = "is deployed into cluster team, and this file says qwen3-32b"
-    assert (code, started, says in err) == (1, [], True)
-    shared_client("cloudformation").delete_stack(StackName="qwen3-32b-identity")
-    make_stacks("qwen3-32b", "cluster")
-    _identity("qwen3-32b", {"Fn::ImportValue": "qwen3-32b-cluster:ExportsOutputRefCluster"})
-    assert say("deploy", str(REFERENCE))[0] == 0
-    joined = replace(joining(), name="qwen3-32b")
-    assert "is deployed into cluster qwen3-32b, and this file says team" in _said(joined, aws)
-    shared_client("cloudformation").delete_stack(StackName="qwen3-32b-identity")
-    assert "is deployed into cluster qwen3-32b" in _said(joined, aws), "its own cluster stands and bills"
-
-
 def test_stacks_that_the_file_no_longer_describes_are_told_with_the_way_to_remove_them(
-    world: World, aws: Aws, joining: Callable[..., Experiment], tmp_path: Path, say: Say
+    world: World, aws: Aws, tmp_path: Path
 ) -> None:
-    make_stacks("joined", "network", "storage", "cluster", "nodes", "identity", "delivery-role")
-    (found,) = cloudformation.find(joining(), aws, files=tmp_path)[0]
-    assert (found.experiment, found.stacks) == ("joined", ("joined-cluster", "joined-network"))
-    line, billed = (
-        found.finding().line(),
-        "2 stacks exist and are billed (joined-cluster, joined-network), and",
-    )
+    network = Network(vpc="vpc-0123456789abcdef0")
+    cluster = world.experiment.cluster.model_copy(update={"network": network})
+    moved = replace(world.experiment, name="moved", cluster=cluster)
+    make_stacks("moved", "network", "storage", "cluster", "nodes", "identity", "delivery-role")
+    (found,) = cloudformation.find(moved, aws, files=tmp_path)[0]
+    assert (found.experiment, found.stacks) == ("moved", ("moved-network",))
+    line, billed = found.finding().line(), "1 stack exist and are billed (moved-network), and"
     assert f"{billed} its file no longer describes" in line
-    assert "./trnspec teardown <the file of joined>; the buckets stay" in line
-    (found,) = cloudformation.find(joining(nodes_of="first"), aws, files=tmp_path)[0]
-    assert found.stacks == ("joined-cluster", "joined-network", "joined-nodes")
+    assert "./trnspec teardown <the file of moved>; the buckets stay" in line
     (found,) = cloudformation.find(world.experiment, aws, files=tmp_path)[0]
-    assert (found.experiment, found.dropped) == ("joined", False), "of which no file is here"
+    assert (found.experiment, found.dropped) == ("moved", False), "of which no file is here"

@@ -75,7 +75,6 @@ cloudformation:DeleteStack arn:aws:cloudformation:{HERE}:stack/ours-network/0a
 cloudformation:CreateStack arn:aws:cloudformation:{HERE}:stack/qwen3-32b-network/0a
 eks:UpdateNodegroupConfig arn:aws:eks:{HERE}:nodegroup/qwen3-32b/qwen3-32b-system/0a
 eks:UpdateNodegroupConfig arn:aws:eks:{HERE}:nodegroup/ours/ours-trn2-a/0a
-eks:DeleteAccessEntry arn:aws:eks:{HERE}:access-entry/qwen3-32b/role/111122223333/admin/0a
 eks:CreateAccessEntry arn:aws:eks:{HERE}:cluster/qwen3-32b
 scheduler:UpdateSchedule arn:aws:scheduler:{HERE}:schedule/qwen3-32b-off/qwen3-32b-daily
 logs:DeleteLogGroup arn:aws:logs:{HERE}:log-group:/aws/eks/ours/cluster:*

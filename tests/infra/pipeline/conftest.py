@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,16 +12,14 @@ import yaml
 from cdk8s_charts.manifests import texts, write
 from cdk8s_charts.render import render
 from experiment import Experiment
-from experiment.model import Network
-from infra.pipeline.pipeline_file import FILE, PipelineConfiguration, StageConfiguration, read_pipeline
+from infra.pipeline.pipeline_file import FILE, PipelineConfiguration, read_pipeline
 from infra.synthesis import pipeline_app
-from tests.infra.conftest import KEY, changed
+from tests.infra.conftest import KEY
 from tests.infra.templates import Deployment
 
 if TYPE_CHECKING:
     from infra.nag import Rules
 
-GROUP = "sg-0123456789abcdef0"
 PROD_KEY = KEY.replace("111122223333", "444455556666")
 
 
@@ -43,21 +40,6 @@ def configuration(manifests: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     return read_pipeline(path, manifests=manifests)
 
 
-def in_an_existing_cluster(stage: StageConfiguration) -> StageConfiguration:
-    """The stage, beside the pipeline and as it would be in it, in a cluster that exists."""
-    subnets = {"us-east-2a": "subnet-0a0123456789abcde", "us-east-2b": "subnet-0b0123456789abcde"}
-    network = Network(vpc="vpc-0123456789abcdef0", private_subnets=subnets)
-    there = changed(
-        stage.experiment,
-        stage.experiment.name,
-        existing="team",
-        security_group=GROUP,
-        network=network,
-        admin_cidrs=(),
-    )
-    return replace(stage, experiment=there, files=())
-
-
 @pytest.fixture(scope="session")
 def _synthesized(
     configuration: PipelineConfiguration, tmp_path_factory: pytest.TempPathFactory
@@ -68,10 +50,7 @@ def _synthesized(
     import aws_cdk as cdk
 
     from infra.nag import Rules
-    from infra.pipeline.stage import DeliveredStage, dev_steps
 
-    there = in_an_existing_cluster(configuration.dev)
-    DeliveredStage(app, configuration=configuration, stage=there, steps=dev_steps(there))
     rules = Rules(app)
     cdk.Validations.of(app).add_plugins(rules)
     with suppress(RuntimeError):  # of a finding, which test_rules tells
@@ -81,7 +60,7 @@ def _synthesized(
 
 @pytest.fixture(scope="session")
 def assembly(_synthesized: tuple[Path, Rules]) -> Path:
-    """The cloud assembly, with cdk-nag's report in it; beside the pipeline a stage in an existing cluster."""
+    """The cloud assembly, with cdk-nag's report in it."""
     return _synthesized[0]
 
 

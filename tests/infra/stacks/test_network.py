@@ -11,8 +11,8 @@ from experiment.catalogue.instances import ZONES
 from experiment.cost import SERVICES
 from infra.deployment_file import DeploymentSettings
 from infra.stacks.network import NetworkStack
-from tests.infra.conftest import changed
-from tests.infra.templates import ROOT, Deployments, json_of
+from tests.infra.conftest import Variants, changed
+from tests.infra.templates import ROOT, STACKS, Deployments, json_of
 
 
 def test_every_zone_has_a_private_and_a_public_subnet_and_addresses_are_put_by_for_more(
@@ -54,7 +54,7 @@ def test_private_subnets_have_a_way_out_and_none_in(made: Deployments) -> None:
 def test_nothing_is_looked_up_at_synth(assembly: Path) -> None:
     """A lookup would be missing context of a manifest, and want credentials; so no cdk.context.json is needed."""
     manifests = [json_of(path) for path in assembly.rglob("manifest.json")]
-    assert len(manifests) > 8
+    assert len(manifests) > 6
     assert not [one for one in manifests if "missing" in one]
     assert not (ROOT / "cdk.context.json").exists()
     artifacts = json_of(assembly / "manifest.json")["artifacts"].values()
@@ -74,3 +74,30 @@ def test_services_of_aws_are_reached_inside_the_network_on_request(made: Deploym
     (rule,) = made.opened.only("AWS::EC2::SecurityGroup", "network").properties["SecurityGroupIngress"]
     https = (made.opened.only("AWS::EC2::VPC").properties["CidrBlock"], 443, 443, "tcp")
     assert (rule["CidrIp"], rule["FromPort"], rule["ToPort"], rule["IpProtocol"]) == https
+
+
+def test_in_a_vpc_that_exists_everything_is_in_its_named_subnets_and_nothing_of_it_is_made_or_changed(
+    made: Deployments, variants: Variants, assembly: Path
+) -> None:
+    network, found = variants["within"][0].cluster.network, made.within
+    assert {*found.templates} == {*STACKS} - {"network"}
+    types = {one.type for one in found.resources() if one.type.startswith("AWS::EC2::")}
+    assert types == {
+        "AWS::EC2::SecurityGroupIngress",
+        "AWS::EC2::SecurityGroupEgress",
+        "AWS::EC2::SecurityGroup",
+        "AWS::EC2::LaunchTemplate",
+    }
+    subnets = [*network.private_subnets.values()]
+    assert found.only("AWS::EKS::Cluster").properties["ResourcesVpcConfig"]["SubnetIds"] == subnets
+    functions = [one["VpcConfig"] for one in found.properties("AWS::Lambda::Function") if "VpcConfig" in one]
+    assert functions
+    assert all(one["SubnetIds"] == subnets for one in functions), "where the manifests are applied"
+    assert found.only("AWS::AutoScaling::AutoScalingGroup").properties["VPCZoneIdentifier"] == subnets
+    system, neuron = (found.only("AWS::EKS::Nodegroup", stack).properties for stack in ("cluster", "nodes"))
+    assert (system["Subnets"], neuron["Subnets"]) == (subnets, [network.private_subnets["us-east-2c"]])
+    assert {str(group["VpcId"]) for group in found.properties("AWS::EC2::SecurityGroup")} == {network.vpc}
+    for one in found.artifacts.values():
+        metadata = json_of(assembly / "assembly-within" / one["additionalMetadataFile"])
+        kinds = {entry["type"] for path in metadata.values() for entry in path}
+        assert kinds.isdisjoint({"aws:cdk:warning", "aws:cdk:error"})

@@ -107,9 +107,9 @@ def test_reserved_nodes_start_in_the_zone_of_their_reservation_and_others_close_
 
 def test_spot_is_the_type_of_the_group_and_nothing_in_its_template(made: Deployments) -> None:
     """EKS refuses market options beside a spot group, and so a maximum price; EFA is as on demand, without a placement group."""
-    group, launch = _group(made.beside), _launch(made.beside)
+    group, launch = _group(made.spot), _launch(made.spot)
     assert group["CapacityType"] == "SPOT"
-    assert group["NodegroupName"].startswith("beside-trn2-c-spot-")
+    assert group["NodegroupName"].startswith("spot-trn2-c-spot-")
     assert group["ScalingConfig"] == {"MinSize": 0, "DesiredSize": 0, "MaxSize": 2}
     assert len(group["Subnets"]) == 1
     assert launch.keys() == _launch(made.reference).keys()

@@ -38,11 +38,11 @@ def test_every_value_of_the_neuron_chart_is_one_that_its_version_has() -> None:
 
 @pytest.mark.parametrize("kubernetes", ADDON_VERSIONS)
 def test_the_second_scheduler_has_the_clusters_version_and_runs_on_system_nodes(kubernetes: str) -> None:
-    values = neuron_values("device-plugin", kubernetes=kubernetes, system="joined-system")["scheduler"]
+    values = neuron_values("device-plugin", kubernetes=kubernetes)["scheduler"]
     tag = values["customScheduler"]["image"]["tag"]
     assert tag.startswith(f"v{kubernetes}.")
     assert f"-eks-{kubernetes.replace('.', '-')}-" in tag
-    wanted = {"speculation.trn2/role": "joined-system"}
+    wanted = {"speculation.trn2/role": "system"}
     assert values["nodeSelector"] == values["customScheduler"]["nodeSelector"] == wanted
     assert neuron_values("dra", kubernetes=kubernetes)["scheduler"] == {"enabled": False}
     assert SCHEDULER_TAGS.keys() == ADDON_VERSIONS.keys()

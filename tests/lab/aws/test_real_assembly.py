@@ -20,12 +20,12 @@ from cdk8s_charts.manifests import APPLICATION, KUSTOMIZATION, WAVE
 from experiment import load
 from experiment.naming import container_insights_log_groups, control_plane_log_group
 from lab.aws.moto_server import child_environment, client, rehearsal_server
-from lab.aws.rehearsal import Rehearsal, not_as_reviewed, rehearse
+from lab.aws.rehearsal import Rehearsal, not_as_reviewed, rehearse, rehearse_with_cdk
 from lab.aws.stacks import read_assembly, resources_of
 from operations.cloud import cloudformation
 from operations.cloud.aws import Aws
 from operations.teardown import take_down
-from tests.conftest import ROOT
+from tests.conftest import REFERENCE, ROOT
 from tests.lab.aws.assemblies import REGION
 from tests.operations.clock import FakeClock
 
@@ -156,3 +156,19 @@ def test_the_apis_show_what_was_made_and_after_a_teardown_the_same_templates_are
         for stack in gone:
             stack.create(called("cloudformation"))
             assert resources_of(stack.name, region=REGION)
+
+
+def test_in_an_existing_vpc_a_second_deployment_changes_nothing_and_a_teardown_leaves_what_was_there(
+    tmp_path: Path,
+) -> None:
+    """With the CDK's own command line."""
+    found = rehearse_with_cdk(
+        file=REFERENCE, manifests=ROOT / "manifests", folder=tmp_path, report=print, existing_vpc=True
+    )
+    assert (found.not_as_reviewed, found.unresolved, found.types("not modelled")) == ((), (), {})
+    assert found.unchanged_by_a_second_deployment == 6
+    after = found.after_teardown
+    assert after is not None
+    assert after.before > 15
+    assert after.disturbed == ()
+    assert not [name for name in after.left if name.startswith("ec2 ")], after.left

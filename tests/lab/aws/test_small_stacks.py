@@ -267,16 +267,13 @@ def test_what_is_new_is_left_and_what_is_changed_or_missing_is_disturbed(client_
 
 
 def test_an_experiment_is_written_that_names_what_is_there(client_of: ClientOf, tmp_path: Path) -> None:
-    file, manifests = put_there(REFERENCE, "cluster", client_of, tmp_path)
+    file, manifests = put_there(REFERENCE, client_of, tmp_path)
     experiment = load(file)
     network = experiment.cluster.network
     assert {*network.private_subnets} >= {*experiment.cluster.availability_zones}
     subnets = client_of("ec2").describe_subnets(SubnetIds=[*network.private_subnets.values()])["Subnets"]
     assert {one["VpcId"] for one in subnets} == {network.vpc}
     assert (manifests / experiment.name / "rendered.sha256").exists()
-    there = client_of("eks").describe_cluster(name=experiment.cluster.existing)["cluster"]
-    assert there["resourcesVpcConfig"]["clusterSecurityGroupId"] == experiment.cluster.security_group
-    assert there["resourcesVpcConfig"]["vpcId"] == network.vpc
 
 
 def test_a_command_of_the_cdk_gets_no_profile_of_the_user_and_fails_in_one_line_with_its_reason_or_the_remedy(

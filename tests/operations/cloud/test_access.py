@@ -58,8 +58,8 @@ def test_objects_are_made_read_changed_and_removed(api: ApiServer, cluster: Kube
 
 
 UNREACHED = "endpoint cannot be reached"
-ENTRY = "the owner of an existing cluster makes an access entry for it; for a cluster of our own write"
-ADMIN = "use an identity that administers the cluster: in a cluster of our own one that admins of"
+ENTRY = "allow this identity: write its ARN into admins of deployment.yaml"
+ADMIN = "use an identity that administers the cluster: one that admins of"
 TOKEN = "no AWS credentials\nUnable to connect: getting credentials: exec: executable python failed"
 COMPLAINTS = [
     ("Unable to connect to the server: dial tcp 10.0.0.1:443: i/o timeout", UNREACHED),
