@@ -263,7 +263,7 @@ def _cost(experiment: Experiment) -> Iterator[str]:
     )
     if experiment.instance.neuron:
         first = f"a first run of {run.hours:.2f} Trn2 hours"
-        yield f"    {run.usd:7.2f}  $    {first}, predicted (its parts: `cost` of this file)"
+        yield f"    {run.usd:7.2f}  $    {first}, predicted (its parts: `forecast` of this file)"
         ways = cost.purchase_options(experiment, run.hours)
         yield f"  an answer costs {cost.purchase_text(ways, home=experiment.cluster.region)}"
         yield f"  (rates published up to {max(way.as_of for way in ways)}; `./trnspec capacity` asks AWS)"

@@ -1,24 +1,18 @@
-"""Predictions from published results: for each arm of an experiment, time and dollars per token and the break-even of drafting; and for
-one engine (`step`)."""
+"""Predictions from published results: for each arm of an experiment, time and dollars per token and the break-even of drafting."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from core.files import UnreadableFile
-from core.findings import Misuse
 from core.screen import table, wrapped
 from experiment.arms import Arm, Experiment
-from experiment.catalogue.models import MODELS, Shape
-from experiment.catalogue.published import DRAFTED, NOT_DENSE, PLAIN, Handicap, Plain, figure
+from experiment.catalogue.models import Shape
+from experiment.catalogue.published import DRAFTED, PLAIN, Handicap, Plain, figure
 from experiment.compilation import compile_config, synchronous
 from experiment.cost import arm_usd_per_hour
-from experiment.model_config import read_config
-from experiment.model_config import shape_of as shape_of_config
 from experiment.prompts import expected_tokens
 from experiment.step_time import (
     MAX_CONTEXT,
@@ -230,7 +224,7 @@ def as_lines(forecasts: tuple[ArmForecast, ...]) -> Iterator[str]:
     """Yield the forecasts as a table; arms with the same forecast share a line."""
     if not forecasts:
         return
-    yield "  decoding as predicted by published results (./trnspec published)"
+    yield "  decoding as predicted by published results (./trnspec forecast --all)"
     arms: dict[tuple[str, ...], list[str]] = {}
     for forecast in forecasts:
         arms.setdefault(_row(forecast), []).append(forecast.arm.name)
@@ -343,23 +337,3 @@ def step_lines(plain: PlainStep, drafted: DraftedStep | None) -> Iterator[str]:
             f"PREDICTED: a drafted step takes {drafted.likely:.2f} plain ones ({drafted.low:.2f} to {drafted.high:.2f}), so as many "
             f"tokens per step break even; at most {drafted.most_tokens} come out of one, a speed-up of {drafted.ceiling:.2f}"
         )
-
-
-def shape_of(name: str, option: str) -> Shape:
-    """Return the matrices of a model, by name or by its `config.json`. Raises Misuse for a model that is not known, not dense or not
-    described."""
-    if name in MODELS:
-        return MODELS[name].shape
-    if shape := next((row.model.shape for row in PLAIN if row.model.name == name), None):
-        return shape
-    for other in NOT_DENSE:
-        if name == other.model:
-            kind = {"experts": "experts", "hybrid": "layers without attention"}[other.kind]
-            raise Misuse(
-                f"{option} {name}: nothing is forecast for models with {kind}; published: {other.figures}"
-            )
-    try:
-        return shape_of_config(read_config(Path(name)))
-    except UnreadableFile as error:
-        known = f"{option} {name[:80]}: is not a model that is known"
-        raise Misuse(f"{known}, and as a file it {error}; give its config.json") from None

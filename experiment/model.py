@@ -213,7 +213,7 @@ class ExpectedFigure(FileSection):
     concurrency: Positive
     """Requests at once."""
     row: str | None = None
-    """Row of the published results (`./trnspec published`) that has the value and its source."""
+    """Row of the published results (`./trnspec forecast --all`) that has the value and its source."""
     value: Annotated[float, Field(ge=MIN_S, le=1000)] | None = None
     """The value itself, where no row has it."""
     source: str = ""

@@ -19,14 +19,16 @@ from benchmark.commands.cli import Value
 from benchmark.commands.recorded_commands import points, shares
 from benchmark.measure import journal
 from benchmark.plan import Plan, PlannedPrompt
-from core.console import print_json
+from core.console import print_json, print_text, warn
 from core.findings import Misuse, Refusal
 from core.screen import folded, table, wrapped
 from core.words import listed
 from experiment import Arm, Experiment
-from experiment.cost import purchase_options, purchase_text, run_price
-from experiment.expected import ArmForecast, as_lines, expected, expected_of
+from experiment.cost import RunPrice, run_price
+from experiment.expected import ArmForecast, as_lines, expected, expected_of, step_lines
 from experiment.expected import as_json as in_json
+from experiment.step_time import ledger, ledger_lines
+from operations import pricing
 from operations.options import FILE, HOURS, experiment_argument, experiment_of, json_option
 from operations.rental import WHOLE, BreakEven, Prediction, Rental, decide, without_acceptance
 
@@ -81,13 +83,17 @@ def _tokens(text: str | float) -> float:
     "--hours",
     type=HOURS,
     metavar="H",
-    help="Trn2 hours of the run that confirms it (default: predicted, as ./trnspec cost says).",
+    help="Trn2 hours of the run that confirms it (default: predicted).",
 )
+@click.option("--compiled", is_flag=True, help="Price that run with artifacts that exist already.")
 @click.option(
     "--tokens-per-month",
     type=click.types.FuncParamType(_tokens),
     metavar="N",
     help="Output tokens of your traffic, as in 500M; says when the run is paid back.",
+)
+@click.option(
+    "--all", "everything", is_flag=True, help="Also the steps of each arm, and every published result."
 )
 @json_option
 def command(
@@ -98,10 +104,13 @@ def command(
     step_times: dict[int, float] | None,
     mix: dict[str, float] | None,
     hours: float | None,
+    compiled: bool,
     tokens_per_month: float | None,
+    everything: bool,
     as_json: bool,
 ) -> int:
-    """Say whether to rent Trn2: speed-up and cost there, predicted from acceptance measured anywhere.
+    """Say whether to rent Trn2: speed-up and cost there, predicted from acceptance measured anywhere; and what is billed, from dated
+    prices.
 
     Neither AWS nor Trn2 is needed. Without --run and --acceptance it says what acceptance would be needed. Exit 0 when drafting
     pays for some class or that is open, 1 when it pays for none, 2 for what cannot be forecast.
@@ -112,10 +121,29 @@ def command(
         why = "weighs classes whose acceptance is known; give --run DIR or --acceptance FILE"
         raise click.UsageError(f"--mix: {why}")
     experiment = experiment_of(path, verb="forecast")
-    arm = _arm(experiment, name)
-    own = expected_of(experiment, arm)
-    steps = measured(step_times, arm.num_speculative_tokens) if step_times else published(own)
-    price = run_price(experiment, hours=hours)
+    price = run_price(experiment, to_compile=0 if compiled else None, hours=hours)
+    beside: dict[str, Any] = {
+        "schema": 1,
+        "origin": "predicted",
+        "experiment": experiment.name,
+        "expected": [in_json(one) for one in expected(experiment)],
+        "cost": pricing.as_json(experiment, price),
+        "published": ledger(),
+    }
+    try:
+        arm = _arm(experiment, name)
+        own = expected_of(experiment, arm)
+        steps = measured(step_times, arm.num_speculative_tokens) if step_times else published(own)
+    except Misuse as error:
+        if name or step_times:
+            raise
+        # What is billed is known without the length of a step.
+        if as_json:
+            print_json({**beside, "problems": error.as_json()})
+        else:
+            _show_beside(experiment, price, everything=everything)
+        warn(str(error))
+        return error.exit_code
     rental = Rental(arm=arm.name, usd=price.usd, hours=price.hours, tokens_per_month=tokens_per_month)
     predictions: tuple[Prediction, ...] = ()
     doubts: list[str] = []
@@ -137,12 +165,9 @@ def command(
         repaid = [one.repaid_after_million_tokens(rental.usd) for one in predictions]
         print_json(
             {
-                "schema": 1,
-                "origin": "predicted",
-                "experiment": experiment.name,
+                **beside,
                 "arm": arm.name,
                 "step_times": steps.origin,
-                "expected": [in_json(one) for one in expected(experiment)],
                 "doubts": doubts,
                 "rental_usd": round(rental.usd, 2),
                 "decision": asdict(decision),
@@ -155,11 +180,20 @@ def command(
         )
     else:
         text = _text(experiment, own, steps, predictions or needed, doubts)
-        options = purchase_options(experiment, rental.hours)
-        ways, dates = purchase_text(options, home=experiment.cluster.region), [one.as_of for one in options]
-        bought = [f"An answer costs {ways} (rates published up to {max(dates)})"] if dates else []
-        print("\n".join([*wrapped(decision.sentence), *text, "", *folded(bought)]))
+        print("\n".join([*wrapped(decision.sentence), *text, ""]))
+        _show_beside(experiment, price, everything=everything)
     return int(bool(predictions) and all(one.verdict == "does not pay" for one in predictions))
+
+
+def _show_beside(experiment: Experiment, price: RunPrice, *, everything: bool) -> None:
+    """Print what is billed, and, with `everything`, what the forecast rests on."""
+    print_text("Cost", "")
+    pricing.show(experiment, price)
+    if everything:
+        print_text("", "Steps")
+        for one in expected(experiment):
+            print_text("", f"{one.arm.name}:", *step_lines(one.plain, one.drafted))
+        print_text("", "Published", "", *ledger_lines())
 
 
 def break_even(experiment: Experiment, arm: Arm, steps: Steps) -> tuple[BreakEven, ...]:
@@ -172,6 +206,8 @@ def break_even(experiment: Experiment, arm: Arm, steps: Steps) -> tuple[BreakEve
 
 def _arm(experiment: Experiment, name: str | None) -> Arm:
     speculating = {arm.name: arm for arm in experiment.arms if arm.speculation is not None}
+    if not speculating:
+        raise Misuse(f"{experiment.name}: no arm speculates, so there is nothing to forecast")
     if name is not None and name not in speculating:
         why = f"{experiment.name} has no such arm that speculates; it has {', '.join(speculating)}"
         raise Misuse(f"--arm {name}: {why}")

@@ -1,27 +1,21 @@
-"""`cost`: dollars an hour by component, of a run, and of an answer by each way of buying its nodes, at the catalogue's dated
+"""Dollars of a forecast: an hour by component, of a run, and of an answer by each way of buying its nodes, at the catalogue's dated
 prices. Asks nobody."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
+from typing import Any
 
-import click
-
-from core.console import print_json, print_table, print_text
+from core.console import print_table, print_text
 from experiment import Experiment
 from experiment.cost import (
-    Item,
     RunPrice,
     idle,
     per_hour,
     purchase_options,
     purchase_text,
-    run_price,
     running,
 )
-from operations.options import HOURS, experiment_of, on_aws
 
 _RESERVED = {
     "capacity-block": "paid in advance at the price of its purchase, whether nodes run or not",
@@ -30,20 +24,9 @@ _RESERVED = {
 """What has another price than the list's."""
 
 
-@on_aws
-@click.option("--hours", type=HOURS, metavar="H", help="Trn2 hours of a run (default: predicted).")
-@click.option("--compiled", is_flag=True, help="Predict for artifacts that exist already.")
-def command(path: Path, hours: float | None, compiled: bool, account: str | None, as_json: bool) -> int:
-    """Show dollars an hour by component, of a run, and of an answer by each way of buying its nodes, from dated prices.
-    Does not ask AWS."""
-    experiment = experiment_of(path, verb="price")
-    items, quiet = running(experiment), idle(experiment)
-    run = run_price(experiment, to_compile=0 if compiled else None, hours=hours)
-    if not as_json:
-        _print(experiment, items, quiet, run)
-        return 0
-    bill = {
-        "experiment": experiment.name,
+def as_json(experiment: Experiment, run: RunPrice) -> dict[str, Any]:
+    """Return the same as JSON."""
+    return {
         "items": [
             {
                 "item": item.price.item,
@@ -52,10 +35,10 @@ def command(path: Path, hours: float | None, compiled: bool, account: str | None
                 "as_of": item.price.as_of,
                 "source": item.price.source,
             }
-            for item in items
+            for item in running(experiment)
         ],
-        "idle_usd_per_hour": round(per_hour(quiet), 4),
-        "running_usd_per_hour": round(per_hour(items), 4),
+        "idle_usd_per_hour": round(per_hour(idle(experiment)), 4),
+        "running_usd_per_hour": round(per_hour(running(experiment)), 4),
         "run": {
             "trn2_hours": round(run.hours, 2),
             "usd": round(run.usd, 2),
@@ -63,11 +46,11 @@ def command(path: Path, hours: float | None, compiled: bool, account: str | None
         },
         "ways_to_buy": [asdict(way) for way in purchase_options(experiment, run.hours)],
     }
-    print_json(bill)
-    return 0
 
 
-def _print(experiment: Experiment, items: Sequence[Item], quiet: Sequence[Item], run: RunPrice) -> None:
+def show(experiment: Experiment, run: RunPrice) -> None:
+    """Print them as tables."""
+    items, quiet = running(experiment), idle(experiment)
     rows = [
         (
             item.price.item,

@@ -73,7 +73,7 @@ def test_what_needs_nothing_is_executed_in_order(
     "line",
     [
         "./scripts/nothing",
-        "./trnspec cost --experimant experiments/qwen3-32b.yaml",
+        "./trnspec forecast --experimant experiments/qwen3-32b.yaml",
         ".venv/bin/python -m benchmark advise --yields k+2 results/x",
         ".venv/bin/npx cdk deploy --all -c adminz=arn:aws:iam::111122223333:role/you",
         "make everything",

@@ -134,7 +134,7 @@ def test_two_small_nodes_cost_twice_as_much() -> None:
 
 def test_cost_says_whose_prices_count_in_another_region(capsys: pytest.CaptureFixture[str]) -> None:
     for path, said in ((SMALL, True), (REFERENCE, False)):
-        assert main(["cost", str(path)]) == 0
+        assert main(["forecast", str(path)]) == 0
         out = " ".join(capsys.readouterr().out.split())
         assert ("prices are of us-east-1 and us-east-2; those of sa-east-1 were not read" in out) is said
         assert "an answer costs by spot $" in out

@@ -21,11 +21,11 @@ from tests.benchmark.measure.test_run import nothing_is_lost_or_there_twice
 from tests.conftest import ROOT
 
 DOORS = {
-    **{verb: f"-m operations {verb} --help" for verb in ("benchmark", "demo", "lab")},
+    **{verb: f"-m operations {verb} --help" for verb in ("benchmark", "demo")},
     "no verb": "-m operations",
     "checked": "-m operations check",
     "refused": "-m operations check --json nothing.yaml",
-    "ledger": "-m experiment published --json",
+    "ledger": "-m operations forecast --json",
     "store": "-m store --help",
     "manifests": "-m cdk8s_charts --help",
 }

@@ -16,6 +16,7 @@ import pytest
 from benchmark.plan import from_dict
 from core.findings import Misuse, State
 from experiment import Experiment, load
+from experiment.catalogue.published import DRAFTED, PLAIN
 from experiment.description import as_json
 from experiment.expected import expected_of
 from operations.__main__ import main
@@ -236,12 +237,12 @@ Bill = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def bill(say: Say) -> Bill:
-    """What `cost --json` says."""
+    """What `forecast --json` says of dollars."""
 
     def of(*words: object) -> dict[str, Any]:
-        code, out, _ = say("cost", *map(str, words), "--json")
+        code, out, _ = say("forecast", *map(str, words), "--json")
         assert code == 0
-        found: dict[str, Any] = json.loads(out)
+        found: dict[str, Any] = json.loads(out)["cost"]
         return found
 
     return of
@@ -258,7 +259,7 @@ def test_cost_is_listed_by_component_each_with_its_date_and_source(say: Say, bil
     assert 0.63 < found["idle_usd_per_hour"] < 0.70
     steps = [[one["step"] for one in bill(*words)["run"]["parts"]] for words in ((), ("--compiled",))]
     assert ["compile" in one for one in steps] == [True, False]
-    text = say("cost", "--compiled")[1]
+    text = say("forecast", "--compiled")[1]
     assert "predicted" in text
     assert max(map(len, text.splitlines())) <= 100
 
@@ -330,7 +331,7 @@ def test_in_a_region_that_is_not_in_the_table_the_price_is_unknown_and_ec2_is_as
     assert "region eu-north-1: whether EC2 offers trn2.48xlarge there (./trnspec preflight asks)" in unknown
     note = "no on-demand price is published: the rate of a Capacity Block in ap-south-2 counts instead"
     assert f"price of a Trn2 node: {note}" in unknown
-    code, out, _ = say("cost", str(file))
+    code, out, _ = say("forecast", str(file))
     assert (code, note in " ".join(out.split())) == (0, True)
     offered = where_offered(experiment, Aws("eu-north-1"))
     assert (offered.state, offered.why) == (State.FINDING, "trn2.48xlarge is not offered in eu-north-1")
@@ -339,7 +340,7 @@ def test_in_a_region_that_is_not_in_the_table_the_price_is_unknown_and_ec2_is_as
 def test_a_reservation_is_billed_otherwise_than_the_list_says(say: Say, variation: Variation) -> None:
     block = {"kind": "reservation", "reservation_id": "cr-0123456789abcdef0"}
     block["availability_zone"] = "us-east-2b"
-    code, out, _ = say("cost", str(variation(lambda data: data["cluster"].update(capacity=block))))
+    code, out, _ = say("forecast", str(variation(lambda data: data["cluster"].update(capacity=block))))
     billed = "cluster.capacity is a reservation: billed for all of its time, whether nodes run or not"
     assert (code, billed in out) == (0, True)
 
@@ -360,3 +361,21 @@ def test_the_quality_questions_are_predicted_as_they_are_asked(bill: Bill, varia
     assert part["hours"] == pytest.approx(hours) == pytest.approx(0.64)
     assert asked["trn2_hours"] - silent["trn2_hours"] == pytest.approx(hours, abs=0.01)
     assert 23 < asked["usd"] - silent["usd"] < 24
+
+
+def test_published_results_and_steps_are_below_the_answer(say: Say) -> None:
+    text = " ".join(say("forecast", "--all")[1].split())
+    assert "qwen-sd-vllm: PREDICTED: a plain step takes " in text
+    assert "QUOTED: published results of decoding on Trainium2" in text
+    quoted = json.loads(say("forecast", "--json")[1])["published"]
+    assert quoted["origin"] == "quoted"
+    assert (len(quoted["plain"]), len(quoted["drafted"])) == (len(PLAIN), len(DRAFTED))
+    assert all(row["source"] for row in (*quoted["plain"], *quoted["drafted"]))
+
+
+def test_what_is_billed_is_said_where_nothing_is_published_of_a_step(say: Say) -> None:
+    file = str(ROOT / "experiments" / "qwen3-32b-today.yaml")
+    code, out, err = say("forecast", file)
+    assert (code, "a run of " in out, "give --step-times" in err) == (2, True, True)
+    assert json.loads(say("forecast", file, "--json")[1]).keys() >= {"cost", "published", "problems"}
+    assert say("forecast", file, "--arm", "qwen-eagle3")[1] == ""

@@ -58,7 +58,17 @@ def test_kubectl_is_the_real_one_with_its_own_exit_code(world: World, say: Say) 
 
 def test_an_experiment_of_the_lab_is_none_of_their_business(say: Say) -> None:
     more = {"scale": ["0"], "kubectl": ["get"], "render": ["--resolved"]}
-    for verb in ["preflight", "status", "scale", "cost", "teardown", "kubectl", "render", "run", "deploy"]:
+    for verb in [
+        "preflight",
+        "status",
+        "scale",
+        "forecast",
+        "teardown",
+        "kubectl",
+        "render",
+        "run",
+        "deploy",
+    ]:
         code, _, err = say(verb, str(LAB), *more.get(verb, ()))
         assert (code, "serves on one machine's CPU" in err, len(err.splitlines())) == (2, True, 1), verb
 
@@ -100,22 +110,22 @@ def test_the_experiment_is_the_first_argument_or_what_the_environment_names(
     say: Say, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     other = ROOT / "experiments" / "qwen3-32b-today.yaml"
-    assert json.loads(say("cost", str(other), "--json")[1])["experiment"] == "qwen3-today"
-    assert json.loads(say("cost", "--json")[1])["experiment"] == "qwen3-32b"
+    assert json.loads(say("forecast", str(other), "--json")[1])["experiment"] == "qwen3-today"
+    assert json.loads(say("forecast", "--json")[1])["experiment"] == "qwen3-32b"
     monkeypatch.setenv("TRNSPEC_EXPERIMENT", str(other))
-    assert json.loads(say("cost", "--json")[1])["experiment"] == "qwen3-today"
+    assert json.loads(say("forecast", "--json")[1])["experiment"] == "qwen3-today"
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text("version: 9\n")
-    assert say("cost", "mine.yaml")[2].startswith("mine.yaml:1: version = 9")
+    assert say("forecast", "mine.yaml")[2].startswith("mine.yaml:1: version = 9")
 
 
 WRONG = {
-    "cost --experiment a.yaml": "--experiment: the experiment is the first argument now: ",
-    "cost --compild": "No such option '--compild'. Did you mean '--compiled'?",
+    "forecast --experiment a.yaml": "--experiment: the experiment is the first argument now: ",
+    "forecast --compild": "No such option '--compild'. Did you mean '--compiled'?",
     "scale a.yaml b.yaml 1": "Got unexpected extra argument (b.yaml)",
     "scale": "Missing argument 'N'.",
     "scale 0 --hours nan": "Invalid value for '--hours': 'nan' is not a number of hours",
-    "cost --account 12": "Invalid value for '--account': '12' is not an account id",
+    "status --account 12": "Invalid value for '--account': '12' is not an account id",
     "forecast --mix a=1": "--mix: weighs classes whose acceptance is known; give --run DIR or --acceptance FILE",
 }
 
@@ -146,7 +156,7 @@ def test_a_shell_completes_verbs_options_and_experiments(
             main([])
         return [line.partition(",")[2] for line in capsys.readouterr().out.splitlines()]
 
-    assert offered("./trnspec st", 1) == ["step", "status"]
+    assert offered("./trnspec st", 1) == ["status"]
     assert offered("./trnspec scale --ho", 2) == ["--hours"]
     assert offered("./trnspec benchmark re", 2) == ["report", "results"]
     assert offered("./trnspec benchmark run --search", 3) == ["--search", "--search-rate", "--search-budget"]
