@@ -1,5 +1,4 @@
-"""Rendered objects as the files that are reviewed, the way back, the values that only a deployment knows, and the folder that a
-GitOps tool applies.
+"""Rendered objects as the files that are reviewed, the way back, and the values that only a deployment knows.
 
 A deployment reads the files, so exactly the reviewed objects are deployed; a fingerprint in the folder shows whether they were
 rendered from the current experiment. Values of a deployment are a fixed list of placeholders in them. Reading
@@ -45,11 +44,6 @@ TAG = "_TAG"
 TAG_LENGTH = 8
 
 _PATTERN = re.compile(r"\$\{([A-Z_]+)\}")
-
-
-def output_of(image: str) -> str:
-    """Output of the workloads stack with what an image's placeholder stands for, where GitOps applies the manifests."""
-    return f"{image.title().replace('_', '')}Address"
 
 
 def tags(value: Any) -> str:
@@ -216,19 +210,19 @@ def stale(wanted: dict[Path, str]) -> list[Path]:
 def write(wanted: dict[Path, str]) -> list[Path]:
     """Write the files, delete those of an earlier rendering, and return the changed paths."""
     changed = stale(wanted)
-    replace({path: wanted.get(path) for path in changed}, next(iter(wanted)).parent, last=FINGERPRINT)
+    replace({path: wanted.get(path) for path in changed}, next(iter(wanted)).parent)
     return changed
 
 
-def replace(changes: Mapping[Path, str | None], folder: Path, *, last: str) -> None:
-    """Replace files of a folder. All texts are first written to a temporary folder, so that a full disk changes nothing. The file
-    that lists the others comes after them, and files without a text are deleted at the end."""
+def replace(changes: Mapping[Path, str | None], folder: Path) -> None:
+    """Replace files of a folder. All texts are first written to a temporary folder, so that a full disk changes nothing. The
+    fingerprint comes after the others, and files without a text are deleted at the end."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".rendering-", dir=folder) as temporary:
         for path, text in changes.items():
             if text is not None:
                 Path(temporary, path.name).write_text(text, encoding="utf-8")
-        for path in sorted(changes, key=lambda path: (changes[path] is None, path.name == last)):
+        for path in sorted(changes, key=lambda path: (changes[path] is None, path.name == FINGERPRINT)):
             path.unlink() if changes[path] is None else Path(temporary, path.name).replace(path)
 
 
@@ -245,80 +239,6 @@ def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
 
 
 _Dumper.add_representer(str, _text)
-
-
-KUSTOMIZATION, APPLICATION = "kustomization.yaml", "application.yaml"
-WAVE = "argocd.argoproj.io/sync-wave"
-_FIRST_OF_WAVE = ("", "10", "22")
-"""Prefix of the first file of each wave: namespace, accounts and policies; claims and storage; fetch, compile, arms
-and all else.
-
-What Argo CD does is stated from its sources at v3.5.1, https://github.com/argoproj/argo-cd/tree/v3.5.1; not verified on AWS. It
-applies a wave once every object of the one before is healthy; only behind the last it does not wait
-(gitops-engine/pkg/sync/sync_context.go, `Sync`). A suspended Job counts as `Suspended`, which is not healthy
-(gitops-engine/pkg/health/health_job.go), and `run` releases a Job only where its artifact is missing: in any wave but the last,
-Jobs would keep the arms from ever being applied. Unsuspended, a compile Job would wait for devices that an arm holds while that
-arm waits for it. So order among fetch, compile and arms is kept by what starts them: `run` releases one after the other, arms
-stand at 0, and a promoted one is written only once its artifact is complete (`operations/rendering.py`)."""
-
-
-def gitops_folder(
-    experiment: Experiment, files: Iterable[ManifestFile], *, repository: str, path: str
-) -> dict[str, str]:
-    """A deployment's manifests as a folder of a GitOps repository: texts by name of file; `files` have no placeholder left, `path`
-    is where the folder is in `repository`.
-
-    The Application is not part of the kustomization: it is applied once, in the cluster of Argo CD.
-    """
-    made = [
-        ManifestFile(file.name, tuple(_in_wave(file.name, item) for item in file.objects)) for file in files
-    ]
-    kustomization = {
-        "apiVersion": "kustomize.config.k8s.io/v1beta1",
-        "kind": "Kustomization",
-        "resources": [file.name for file in made],
-    }
-    made += [
-        ManifestFile(KUSTOMIZATION, (kustomization,)),
-        ManifestFile(APPLICATION, (application(experiment, repository=repository, path=path),)),
-    ]
-    return {file.name: file.yaml() for file in made}
-
-
-def _in_wave(file: str, item: dict[str, Any]) -> dict[str, Any]:
-    number = sum(file >= first for first in _FIRST_OF_WAVE) - 1
-    metadata = item["metadata"]
-    return {
-        **item,
-        "metadata": {**metadata, "annotations": {**metadata.get("annotations", {}), WAVE: str(number)}},
-    }
-
-
-def application(experiment: Experiment, *, repository: str, path: str) -> dict[str, Any]:
-    """Return an Application that syncs each commit once and keeps changes in the cluster, because `run` starts Jobs and scales arms.
-
-    A sync applies what is in Git also to fields whose difference is ignored, unless it is told to respect that; and it
-    prunes nothing by default (docs/user-guide/sync-options.md, auto_sync.md), as a deployment deletes no Job. The names of Jobs
-    carry a hash of their content, so none has to be replaced by force. The finalizer makes deleting the Application delete its
-    objects, the last wave first (docs/user-guide/app_deletion.md). With its path (pkg/apis/application/v1alpha1/
-    application_defaults.go) it means what it means without; the API server warns of a finalizer that has none.
-    """
-    spec = {
-        "project": "default",
-        "source": {"repoURL": repository, "path": path, "targetRevision": "HEAD"},
-        "destination": {"server": "https://kubernetes.default.svc", "namespace": namespace(experiment)},
-        "syncPolicy": {
-            "automated": {"prune": False, "selfHeal": False},
-            "syncOptions": ["RespectIgnoreDifferences=true"],
-        },
-        "ignoreDifferences": [
-            {"group": "batch", "kind": "Job", "jsonPointers": ["/spec/suspend"]},
-            {"group": "apps", "kind": "Deployment", "jsonPointers": ["/spec/replicas"]},
-        ],
-    }
-    finalizers = ["resources-finalizer.argocd.argoproj.io/foreground"]
-    metadata = {"name": experiment.name, "namespace": "argocd", "finalizers": finalizers}
-    return {"apiVersion": "argoproj.io/v1alpha1", "kind": "Application", "metadata": metadata, "spec": spec}
 
 
 def kubernetes_object(

@@ -117,9 +117,6 @@ class Settings(Section):
         default={}, description='keys and values like {cost-center: "4711"}'
     )
     """Tags on every stack, which CloudFormation puts on what they make, and on instances and disks."""
-    workloads: Literal["stack", "gitops"] = "stack"
-    """Who applies the manifests: `stack`, with the deployment, or `gitops`, from a repository of the team's own. A setting of
-    who deploys, not of the experiment, whose objects are the same either way."""
 
     @field_validator("admins")
     @classmethod
@@ -163,8 +160,6 @@ class DeploymentSettings(Settings):
             "admins is empty, so no one can use kubectl, ./trnspec run or ./trnspec verify on the cluster; write the ARN of your IAM "
             "role there": not self.admins,
             "alarm_email is empty, so no one receives the alarms; write an address there": not self.alarm_email,
-            "workloads is gitops, so no deployment applies the manifests; ./trnspec render --resolved --out DIR writes them for your "
-            "GitOps tool": self.workloads == "gitops",
         }
         return [f"{where}: {line}" for line, applies in lines.items() if applies]
 

@@ -41,7 +41,7 @@ RENEW = timedelta(minutes=45)
 KINDS = ("ServiceAccount", "ConfigMap", "PersistentVolumeClaim", "Service", "Deployment", "Job", "CronJob")
 """The kinds of the manifests that AmazonEKSViewPolicy shows
 (https://docs.aws.amazon.com/eks/latest/userguide/access-policy-permissions.html); the rest was applied with them."""
-_APPLY = "deploy the workloads stack; where GitOps applies the manifests, render them resolved, commit and sync, then retry"
+_APPLY = "deploy the workloads stack, then retry"
 PREPARING = ("weights", "arguments", "nodes", "verify", "compile")
 Object = Mapping[str, Any]
 

@@ -44,7 +44,7 @@ from operations.running.state import RunStore, refuse_if_driven
 def command(
     ctx: click.Context, words: tuple[str, ...], dry_run: bool, account: str | None, as_json: bool
 ) -> None:
-    """Deploy all stacks of an experiment, its objects too unless GitOps applies them; Trn2 nodes start at 0.
+    """Deploy all stacks of an experiment, its objects too; Trn2 nodes start at 0.
 
     deployment.yaml and the manifests are taken as they are committed. What follows -- goes to `cdk deploy`, for
     example -- --require-approval never. It is refused while a run is under way. An existing VPC is asked first, as by preflight, and nothing is made where it does not fit. --dry-run shows

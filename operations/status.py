@@ -58,10 +58,7 @@ class _StatusSections:
     def stacks(self) -> list[dict[str, str | bool]]:
         found = cloudformation.expected(self.experiment, self.aws)
         self.findings += cloudformation.halfway(found, self.experiment, self.aws)
-        return [
-            {"name": stack.name, "status": stack.status, "reason": stack.reason, "by_gitops": stack.by_gitops}
-            for stack in found
-        ]
+        return [{"name": stack.name, "status": stack.status, "reason": stack.reason} for stack in found]
 
     def trn2(self) -> dict[str, Any]:
         group = nodegroup.read(self.experiment, self.aws)
@@ -157,8 +154,7 @@ def _claim_state(claim: dict[str, Any]) -> str:
 def _print(page: dict[str, Any]) -> None:
     rows: list[tuple[str, str, str]] = []
     for stack in page["stacks"] or ():
-        beside = stack["reason"] or "(GitOps applies the objects)" * stack["by_gitops"]
-        rows.append(("stack", stack["name"], f"{stack['status']} {beside}".strip()))
+        rows.append(("stack", stack["name"], f"{stack['status']} {stack['reason']}".strip()))
     if (group := page["trn2"]) is not None:
         off = f", off at {group['off_at']}" if group["off_at"] else ""
         nodes = (

@@ -14,9 +14,8 @@ from core.console import print_json, print_table, print_text, progress, warn
 from core.findings import Misuse, Refusal
 from core.words import count
 from experiment import Experiment
-from experiment.naming import cluster_name, namespace, stack_name
+from experiment.naming import cluster_name, stack_name
 from operations.cloud import cloudformation, experiment_resources, nodegroup
-from operations.cloud.access import cluster_of
 from operations.cloud.aws import NOT_ALLOWED, Aws, AwsError, aws_of
 from operations.cloud.clock import Clock
 from operations.cloud.cloudformation import TAG, Stack
@@ -81,10 +80,7 @@ def command(
     aws = aws_of(experiment, account)
     there = _going(experiment, aws)
     kept = list[tuple[str, str]]()
-    if dry_run:
-        if hindered := of_gitops(experiment, aws, there):
-            warn(hindered)
-    else:
+    if not dry_run:
         _confirm(experiment, aws, confirm)
         kept = take_down(experiment, aws, Clock())
     storage = cloudformation.stack_named(stack_name(experiment, cloudformation.OUTLIVES), aws)
@@ -123,8 +119,6 @@ def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[tuple[str,
     _stop_nodes(experiment, aws)
     kept = []
     going = _going(experiment, aws)
-    if applied := of_gitops(experiment, aws, going):
-        raise Refusal(applied)
     with progress(f"deleting the stacks of {experiment.name}", len(going)) as advance:
         for stack in reversed(going):
             print(f"    {stack.name}: deleting", file=sys.stderr)
@@ -152,27 +146,6 @@ def _stop_nodes(experiment: Experiment, aws: Aws) -> None:
             warn(str(error))
         elif isinstance(error, AwsError):  # no answer about the nodes; that there is no group is one
             raise
-
-
-def of_gitops(experiment: Experiment, aws: Aws, there: list[Stack]) -> str:
-    """Why objects that no stack owns must go before the stacks; empty where there are none, or the cluster does not answer.
-
-    Who applied them would apply them again, and a load balancer of theirs keeps the network from being deleted.
-    """
-    where = namespace(experiment)
-    if not any(stack.by_gitops for stack in there):
-        return ""
-    try:
-        with cluster_of(experiment, aws) as cluster:
-            if cluster.get("namespace", where) is None:
-                return ""
-    except Refusal as error:
-        warn(f"it is not known whether objects of GitOps are left ({error})")
-        return ""
-    return (
-        f"namespace {where}: GitOps applied its objects, which no stack deletes; delete its Application with them "
-        f"(argocd app delete {experiment.name}), {_AGAIN}"
-    )
 
 
 def _delete(stack: Stack, experiment: Experiment, aws: Aws, clock: Clock) -> str | None:

@@ -20,7 +20,7 @@ from aws_cdk import aws_s3_assets as s3_assets
 from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
 from constructs import Construct
 
-from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, names_in, output_of, tags_in_names
+from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, names_in, tags_in_names
 from experiment import Experiment
 from infra import ROOT
 from infra.deployment_file import DeploymentSettings
@@ -96,11 +96,7 @@ class KubectlAccess(Construct):
 
 
 class WorkloadsStack(ExperimentStack):
-    """Applies the reviewed manifests, file by file, with only the placeholders filled in.
-
-    With `workloads: gitops` it installs only drivers and images, and its outputs are the values of the placeholders. The
-    objects are applied from a repository of the team, because two owners of one object would undo each other's work.
-    """
+    """Applies the reviewed manifests, file by file, with only the placeholders filled in."""
 
     def __init__(
         self,
@@ -115,25 +111,15 @@ class WorkloadsStack(ExperimentStack):
         super().__init__(
             scope, "workloads", "Neuron driver and workloads", experiment=experiment, settings=settings
         )
-        gitops = settings.workloads == "gitops"
         access = KubectlAccess(self, "Access", cluster=cluster, vpc=self.network(made))
         applied = install_neuron_software(self, experiment=experiment, cluster=access.cluster)
         applied.node.add_dependency(access.entry)
-        if gitops:
-            self._output_images(files)
-            return
         # A placeholder that no object of this experiment names may stay empty.
         values = dict.fromkeys(PLACEHOLDERS, "") | self._images(files) | {"AWS_ACCOUNT": cdk.Aws.ACCOUNT_ID}
         for file in files:
             earlier = applied
             applied = access.apply(self, file.name.removesuffix(".yaml"), fill(file.objects, values))
             applied.node.add_dependency(access.entry, earlier)
-
-    def _output_images(self, files: tuple[ManifestFile, ...]) -> None:
-        """The addresses of the images, for who applies the manifests."""
-        images = self._images(files)
-        for image in images_in(files):
-            cdk.CfnOutput(self, output_of(image.placeholder), value=images[image.placeholder])
 
     def _images(self, files: tuple[ManifestFile, ...]) -> dict[str, str]:
         """The addresses of the images that the manifests name, tagged with the hash of their sources: built and pushed

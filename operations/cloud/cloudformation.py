@@ -11,7 +11,6 @@ from typing import Any
 
 import yaml
 
-from cdk8s_charts.manifests import output_of
 from core.findings import Finding, Misuse, Refusal
 from core.words import count
 from experiment import Experiment, InvalidExperiment, load
@@ -54,8 +53,8 @@ def deploy_command(name: str) -> str:
 
 
 def deploy_workloads(name: str) -> str:
-    """Return the remedy for objects that are missing in the cluster, which does not know who applies them."""
-    return f"deploy the workloads ({deploy_command(name)}; with GitOps: ./trnspec render --resolved --out DIR, commit, sync)"
+    """Return the remedy for objects that are missing in the cluster."""
+    return f"deploy the workloads ({deploy_command(name)})"
 
 
 def to_deploy(name: str, account: str) -> str:
@@ -103,11 +102,6 @@ class Stack:
     """Whether it is protected from deletion."""
     owner: str = ""
     """The experiment that its tag names."""
-
-    @property
-    def by_gitops(self) -> bool:
-        """Whether it is the workloads stack and leaves its objects to GitOps."""
-        return output_of("BENCHMARK_IMAGE") in self.outputs
 
     @property
     def complete(self) -> bool:

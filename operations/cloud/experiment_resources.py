@@ -34,15 +34,6 @@ def uncompiled(experiment: Experiment, aws: Aws) -> int:
     return sum(not has_artifact(experiment, aws, arm) for arm in experiment.arms)
 
 
-def refuse_uncompiled(experiment: Experiment, aws: Aws) -> None:
-    """Raise `Refusal` if a promoted arm has no artifact, because its pods would hold the devices that compiling needs."""
-    if (arm := experiment.promoted) and not has_artifact(experiment, aws, arm):
-        raise Refusal(
-            f"{arm.name}: has no compiled artifact, so its pods would hold devices and wait for it; run ./trnspec run, which "
-            "compiles it, before it is served"
-        )
-
-
 def marker(aws: Aws, name: str, key: str) -> dict[str, Any] | None:
     """Return the JSON object of a completion marker; None if it does not exist or is not valid. Raises `Refusal` without the bucket."""
     if (answer := stored(aws, name, key)) is None:

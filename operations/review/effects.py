@@ -20,11 +20,7 @@ from operations.review.rights import Key, Object, lasting_name, object_grants, t
 State = Mapping[str, Any]
 """The output of `snapshot.py`, or its part about one experiment."""
 _MAX_VALUE_LENGTH = 120
-_REMOVED = "removed: `cdk deploy`, or pruning with GitOps, deletes its Deployment and its pods end; its artifact stays until a run marks it stale"
-_OWNERS = {
-    "gitops": "deploying deletes every object that the workloads stack applied, running pods too, until GitOps applies them",
-    "stack": "deploying applies what GitOps applies too; delete its Application first, without its objects",
-}
+_REMOVED = "removed: `cdk deploy` deletes its Deployment and its pods end; its artifact stays until a run marks it stale"
 _IN_OTHER_NOTES = ("baseline", "cluster.nodes", "cluster.max_nodes")
 _STATEFUL = ("AWS::S3::Bucket", "AWS::KMS::Key", "AWS::EKS::Cluster", "AWS::EC2::VPC", "AWS::DynamoDB::Table")
 _NODES = ("AWS::EKS::Nodegroup", "AWS::EC2::LaunchTemplate")
@@ -127,10 +123,6 @@ def _grants(state: State) -> set[str]:
 
 
 def _experiments(base: State, head: State) -> Iterator[ExperimentReview]:
-    was, now = (str(state.get("workloads", "stack")) for state in (base, head))  # who applies the objects
-    if was != now:
-        note = Note("apply", f"workloads: {was} -> {now}: {_OWNERS[now]}")
-        yield ExperimentReview("deployment.yaml", (), (note,))
     for name, new in head["experiments"].items():
         old = base["experiments"].get(name)
         files = [state["objects"].get(name, {}) for state in (base, head)]
@@ -142,7 +134,7 @@ def _experiments(base: State, head: State) -> Iterator[ExperimentReview]:
                 *_cost(old, new),
                 *_fairness(old, new),
                 *_facts(name, old, new),
-                *_unsettled({row.name for row in arms}, *files, gitops=now == "gitops"),
+                *_unsettled({row.name for row in arms}, *files),
                 *_resources(name, base, head),
             )
         if notes or any(row.changes or row.needs_human for row in arms):
@@ -271,11 +263,10 @@ def _facts(name: str, old: State, new: State) -> Iterator[Note]:
         yield Note("comparability", text)
 
 
-def _unsettled(rows: Collection[str], before: State, after: State, *, gitops: bool) -> Iterator[Note]:
+def _unsettled(rows: Collection[str], before: State, after: State) -> Iterator[Note]:
     """Return objects whose change the API server refuses, and objects that are no longer rendered but stay in the cluster.
 
-    A file is one resource of the workloads stack: its objects go with it, one that leaves a file stays in the cluster. With
-    `gitops` all stay until somebody prunes. What an arm leaves is in its row.
+    A file is one resource of the workloads stack: its objects go with it, one that leaves a file stays in the cluster. What an arm leaves is in its row.
     """
     old, new = _by_key(before), _by_key(after)
     for key in sorted(old.keys() & new.keys()):
@@ -286,7 +277,7 @@ def _unsettled(rows: Collection[str], before: State, after: State, *, gitops: bo
             yield Note("apply", f"{key[0]} {key[2]}: {path} {remedy}")
     left = _named(_by_key({file: items for file, items in before.items() if file in after}))
     for kind, name in sorted(_named(old) - _named(new)):
-        if name not in rows and ((kind, name) in left or (gitops and kind != "Job")):
+        if name not in rows and (kind, name) in left:
             yield Note("apply", f"{kind} {name}: no longer rendered, and not deleted by applying")
 
 

@@ -27,7 +27,6 @@ from core.findings import Refusal
 from core.words import count
 from experiment import cost, load
 from experiment.compilation import artifact_key
-from infra.deployment_file import NAME, read_deployment
 
 State = dict[str, Any]
 _PEOPLE = ("AWS::EKS::AccessEntry", "AWS::SNS::Subscription")
@@ -51,15 +50,10 @@ def snapshot(*, templates: bool, without: Sequence[str] = ()) -> State:
     - `experiments`: by name {facts, prompts, arms: {name: {facts, key, usd_per_hour}}, cost, undeclared}
     - `objects`: by experiment and file, the committed objects
     - `templates`: by name of stack; without `templates`, of none
-    - `workloads`: who applies the objects, `stack` or `gitops`; later than the others, so a state may lack it
     - `delivery`: the templates of the pipeline, of its stages' own stacks and of the bootstrap's policies
     - `problems`: what kept something from being read, one line each; with one, the rest is not to be compared
     """
     state: State = {"experiments": {}, "objects": {}, "templates": {}, "delivery": {}, "problems": []}
-    try:
-        state["workloads"] = read_deployment(Path(NAME)).workloads
-    except Refusal as error:
-        state["problems"] += error.lines
     for path in sorted({*Path("experiments").glob("*.yaml")} - {*map(Path, without)}):
         try:
             experiment = load(path)

@@ -138,7 +138,7 @@ class Context:
                 self.clock.sleep(POLL_S)
 
     def need(self, kind: str, name: str) -> dict[str, Any]:
-        """An object that a deployment, or GitOps, applies. Raises `StepError` when the cluster does not have it."""
+        """An object that a deployment applies. Raises `StepError` when the cluster does not have it."""
         if (found := self.cluster.get(kind, name)) is None:
             remedy = deploy_workloads(self.experiment.name)
             raise StepError(f"{kind} {name}: none in the cluster; {remedy}")

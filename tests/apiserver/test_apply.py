@@ -1,24 +1,17 @@
-"""What a real API server says to every rendered object, to version 2 over version 1, to the folder of a GitOps repository and,
-where a file of definitions is given (tests/apiserver/README.md), to Argo CD's Application."""
+"""What a real API server says to every rendered object, and to version 2 over version 1."""
 
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
-from cdk8s_charts.manifests import WAVE, ManifestFile, application, gitops_folder
 from cdk8s_charts.render import render
 from experiment import Experiment
 from tests.apiserver.control_plane import ControlPlane
-from tests.apiserver.kubectl import Kubectl, wait_until
 from tests.apiserver.objects import (
     IMAGE,
     Objects,
@@ -143,56 +136,13 @@ def test_the_server_refuses_another_image_in_a_job_that_was_released(
     assert "immutable" in " ".join(control_plane.kubectl.apply([changed], dry_run=True))
 
 
-def test_every_wave_applies_on_what_the_waves_before_made_and_starts_nothing(
-    control_plane: ControlPlane,
-    reference: Experiment,
-    erased: Remember,
-    tmp_path: Path,
+def test_every_file_applies_on_what_the_files_before_made_and_starts_nothing(
+    control_plane: ControlPlane, reference: Experiment, erased: Remember
 ) -> None:
-    kubectl, where = control_plane.kubectl, "in-waves"
-    experiment = replace(reference, name=where)
-    files = [ManifestFile(file.name, tuple(filled(file.objects))) for file in render(experiment)]
-    texts = gitops_folder(
-        experiment, files, repository="https://git.example.com/team/fleet.git", path="apps/one"
-    )
-    for name, text in texts.items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    built = kubectl.run("kustomize", str(tmp_path))
-    assert built.returncode == 0, built.stderr
-    waves: dict[int, list[dict[str, Any]]] = {}
-    for item in yaml.safe_load_all(built.stdout):
-        waves.setdefault(int(item["metadata"]["annotations"][WAVE]), []).append(item)
-    erased([item for wave in waves.values() for item in wave])
-    for number in sorted(waves):
-        # A namespace first, as Argo CD sorts by kind within a wave.
-        waves[number].sort(key=lambda item: item["kind"] != "Namespace")
-        assert without_warnings(kubectl.feed(waves[number], "apply")) == [], number
+    kubectl, where = control_plane.kubectl, "in-order"
+    files = [filled(file.objects) for file in render(replace(reference, name=where))]
+    erased([item for objects in files for item in objects])
+    for objects in files:
+        assert without_warnings(kubectl.feed(objects, "apply")) == []
     assert kubectl.items("pods", where) == []
-    assert without_warnings(kubectl.feed(waves[2], "apply")) == [], "a second sync of the same commit"
-
-
-@contextmanager
-def _knowing(plane: ControlPlane, variable: str, definition: str) -> Iterator[Kubectl]:
-    """The server knows a definition of the file that a variable names."""
-    given = os.environ.get(variable)
-    if not given:
-        pytest.skip(f"{variable} names no file that defines {definition}; see tests/apiserver/README.md")
-    definitions = [
-        item
-        for item in yaml.safe_load_all(Path(given).read_text(encoding="utf-8"))
-        if item and item["metadata"]["name"] == definition
-    ]
-    kubectl = plane.kubectl
-    assert kubectl.apply(definitions) == []
-    wait_until(lambda: kubectl.run("get", definition).returncode == 0, f"the server knows {definition}")
-    yield kubectl
-    kubectl.run("delete", "crd", definition, "--wait=false")
-
-
-def test_the_server_takes_argo_cds_application_without_a_warning(
-    control_plane: ControlPlane, reference: Experiment
-) -> None:
-    made = application(reference, repository="https://git.example.com/team/fleet.git", path="apps/one")
-    made["metadata"]["namespace"] = "default"
-    with _knowing(control_plane, "ARGOCD_APPLICATION_CRD", "applications.argoproj.io") as kubectl:
-        assert kubectl.apply([made], dry_run=True) == []
+    assert without_warnings(kubectl.feed(files[-1], "apply")) == [], "the same again"

@@ -79,7 +79,7 @@ def variants(experiment: Experiment) -> Variants:
     target = replace(experiment.baseline.target, address="s3://my-models/runs/mine")
     arms = tuple(replace(arm, serving=serving, target=target) for arm in experiment.arms)
     rented = changed(replace(experiment, arms=arms), "rented", off_at_utc="23:45", capacity=block)
-    found["rented"] = rented, DeploymentSettings(workloads="gitops")
+    found["rented"] = rented, DeploymentSettings()
     # The experiment with Vicuna: trn2.3xlarge in another region, without EFA, with the device plugin.
     found["small"] = load(ROOT / "experiments" / "vicuna-7b.yaml"), DeploymentSettings()
     # In an existing VPC of an account that has wishes, with a subnet in the zone that would be the third.

@@ -30,7 +30,6 @@ WRITTEN: dict[str, Any] = {
     "build_images": "codebuild",
     "pipeline_role": "arn:aws:iam::111122223333:role/pipeline",
     "permissions_boundary": "bounds",
-    "workloads": "gitops",
     "kms_key": KEY,
     "log_days": 365,
     "log_destination": DESTINATION,
@@ -69,8 +68,6 @@ def test_who_leaves_the_file_empty_reads_what_follows() -> None:
     assert alarms.startswith("deployment.yaml: alarm_email is empty, so no one receives the alarms")
     full = DeploymentSettings(admins=(ADMIN,), alarm_email="team@example.com")
     assert full.warnings("x") == []
-    (applied,) = full.model_copy(update={"workloads": "gitops"}).warnings("x")
-    assert "no deployment applies the manifests" in applied
 
 
 def test_what_must_last_is_not_taken_from_the_command_line() -> None:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from moto.core.models import DEFAULT_ACCOUNT_ID
 
-from cdk8s_charts.manifests import output_of
 from core.findings import Refusal
 from experiment import Experiment
 from experiment.naming import neuron_nodegroup
@@ -238,12 +237,10 @@ def test_status_shows_what_there_is(world: World, say: Say) -> None:
     assert ready == {"qwen-vllm": 1, "qwen-sd-vllm": 0}
     assert page["artifacts"]["compiled"] == {"qwen-vllm": True, "qwen-sd-vllm": False}
     assert ({one["status"] for one in page["stacks"]}, page["run"]) == ({"absent"}, None)
-    make_stacks("qwen3-32b", "workloads", outputs={output_of("BENCHMARK_IMAGE"): "registry.example/tools:1"})
+    make_stacks("qwen3-32b", "workloads")
     _, text, _ = say("status")
     assert "1 of 1 ready" in text
-    assert "CREATE_COMPLETE (GitOps applies the objects)" in text
-    applied = {one["name"]: one["by_gitops"] for one in json.loads(say("status", "--json")[1])["stacks"]}
-    assert (applied["qwen3-32b-workloads"], applied["qwen3-32b-nodes"]) == (True, False)
+    assert "CREATE_COMPLETE" in text
     assert max(len(line) for line in text.splitlines()) <= 100
 
 

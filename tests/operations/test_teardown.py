@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from cdk8s_charts.manifests import output_of
 from operations import teardown
 from operations.cloud import cloudformation
 from operations.cloud.aws import Aws, AwsError
@@ -20,7 +19,6 @@ from tests.operations.conftest import Say
 from tests.operations.world import World
 
 pytestmark = pytest.mark.usefixtures("direct")
-BY_GITOPS = {output_of("BENCHMARK_IMAGE"): "registry.example/tools:1"}
 TAGS = [{"Key": "experiment", "Value": "qwen3-32b"}]
 CONFIRMED = ("teardown", "--confirm", "qwen3-32b")
 
@@ -42,26 +40,6 @@ def test_teardown_asks_for_the_name_and_then_deletes_everything_in_an_order_that
     assert (code, stack_names(), world.nodes) == (0, [], 0)
     assert "7 of 7 stacks deleted" in out
     assert say(*CONFIRMED)[0] == 0, "again, on nothing"
-
-
-def test_objects_that_gitops_applied_must_go_before_the_stacks(world: World, say: Say) -> None:
-    """Nodes are set to 0 all the same; a cluster that does not answer does not keep the stacks."""
-    make_stacks("qwen3-32b", "cluster", "workloads", outputs=BY_GITOPS)
-    world.api.put("namespaces", "qwen3-32b", {})
-    say("scale", "1")
-    line = "namespace qwen3-32b: GitOps applied its objects, which no stack deletes; delete its Application"
-    code, out, err = say("teardown", "--dry-run")
-    assert (code, line in err, "would delete" in out, world.nodes) == (0, True, True, 1)
-    code, _, err = say(*CONFIRMED)
-    assert (code, line in err, len(stack_names()), world.nodes) == (1, True, 2, 0)
-    world.api.refusal = (403, "Forbidden", "namespaces is forbidden")
-    code, _, err = say(*CONFIRMED)
-    assert (code, stack_names(), "it is not known whether objects of GitOps are left" in err) == (0, [], True)
-    world.api.refusal = None
-    del world.api.objects[("namespaces", "", "qwen3-32b")]
-    make_stacks("qwen3-32b", "workloads", outputs=BY_GITOPS)
-    code, _, err = say(*CONFIRMED)
-    assert (code, "GitOps" in err, stack_names()) == (0, False, [])
 
 
 @pytest.mark.parametrize(

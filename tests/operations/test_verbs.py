@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,24 +13,14 @@ import pytest
 import yaml
 from moto.core.models import DEFAULT_ACCOUNT_ID
 
-from cdk8s_charts.manifests import (
-    APPLICATION,
-    KUSTOMIZATION,
-    ManifestFile,
-    output_of,
-    texts,
-    with_tags,
-    write,
-)
-from cdk8s_charts.render import render
-from experiment import Experiment, load
+from cdk8s_charts.manifests import ManifestFile, fill, texts, with_tags, write
+from experiment import Experiment
 from operations import deploying
 from operations.__main__ import main
 from operations.cloud import aws
 from operations.cloud.aws import Aws
-from operations.rendering import place_in_repository
 from tests.conftest import REFERENCE, ROOT
-from tests.operations.clients import make_stacks, shared_client
+from tests.operations.clients import shared_client
 from tests.operations.conftest import Say
 from tests.operations.world import World
 
@@ -235,22 +224,6 @@ IMAGES = {
     name: f"111122223333.dkr.ecr.us-east-2.amazonaws.com/{name.lower()}:0a1b"
     for name in ("BENCHMARK_IMAGE", "LMEVAL_IMAGE")
 }
-ADDRESSES = {output_of(name): address for name, address in IMAGES.items()}
-
-
-@pytest.fixture
-def out(tmp_path: Path) -> Path:
-    """A folder in a clone, that is not there yet."""
-    clone = tmp_path / "fleet"
-    subprocess.run(["git", "init", "-q", str(clone)], check=True)
-    address = "git@git.example.com:team/fleet.git"
-    subprocess.run(["git", "-C", str(clone), "remote", "add", "origin", address], check=True)
-    return clone / "apps" / "one"
-
-
-@pytest.fixture
-def deployed(world: World) -> None:
-    make_stacks("qwen3-32b", "workloads", outputs=ADDRESSES)
 
 
 def test_what_would_be_rendered_is_said_for_a_machine(say: Say) -> None:
@@ -259,117 +232,44 @@ def test_what_would_be_rendered_is_said_for_a_machine(say: Say) -> None:
     assert (code, Path(one["folder"]).name, one["changed"]) == (0, "qwen3-32b", [])
 
 
-def _contents(folder: Path) -> dict[str, str]:
-    return {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
+def _resolved(say: Say, folder: Path, *more: str) -> tuple[int, str, str]:
+    values = [word for name, value in IMAGES.items() for word in ("--set", f"{name}={value}")]
+    return say("render", "--resolved", "--account", "111122223333", *values, "--out", str(folder), *more)
 
 
-@pytest.mark.usefixtures("deployed")
-def test_the_folder_is_filled_from_the_stack_and_a_second_rendering_changes_nothing(
-    say: Say, out: Path
-) -> None:
-    code, said, err = say("render", "--resolved", "--out", str(out), "--json")
+def test_a_folder_gets_each_reviewed_file_with_its_placeholders_filled(say: Say, tmp_path: Path) -> None:
+    folder = tmp_path / "apps" / "one"
+    code, said, err = _resolved(say, folder, "--json")
     assert (code, err) == (0, "")
-    first = _contents(out)
-    assert sorted(json.loads(said)["changed"]) == sorted(str(out / name) for name in first)
-    tag = with_tags(IMAGES)["BENCHMARK_IMAGE_TAG"]
-    assert f"-{tag}\n" in first["22-fetch.yaml"]
-    assert IMAGES["BENCHMARK_IMAGE"] in first["40-qwen-llmperf.yaml"]
-    assert "${" not in first["20-storage.yaml"] + first["22-fetch.yaml"]
-    listed = {*yaml.safe_load(first[KUSTOMIZATION])["resources"], KUSTOMIZATION, APPLICATION}
-    assert listed == first.keys()
-    source = yaml.safe_load(first[APPLICATION])["spec"]["source"]
-    assert (source["repoURL"], source["path"]) == ("git@git.example.com:team/fleet.git", "apps/one")
-    assert say("render", "--resolved", "--out", str(out))[1] == f"{out}: {len(first)} files, 0 changed\n"
-    assert _contents(out) == first
-
-
-@pytest.mark.usefixtures("deployed")
-def test_what_is_no_longer_rendered_goes_and_a_promoted_arm_waits_for_its_artifact(
-    say: Say, world: World, out: Path, variation: Callable[..., Path], tmp_path: Path
-) -> None:
-    """Its pods would hold the devices that its compile Job waits for."""
-    assert say("render", "--resolved", "--out", str(out))[0] == 0
-    (out / "theirs.yaml").write_text("kind: Mine\n", encoding="utf-8")
-    before = _contents(out)
-    served = {"arm": "qwen-sd-vllm", "replicas": 1}
-    path = variation(lambda data: (data["benchmark"].pop("lm_eval"), data.update(serve=served)))
-    write(texts(load(path), render(load(path)), tmp_path / "manifests"))
-    words = ("render", str(path), "--manifests", str(tmp_path / "manifests"), "--resolved", "--out", str(out))
-    code, _, err = say(*words)
-    assert (code, "qwen-sd-vllm: has no compiled artifact" in err) == (1, True)
-    assert _contents(out) == before
-    world.compiled("qwen-sd-vllm")
-    code, _, err = say(*words)
-    assert (code, err) == (0, "")
-    left = _contents(out)
-    assert not any("45-qwen-lmeval.yaml" in there for there in (left, left[KUSTOMIZATION]))
-    assert left["theirs.yaml"] == "kind: Mine\n"
-    assert "replicas: 1" in left["30-qwen-sd-vllm.yaml"]
-
-
-@pytest.mark.usefixtures("deployed")
-def test_an_edited_file_is_named_and_nothing_is_written(say: Say, out: Path) -> None:
-    assert say("render", "--resolved", "--out", str(out))[0] == 0
-    (out / "30-qwen-vllm.yaml").unlink()  # which would be written
-    rendered = _contents(out)
-    edited = {
-        "22-fetch.yaml": (rendered["22-fetch.yaml"] + "# mine\n", "was edited since it was rendered"),
-        KUSTOMIZATION: ("kind: Kustomization\n", "was not rendered by this verb"),
-        APPLICATION: (rendered[APPLICATION].replace("qwen3-32b,", "x,", 1), "was rendered from x"),
+    written = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
+    assert sorted(json.loads(said)["changed"]) == sorted(str(folder / name) for name in written)
+    reviewed = {
+        path.name: path.read_text(encoding="utf-8")
+        for path in (ROOT / "manifests" / "qwen3-32b").glob("*.yaml")
     }
-    for name, (text, why) in edited.items():
-        (out / name).write_text(text, encoding="utf-8")
-        code, _, err = say("render", "--resolved", "--out", str(out))
-        assert (code, len(err.splitlines())) == (2, 1)
-        assert f"{name}: {why}" in err
-        assert _contents(out) == rendered | {name: text}
-        (out / name).write_text(rendered[name], encoding="utf-8")
+    assert written.keys() == reviewed.keys()
+    values = with_tags({**IMAGES, "AWS_ACCOUNT": "111122223333"})
+    for name, text in written.items():
+        wanted = fill(yaml.safe_load_all(reviewed[name]), values)
+        assert list(yaml.safe_load_all(text)) == wanted, name
+    assert _resolved(say, folder)[1] == f"{folder}: {len(written)} files, 0 changed\n"
+    (folder / "22-fetch.yaml").write_text("# mine\n", encoding="utf-8")
+    assert _resolved(say, folder)[1] == f"{folder}: {len(written)} files, 1 changed\n"
+    assert (folder / "22-fetch.yaml").read_text(encoding="utf-8") == written["22-fetch.yaml"]
 
 
-def test_a_stack_that_does_not_say_what_to_fill_in_is_one_line(say: Say, world: World, out: Path) -> None:
-    absent = "stack qwen3-32b-workloads: none in account 123456789012, us-east-2; run ./trnspec deploy"
-    for outputs, line in (
-        (None, absent),
-        ({}, "has no output BenchmarkImageAddress, LmevalImageAddress, so it applies the manifests itself"),
-        ({"BenchmarkImageAddress": "a.example/b:1"}, "has no output LmevalImageAddress, "),
-    ):
-        if outputs is not None:
-            world.client("cloudformation").delete_stack(StackName="qwen3-32b-workloads")
-            make_stacks("qwen3-32b", "workloads", outputs=outputs)
-        code, _, err = say("render", "--resolved", "--out", str(out))
-        assert (code, len(err.splitlines())) == (1, 1)
-        assert line in err
-        assert not out.exists()
-
-
-@pytest.mark.usefixtures("deployed")
-def test_a_place_or_state_that_gitops_cannot_read_is_refused(say: Say, out: Path, tmp_path: Path) -> None:
-    def written(folder: Path, *more: str) -> tuple[int, str]:
-        code, _, err = say("render", "--resolved", "--out", str(folder), *more)
-        return code, err
-
-    code, err = written(out, "--manifests", str(tmp_path))
-    assert (code, "is not rendered there; run ./trnspec render" in err, out.exists()) == (2, True, False)
-    code, err = written(tmp_path / "nowhere")
-    assert (code, "is not in a clone of a git repository with a remote origin" in err) == (2, True)
-    (tmp_path / "loop").symlink_to("loop")
-    assert "is not in a clone" in written(tmp_path / "loop" / "x")[1]
-    out.parent.mkdir()
-    out.write_text("a file", encoding="utf-8")
-    code, err = written(out)
-    assert (code, f"--out {out}: cannot be written (" in err) == (1, True)
-    assert say("render", "--out", str(out))[2].startswith("trnspec render: --out: is for --resolved")
-
-
-def test_no_password_of_a_clone_gets_into_the_repository(out: Path) -> None:
-    host = "git.example.com"
-    told = {
-        f"https://user:secret@{host}/team/fleet.git": f"https://{host}/team/fleet.git",
-        f"https://{host}/fleet.git?private_token=secret": f"https://{host}/fleet.git",
-        f"ssh://git:secret@{host}:22/fleet.git": f"ssh://git@{host}:22/fleet.git",
-        f"git@{host}:team/fleet.git": f"git@{host}:team/fleet.git",
-    }
-    for remote, shown in told.items():
-        command = ["git", "-C", str(out.parents[1]), "remote", "set-url", "origin", remote]
-        subprocess.run(command, check=True)
-        assert place_in_repository(out) == (shown, "apps/one")
+def test_a_folder_that_cannot_hold_the_manifests_is_refused(say: Say, tmp_path: Path) -> None:
+    (tmp_path / "theirs.yaml").write_text("kind: Mine\n", encoding="utf-8")
+    code, _, err = _resolved(say, tmp_path)
+    assert (code, f"--out {tmp_path}: has theirs.yaml, not of this experiment" in err) == (2, True)
+    assert [path.name for path in tmp_path.glob("*.yaml")] == ["theirs.yaml"]
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    code, _, err = _resolved(say, tmp_path / "file")
+    assert (code, f"--out {tmp_path / 'file'}: cannot be written (" in err) == (1, True)
+    code, _, err = say("render", "--resolved", "--out", str(tmp_path / "x"), "--account", "111122223333")
+    assert (code, "give it with --set BENCHMARK_IMAGE=..." in err, (tmp_path / "x").exists()) == (
+        2,
+        True,
+        False,
+    )
+    assert say("render", "--out", str(tmp_path))[2].startswith("trnspec render: --out: is for --resolved")

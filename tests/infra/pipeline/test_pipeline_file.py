@@ -46,9 +46,7 @@ def test_the_committed_file_is_read_and_stale_manifests_and_a_missing_file_are_r
     assert (found.dev.account, found.prod.account) == ("222233334444", "444455556666")
     assert found.dev.experiment.cluster.nodes == 0
     assert (found.settings.benchmark, found.settings.baseline_run) == (False, None)
-    assert found.dev.deployment_settings.workloads == "stack"
-    wishes = reading("stages: {dev: {tags: {owner: ml}, workloads: gitops}}").dev.deployment_settings
-    assert (wishes.tags, wishes.workloads) == ({"owner": "ml"}, "gitops")
+    assert reading("stages: {dev: {tags: {owner: ml}}}").dev.deployment_settings.tags == {"owner": "ml"}
     with pytest.raises(Misuse, match=r"run \./trnspec render"):
         read_pipeline(FILE, manifests=tmp_path)
     with pytest.raises(Misuse, match="cannot be read"):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cdk8s_charts.manifests import PLACEHOLDERS, fill, names_in, output_of, tags_in_names, with_tags
+from cdk8s_charts.manifests import PLACEHOLDERS, fill, names_in, tags_in_names, with_tags
 from cdk8s_charts.render import render
 from experiment import Experiment
 from infra.stacks.workloads import IMAGES, Image, images_in
@@ -77,19 +77,6 @@ def test_manifests_come_one_after_another_behind_the_driver(made: Deployments) -
         assert earlier.logical_id in later.waits_for
     for one in made.reference.properties(MANIFEST):
         assert (one["Overwrite"], "PruneLabel" in one) == (True, False)
-
-
-def test_with_gitops_the_stack_brings_drivers_and_images_and_says_where_the_images_are(
-    made: Deployments,
-) -> None:
-    assert made.rented.resources(MANIFEST) == []
-    assert [one["Release"] for one in made.rented.properties(HELM)] == ["neuron"]
-    outputs = made.rented.templates["workloads"]["Outputs"]
-    built = _built_by_docker(made.rented)
-    assert {name: resolved(one["Value"]) for name, one in outputs.items()} == {
-        output_of(name): address for name, address in built.items()
-    }
-    assert "Outputs" not in made.reference.templates["workloads"]
 
 
 def test_roles_nodes_and_buckets_stand_before_the_first_pod(

@@ -16,10 +16,9 @@ import pytest
 import yaml
 from moto.cloudformation.parsing import ResourceMap
 
-from cdk8s_charts.manifests import APPLICATION, KUSTOMIZATION, WAVE
 from experiment import load
 from experiment.naming import container_insights_log_groups, control_plane_log_group
-from lab.aws.moto_server import child_environment, client, rehearsal_server
+from lab.aws.moto_server import client, rehearsal_server
 from lab.aws.rehearsal import Rehearsal, not_as_reviewed, rehearse, rehearse_with_cdk
 from lab.aws.stacks import read_assembly, resources_of
 from operations.cloud import cloudformation
@@ -72,37 +71,6 @@ def test_everything_is_created_or_recorded_and_what_is_applied_was_reviewed(rehe
 
 def _documents(path: Path) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
-
-
-def test_gitops_gets_what_the_workloads_stack_would_have_applied(
-    rehearsed: Rehearsal, tmp_path: Path
-) -> None:
-    """Rendered by the verb itself from a deployment of its own; but for the waves, object for object."""
-    (tmp_path / "deployment.yaml").write_text("workloads: gitops\n", encoding="utf-8")
-    assembly = _synthesized(tmp_path / "cdk.out", str(tmp_path / "deployment.yaml"))
-    clone, remote = tmp_path / "clone", "https://me:secret@git.example.com/team/fleet.git"
-    subprocess.run(["git", "init", "-q", str(clone)], check=True)
-    subprocess.run(["git", "-C", str(clone), "remote", "add", "origin", remote], check=True)
-    words = ["render", "experiments/qwen3-32b.yaml", "--resolved", "--out", str(clone / "apps/qwen")]
-    with rehearsal_server() as endpoint:
-        assert rehearse(assembly, region=REGION, endpoint=endpoint).objects == []
-        environment = child_environment(endpoint=endpoint, region=REGION)
-        verb = [sys.executable, "-m", "operations", *words]
-        done = subprocess.run(verb, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    folder = clone / "apps/qwen"
-    (kustomization,) = _documents(folder / KUSTOMIZATION)
-    found = [one for name in kustomization["resources"] for one in _documents(folder / name)]
-    waves = [int(one["metadata"]["annotations"].pop(WAVE)) for one in found]
-    for one in found:
-        if not one["metadata"]["annotations"]:
-            del one["metadata"]["annotations"]
-    assert found == rehearsed.objects
-    assert waves == sorted(waves)
-    (application,) = _documents(folder / APPLICATION)
-    source = application["spec"]["source"]
-    assert source["repoURL"] == "https://git.example.com/team/fleet.git"
-    assert source["path"] == "apps/qwen"
 
 
 def _shown_as_made(of: Callable[[str], Any]) -> None:

@@ -163,7 +163,7 @@ def test_an_arm_comes_goes_and_may_leave_its_artifact_to_another(base: State, ed
     review = compare(base, head)
     assert (review.granted, review.withdrawn) == ((), ()), "its pods may do what the other arms' may"
     (text,) = rows(gone)["qwen-sd-five"]
-    assert text.startswith("removed: `cdk deploy`, or pruning with GitOps, deletes its Deployment")
+    assert text.startswith("removed: `cdk deploy` deletes its Deployment")
     assert (marks(gone, "compiles"), marks(gone, "removed")) == (set(), {"qwen-sd-five"})
     assert gone.needs_human
     assert not any("Job" in note.text for note in gone.notes), "its Job goes with the arm's file"
@@ -175,7 +175,7 @@ def test_an_arm_comes_goes_and_may_leave_its_artifact_to_another(base: State, ed
     assert "no, the artifact of qwen-sd-five fits" in markdown(compare(head, edited(with_k(5))), base="main")
 
 
-def test_an_object_that_leaves_its_file_stays_and_one_whose_file_goes_does_not_but_with_gitops(
+def test_an_object_that_leaves_its_file_stays_and_one_whose_file_goes_does_not(
     base: State, head: State
 ) -> None:
     files = head["objects"][NAME]
@@ -184,17 +184,6 @@ def test_an_object_that_leaves_its_file_stays_and_one_whose_file_goes_does_not_b
     texts = notes(base, head)
     assert not [text for text in texts if text.startswith("CronJob")], "the diff shows that its file goes"
     assert [text for text in texts if text.startswith("NetworkPolicy") and "not deleted by applying" in text]
-    head["workloads"] = base["workloads"] = "gitops"  # which leaves it until somebody prunes
-    assert "CronJob verify-8-lnc2: no longer rendered, and not deleted by applying" in notes(base, head)
-
-
-def test_another_owner_of_the_objects_needs_a_human(base: State, head: State) -> None:
-    """A state from before there was a choice says nothing of it, and its stacks apply."""
-    head["workloads"] = "gitops"
-    assert only(base, head).name == "deployment.yaml"
-    assert only(base, head).needs_human
-    assert "workloads: stack -> gitops: deploying deletes every object" in notes(base, head)[0]
-    assert "workloads: gitops -> stack: deploying applies what GitOps applies too" in notes(head, base)[0]
 
 
 def test_what_a_removed_experiment_or_an_old_region_bills_is_said(base: State, edited: Edited) -> None:
