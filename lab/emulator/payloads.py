@@ -74,7 +74,7 @@ def parse_argv(argv: Sequence[str], *, heads: bool = False) -> ServedArm:
         method = "eagle"
     elif speculation and "enable_fused_speculation" in override:
         # Whatever the method is called: NxD Inference goes by its own configuration.
-        method = "draft_model" if override["enable_fused_speculation"] else "vanilla"
+        method = "draft_model"
     if method != "draft_model" and not heads:
         raise Misuse(
             f"argv: --speculative-config: method {method!r} has no published timings for this configuration; "

@@ -272,7 +272,6 @@ def test_the_argv_decides_names_slots_length_and_speculation_and_what_has_no_pub
     for config, override, method in (
         ({"method": "ngram"}, {}, "ngram"),
         ({}, {"enable_eagle_speculation": True}, "eagle"),
-        ({}, {"enable_fused_speculation": False}, "vanilla"),
     ):
         drafting = json.dumps({**config, "model": "/d", "num_speculative_tokens": 7})
         words = ["--speculative-config", drafting, "--override-neuron-config", json.dumps(override)]
