@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -138,8 +138,6 @@ class Settings(Section):
 
 
 class DeploymentSettings(Settings):
-    build_images: Literal["docker", "codebuild"] = "docker"
-    """Where container images are built: `docker` on this machine, or `codebuild`."""
     pipeline_role: Principal | None = Field(default=None, description=_ARN, examples=[_EXAMPLE])
     """ARN of the role with which a pipeline works inside the cluster."""
     permissions_boundary: _Policy = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -61,6 +62,7 @@ def command(
         aws = aws_of(experiment, account)
         _ = aws.identity  # refused before the synthesis
         if not dry_run:
+            _refuse_without_builder()
             _refuse_under_a_run(experiment, aws)
             refuse_misfits(experiment, aws)
             cloudformation.let_replace(experiment, aws)
@@ -70,6 +72,14 @@ def command(
     os.chdir(ROOT)
     act = ["diff"] if dry_run else ["deploy", "--all"]
     os.execv(npx, [str(npx), "cdk", *act, "-c", f"experiment={path}", *words[len(given) :]])
+
+
+def _refuse_without_builder() -> None:
+    """Raise `Outside` if the program with which the CDK builds images is not there."""
+    builder = os.environ.get("CDK_DOCKER") or "docker"
+    if shutil.which(builder) is None:
+        why = "is not on PATH, and images are built with it"
+        raise Outside(f"{builder}: {why}; install Docker, or name finch or podman: export CDK_DOCKER=finch")
 
 
 def _refuse_under_a_run(experiment: Experiment, aws: Aws) -> None:

@@ -176,10 +176,7 @@ def _stage(name: str, data: Any, file: str, manifests: Path, region: str) -> Sta
             f"{where}: {path} is in {experiment.cluster.region}, the pipeline in {region}; use one region for both"
         )
     refuse_unknown_roles(experiment, where)
-    decided = {
-        "pipeline_role": f"arn:aws:iam::{account}:role/{delivery_role_name(experiment)}",
-        "build_images": "codebuild",  # the publishing builds of the pipeline then need no privileged mode
-    }
+    decided = {"pipeline_role": f"arn:aws:iam::{account}:role/{delivery_role_name(experiment)}"}
     given = section.model_dump(exclude={"experiment"})
     deployment_settings = validated(DeploymentSettings, {**given, **decided}, where, file=file)
     refuse_elsewhere(deployment_settings, experiment, where)

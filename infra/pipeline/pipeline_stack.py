@@ -72,7 +72,8 @@ _COMMANDS = {
         "cli",
         "cli/node_modules/.bin/cdk -a . deploy {stack} --require-approval=never --verbose",
     ),
-    "/Assets/": ("publish", "node publish/publish_assets.js ."),
+    "/Assets/FileAsset": ("publish", "node publish/publish_assets.js . file"),
+    "/Assets/DockerAsset": ("publish", "node publish/publish_assets.js . docker-image"),
 }
 """The folder of a project's lock file, and what it runs in the folder of the cloud assembly, by the project's place below
 the pipeline."""

@@ -1,6 +1,5 @@
 """Workloads of the cluster: the Neuron driver, then the reviewed manifests, which CloudFormation applies with kubectl. Also the images
-that are built from this repository: their placeholders in the manifests, their sources, and how CodeBuild builds them for
-deployments from a machine without Docker."""
+that are built from this repository: their placeholders in the manifests, and their sources."""
 
 from __future__ import annotations
 
@@ -13,10 +12,6 @@ import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_ecr_assets as ecr_assets
 from aws_cdk import aws_eks_v2 as eks
-from aws_cdk import aws_iam as iam
-from aws_cdk import aws_lambda as lambda_
-from aws_cdk import aws_logs as logs
-from aws_cdk import aws_s3_assets as s3_assets
 from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
 from constructs import Construct
 
@@ -24,7 +19,7 @@ from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, names_in, t
 from experiment import Experiment
 from infra import ROOT
 from infra.deployment_file import DeploymentSettings
-from infra.stacks.experiment_stack import SOURCE, ExperimentStack, acknowledge, acknowledge_each, allow
+from infra.stacks.experiment_stack import ExperimentStack, acknowledge
 from infra.stacks.software import install_neuron_software
 
 
@@ -122,50 +117,23 @@ class WorkloadsStack(ExperimentStack):
             applied.node.add_dependency(access.entry, earlier)
 
     def _images(self, files: tuple[ManifestFile, ...]) -> dict[str, str]:
-        """The addresses of the images that the manifests name, tagged with the hash of their sources: built and pushed
-        by `cdk deploy` itself, or by CodeBuild while it waits. And what replaces these tags in names."""
-        build = self._docker_image
-        if self.settings.build_images == "codebuild":
-            build = ImageBuilder(self, "Images").image
-        built = {image.placeholder: build(image) for image in images_in(files)}
+        """The addresses of the images that the manifests name, tagged with the hash of their sources; and what replaces these tags
+        in names."""
+        assets = {
+            image.placeholder: ecr_assets.DockerImageAsset(
+                self,
+                image.construct_id,
+                directory=str(ROOT),
+                file=image.dockerfile,
+                platform=ecr_assets.Platform.LINUX_AMD64,
+                exclude=image.exclude,
+                ignore_mode=cdk.IgnoreMode.DOCKER,
+            )
+            for image in images_in(files)
+        }
         # Of an address only the tag is known here: the account and the region come with the deployment.
-        tags = tags_in_names({name: tag for name, (_, tag) in built.items()})
-        return {name: address for name, (address, _) in built.items()} | tags
-
-    def _docker_image(self, image: Image) -> tuple[str, str]:
-        asset = ecr_assets.DockerImageAsset(
-            self,
-            image.construct_id,
-            directory=str(ROOT),
-            file=image.dockerfile,
-            platform=ecr_assets.Platform.LINUX_AMD64,
-            exclude=image.exclude,
-            ignore_mode=cdk.IgnoreMode.DOCKER,
-        )
-        return asset.image_uri, asset.image_tag
-
-
-_KEPT = 10
-"""In the repository of each image; the newest is in use. One that is gone is built again where a deployment, or its way back, asks
-for it."""
-_ENDED = ["SUCCEEDED", "FAILED", "FAULT", "STOPPED", "TIMED_OUT"]
-_BUILD = {
-    "version": "0.2",
-    "phases": {
-        "pre_build": {
-            "commands": [
-                'aws ecr get-login-password | docker login --username AWS --password-stdin "${IMAGE_URI%%/*}"'
-            ]
-        },
-        "build": {
-            "commands": ['docker build --platform linux/amd64 --file "$DOCKERFILE" --tag "$IMAGE_URI" .']
-        },
-        "post_build": {
-            # This phase also runs after a failed build, and must not push then.
-            "commands": ['test "$CODEBUILD_BUILD_SUCCEEDING" = 1', 'docker push "$IMAGE_URI"']
-        },
-    },
-}
+        tags = tags_in_names({name: asset.image_tag for name, asset in assets.items()})
+        return {name: asset.image_uri for name, asset in assets.items()} | tags
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,113 +174,3 @@ def images_in(files: Iterable[ManifestFile]) -> tuple[Image, ...]:
     """The images that the manifests of an experiment name."""
     named = set().union(*(names_in(file.objects) for file in files))
     return tuple(image for image in IMAGES if image.placeholder in named)
-
-
-class ImageBuilder(Construct):
-    """A repository, a CodeBuild project and a function for each image, which is a custom resource.
-
-    The sources are an asset, and the image's tag is their hash, so unchanged sources build nothing. Each image has its own
-    repository, which keeps its newest versions; in a shared one, versions of another image would push out the one in use.
-    Not verified on AWS.
-
-    CDK's modules are imported where they are used, because most deployments do not need them.
-    """
-
-    def image(self, image: Image) -> tuple[str, str]:
-        """The address of the image in the repository, available once it is built, and its tag."""
-        id_, ecr = image.construct_id, cdk.aws_ecr
-        source = s3_assets.Asset(
-            self, f"{id_}Source", path=str(ROOT), exclude=image.exclude, ignore_mode=cdk.IgnoreMode.DOCKER
-        )
-        repository = ecr.Repository(
-            self,
-            f"{id_}Repository",
-            image_scan_on_push=True,
-            image_tag_mutability=ecr.TagMutability.IMMUTABLE,
-            lifecycle_rules=[ecr.LifecycleRule(max_image_count=_KEPT)],
-            removal_policy=cdk.RemovalPolicy.DESTROY,
-            empty_on_delete=True,
-        )
-        project = self._project(image, source, repository)
-        resource = cdk.CustomResource(
-            self,
-            id_,
-            resource_type="Custom::ContainerImage",
-            service_token=self._starter(image, project, repository).function_arn,
-            service_timeout=cdk.Duration.hours(1),
-            properties={
-                "Project": project.project_name,
-                "Repository": repository.repository_name,
-                "Tag": source.asset_hash,
-                "Uri": repository.repository_uri_for_tag(source.asset_hash),
-            },
-        )
-        return resource.get_att_string("Uri"), source.asset_hash
-
-    def _project(
-        self, image: Image, source: s3_assets.Asset, repository: cdk.aws_ecr.Repository
-    ) -> cdk.aws_codebuild.Project:
-        codebuild = cdk.aws_codebuild
-        group = logs.LogGroup(self, f"{image.construct_id}BuildLogs")
-        dockerfile = codebuild.BuildEnvironmentVariable(value=image.dockerfile)
-        project = codebuild.Project(
-            self,
-            f"{image.construct_id}Project",
-            source=codebuild.Source.s3(bucket=source.bucket, path=source.s3_object_key),
-            build_spec=codebuild.BuildSpec.from_object(_BUILD),
-            environment=codebuild.BuildEnvironment(
-                build_image=codebuild.LinuxBuildImage.STANDARD_7_0,
-                compute_type=codebuild.ComputeType.MEDIUM,
-                privileged=True,  # Docker inside the build needs it
-            ),
-            environment_variables={"DOCKERFILE": dockerfile},
-            timeout=cdk.Duration.minutes(50),  # before CloudFormation gives up
-            logging=codebuild.LoggingOptions(cloud_watch=codebuild.CloudWatchLoggingOptions(log_group=group)),
-            grant_report_group_permissions=False,
-        )
-        repository.grant_pull_push(project)
-        acknowledge_each(
-            project,
-            "IAM5",
-            (SOURCE, r"Action::s3:.*\*"),
-            ("logging in to the registry knows no resource", r"Resource::\*"),
-            ("the sources of one asset, and the streams of the project's own log group", r"Resource::.+\*"),
-        )
-        reason = "the project stores nothing; its result is an image, which the registry encrypts"
-        acknowledge(project, "CB4", reason)
-        return project
-
-    def _starter(
-        self, image: Image, project: cdk.aws_codebuild.Project, repository: cdk.aws_ecr.Repository
-    ) -> lambda_.Function:
-        """Create one function per project, so that each can start and see only its own builds."""
-        id_, targets, events = image.construct_id, cdk.aws_events_targets, cdk.aws_events
-        group = logs.LogGroup(self, f"{id_}StarterLogs")
-        rights = (
-            ("logs:CreateLogStream PutLogEvents", group.log_group_arn),
-            ("codebuild:StartBuild BatchGetBuilds", project.project_arn),
-            ("ecr:DescribeImages", repository.repository_arn),
-        )
-        statements = [allow(actions, resource) for actions, resource in rights]
-        function = lambda_.Function(
-            self,
-            f"{id_}Starter",
-            description=f"builds {image.placeholder} for CloudFormation",
-            runtime=lambda_.Runtime.PYTHON_3_14,
-            handler="build_image.handle",
-            code=lambda_.Code.from_asset(str(ROOT / "infra" / "handlers"), exclude=["__pycache__"]),
-            timeout=cdk.Duration.seconds(30),
-            log_group=group,
-            role=iam.Role(
-                self,
-                f"{id_}StarterRole",
-                assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
-                inline_policies={"start": iam.PolicyDocument(statements=statements)},
-            ),
-        )
-        project.on_state_change(
-            f"{id_}Ended",
-            target=targets.LambdaFunction(function),
-            event_pattern=events.EventPattern(detail={"build-status": _ENDED}),
-        )
-        return function

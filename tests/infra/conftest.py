@@ -65,7 +65,7 @@ def variants(experiment: Experiment) -> Variants:
         kubernetes="1.36",
         network=Network(nat_gateways=2, interface_endpoints=True),
     )
-    mailed = TEAM.model_copy(update={"build_images": "codebuild", "alarm_email": "team@example.com"})
+    mailed = TEAM.model_copy(update={"alarm_email": "team@example.com"})
     found["opened"] = opened, mailed
     # A capacity block in the second zone, the device plugin, weights from another bucket.
     block = Capacity(
@@ -92,7 +92,7 @@ def variants(experiment: Experiment) -> Variants:
         "log_destination": DESTINATION,
         "tags": {"cost-center": "4711"},
     }
-    found["within"] = within, DeploymentSettings(admins=(ADMIN,), build_images="codebuild", **wishes)
+    found["within"] = within, DeploymentSettings(admins=(ADMIN,), **wishes)
     # There by spot.
     spot = {"capacity": Capacity(kind="spot", max_usd_per_hour=20.0), "max_nodes": 2}
     found["spot"] = changed(within, "spot", **spot), TEAM

@@ -25,7 +25,6 @@ ANY_RESOURCE = {
         "ssmmessages:OpenControlChannel",
         "ssmmessages:OpenDataChannel",
     },
-    "workloads": {"ecr:GetAuthorizationToken"},  # knows no resource; CodeBuild logs in to the registry
 }
 """Actions that may be with `Resource: "*"`, by stack."""
 Statements = list[tuple[str, dict[str, Any]]]

@@ -27,7 +27,6 @@ BOUNDARY = "@aws-cdk/core:permissionsBoundary"
 WRITTEN: dict[str, Any] = {
     "admins": [ADMIN, "arn:aws:iam::111122223333:user/eve"],
     "alarm_email": "team@example.com",
-    "build_images": "codebuild",
     "pipeline_role": "arn:aws:iam::111122223333:role/pipeline",
     "permissions_boundary": "bounds",
     "kms_key": KEY,
@@ -155,10 +154,10 @@ def test_everything_that_is_wrong_is_said_at_once_and_a_file_that_is_gone_in_one
             configure({"experiment": experiment})
     with pytest.raises(Misuse, match=r"deployment.yaml: cannot be read: .*start from the committed"):
         configure({}, deployment=path)
-    path.write_text("admins: [me]\nalarm_email: me\nbuild_images: podman\n", encoding="utf-8")
+    path.write_text("admins: [me]\nalarm_email: me\n", encoding="utf-8")
     with pytest.raises(Misuse) as caught:
         configure({"manifests": "nowhere", "admins": ADMIN}, deployment=path)
-    said = ("context admins", "admins[0]", "alarm_email", "build_images", "nowhere")
+    said = ("context admins", "admins[0]", "alarm_email", "nowhere")
     lines = str(caught.value).splitlines()
     assert [what in line for what, line in zip(said, lines, strict=True)] == [True] * len(said)
 

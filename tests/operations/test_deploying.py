@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -27,9 +28,23 @@ from tests.operations.world import World
 def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[str]]]:
     """Command lines of the CDK, which is not started."""
     here, found = Path.cwd(), list[list[str]]()
+    monkeypatch.setenv("CDK_DOCKER", sys.executable)
     monkeypatch.setattr(os, "execv", lambda _program, words: found.append(words))
     yield found
     os.chdir(here)
+
+
+def test_deploy_says_before_the_synthesis_that_nothing_builds_the_images(
+    world: World, say: Say, started: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CDK_DOCKER", "no-such-builder")
+    code, _, err = say("deploy", str(REFERENCE))
+    assert (code, len(err.splitlines()), started) == (3, 1, [])
+    assert "no-such-builder: is not on PATH, and images are built with it; install Docker, or name" in err
+    assert say("deploy", str(REFERENCE), "--dry-run")[0] == 0, "a difference builds nothing"
+    monkeypatch.setenv("CDK_DOCKER", sys.executable)
+    assert say("deploy", str(REFERENCE))[0] == 0
+    assert [words[2] for words in started] == ["diff", "deploy"]
 
 
 def test_deploy_is_refused_while_somebody_drives_a_run_and_goes_on_once_nobody_does(

@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from cdk8s_charts.manifests import PLACEHOLDERS, fill, names_in, tags_in_names, with_tags
+from cdk8s_charts.manifests import PLACEHOLDERS, fill, names_in, with_tags
 from cdk8s_charts.render import render
 from experiment import Experiment
 from infra.stacks.workloads import IMAGES, Image, images_in
-from tests.infra.conftest import Variants
-from tests.infra.templates import ACCOUNT, ROOT, Deployment, Deployments, Resource, resolved
+from tests.infra.templates import ACCOUNT, ROOT, Deployment, Deployments, resolved
 
 MANIFEST = "Custom::AWSCDK-EKS-KubernetesResource"
 HELM = "Custom::AWSCDK-EKS-HelmChart"
@@ -40,36 +39,17 @@ def _built_by_docker(deployment: Deployment) -> dict[str, str]:
     return found
 
 
-def _of_codebuild(deployment: Deployment) -> dict[str, Resource]:
-    """The resources that build images, by placeholder."""
-    return {
-        image.placeholder: found
-        for found in deployment.resources("Custom::ContainerImage")
-        for image in IMAGES
-        if found.logical_id.startswith(f"Images{image.construct_id}")
-    }
-
-
 def test_applied_objects_equal_the_rendered_ones_with_placeholders_filled(
-    made: Deployments, experiment: Experiment, variants: Variants
+    made: Deployments, experiment: Experiment
 ) -> None:
-    images = _of_codebuild(made.opened)
-    tags = {name: found.properties["Tag"] for name, found in images.items()}
-    built = {name: f"<{found.logical_id}.Uri>" for name, found in images.items()} | tags_in_names(tags)
-    by_docker = _built_by_docker(made.reference)
-    for found, example, values in (
-        (made.reference, experiment, with_tags(by_docker)),
-        (made.opened, variants["opened"][0], built),
-    ):
-        files = render(example)
-        filled = dict.fromkeys(PLACEHOLDERS, "") | values | {"AWS_ACCOUNT": ACCOUNT}
-        assert _applied(found) == [fill(file.objects, filled) for file in files]
-        assert names_in(_applied(found)) == set(), "no placeholder is left for the cluster"
-        other = replace(example, benchmark=example.benchmark.model_copy(update={"lm_eval": None}))
-        assert {one.placeholder for one in images_in(files)} == {"BENCHMARK_IMAGE", "LMEVAL_IMAGE"}
-        assert {one.placeholder for one in images_in(render(other))} == {"BENCHMARK_IMAGE"}
-    # Another repository holds an image that is built the other way, and of an address only the tag is in a Job's name.
-    assert {address.rpartition(":")[2] for address in by_docker.values()}.isdisjoint(tags.values())
+    files = render(experiment)
+    values = with_tags(_built_by_docker(made.reference)) | {"AWS_ACCOUNT": ACCOUNT}
+    filled = dict.fromkeys(PLACEHOLDERS, "") | values
+    assert _applied(made.reference) == [fill(file.objects, filled) for file in files]
+    assert names_in(_applied(made.reference)) == set(), "no placeholder is left for the cluster"
+    other = replace(experiment, benchmark=experiment.benchmark.model_copy(update={"lm_eval": None}))
+    assert {one.placeholder for one in images_in(files)} == {"BENCHMARK_IMAGE", "LMEVAL_IMAGE"}
+    assert {one.placeholder for one in images_in(render(other))} == {"BENCHMARK_IMAGE"}
 
 
 def test_manifests_come_one_after_another_behind_the_driver(made: Deployments) -> None:
@@ -135,30 +115,3 @@ def test_an_image_installs_what_is_pinned_with_hashes_and_only_what_it_copies_re
     assert copied
     for one in (image.dockerfile, *image.sources, *copied):
         assert any(file.is_relative_to(one) for file in files), one
-
-
-def test_codebuild_builds_each_image_for_its_own_repository_and_pushes_nothing_that_failed(
-    made: Deployments,
-) -> None:
-    """Tagged with the hash of its sources. Versions of one image never push out another that is in use, because no other is counted
-    in its repository; and the end of each build reaches who started it."""
-    found = made.opened
-    images, assets = found.properties("Custom::ContainerImage"), found.assets["workloads"]
-    for one in images:
-        assert one["Tag"] in assets["files"]
-        assert str(resolved(one["Uri"])).endswith(f":{one['Tag']}")
-    assert not assets.get("dockerImages")
-    repositories = [one.logical_id for one in found.resources("AWS::ECR::Repository")]
-    assert len(images) > 1
-    assert sorted(one["Repository"]["Ref"] for one in images) == sorted(repositories)
-    rights = [str(statements) for statements in found.rights("workloads").values()]
-    pushing = [one for one in rights if "ecr:PutImage" in one]
-    assert [sum(f"'{name}'" in one for name in repositories) for one in pushing] == [1] * len(images)
-    for project in found.properties("AWS::CodeBuild::Project"):
-        phases = json.loads(project["Source"]["BuildSpec"])["phases"]
-        succeeded, push = phases["post_build"]["commands"]
-        assert succeeded == 'test "$CODEBUILD_BUILD_SUCCEEDING" = 1'
-        assert push.startswith("docker push")
-    rules = [one["EventPattern"] for one in found.properties("AWS::Events::Rule")]
-    assert [rule["source"] for rule in rules] == [["aws.codebuild"]] * len(images)
-    assert all({"SUCCEEDED", "FAILED"} <= set(rule["detail"]["build-status"]) for rule in rules)

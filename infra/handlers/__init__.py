@@ -1,1 +1,0 @@
-"""Code of Lambda functions; each file uses only what the Lambda runtime has."""
