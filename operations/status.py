@@ -63,8 +63,6 @@ class _StatusSections:
     def trn2(self) -> dict[str, Any]:
         group = nodegroup.read(self.experiment, self.aws)
         off_at = nodegroup.scheduled_off(self.experiment, self.aws)
-        replaced = nodegroup.replaced_role(self.experiment, self.aws)
-        self.findings += [replaced] if replaced else []
         return {
             "nodegroup": group.name,
             "status": group.status,
@@ -72,7 +70,6 @@ class _StatusSections:
             "usd_per_hour": group.desired * node_price(self.experiment).usd_per_hour,
             "price": node_price(self.experiment).quoted,
             "off_at": off_at,
-            "replaced_role": replaced.line() if replaced else None,
             "issues": list(group.issues),
         }
 

@@ -10,7 +10,7 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
-from constructs import Construct, IConstruct, RootConstruct
+from constructs import Construct, IConstruct
 
 from experiment import Experiment
 from experiment.naming import PROTECTED, stack_name
@@ -147,12 +147,3 @@ def pod_identity() -> iam.IPrincipal:
     """Return the principal that assumes the roles of pods; it tags its sessions
     (https://docs.aws.amazon.com/eks/latest/userguide/pod-id-role.html)."""
     return iam.ServicePrincipal("pods.eks.amazonaws.com").with_session_tags()
-
-
-def logical_id(*path: str) -> str:
-    """Return the logical id that CDK makes of a path below a stack. Some logical ids must not change: CloudFormation creates the new
-    resource before it deletes the old one, and two resources cannot have one name, or be one rule of a security group."""
-    construct: Construct = RootConstruct()
-    for one in path:
-        construct = Construct(construct, one)
-    return cdk.Names.unique_id(construct)

@@ -27,7 +27,6 @@ from infra.stacks.experiment_stack import (
     ExperimentStack,
     acknowledge,
     allow,
-    logical_id,
 )
 
 POLICIES = ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly")
@@ -258,13 +257,6 @@ class NeuronNodes(Construct):
         efa = ec2.SecurityGroup(self, "Efa", vpc=vpc, description=described, allow_all_outbound=False)
         efa.add_ingress_rule(efa, ec2.Port.all_traffic(), "EFA from the group itself")
         efa.add_egress_rule(efa, ec2.Port.all_traffic(), "EFA to the group itself")
-        # CDK names a rule after the path of its group, in which the stack was once called `nodes`.
-        stack = self.node.scopes.index(cdk.Stack.of(self))
-        outer = [scope.node.id for scope in self.node.scopes[1:stack]]
-        group = logical_id(*outer, "nodes", self.node.id, efa.node.id)
-        for kind, way in ((ec2.CfnSecurityGroupIngress, "from"), (ec2.CfnSecurityGroupEgress, "to")):
-            (rule,) = (one for one in efa.node.children if isinstance(one, kind))
-            rule.override_logical_id(logical_id(self.node.id, efa.node.id, f"{way} {group}:ALL TRAFFIC"))
         groups.append(efa.security_group_id)
         return {
             "network_interfaces": [

@@ -338,19 +338,6 @@ def scheduled_off(experiment: Experiment, aws: Aws) -> str | None:
     return str(found["ScheduleExpression"]).removeprefix("at(").removesuffix(")") + "Z" if found else None
 
 
-def replaced_role(experiment: Experiment, aws: Aws) -> Finding | None:
-    """Return a one-time schedule that was created before a deployment changed the role of the schedules: the old role is deleted, so it
-    can do nothing. None if both have the same role."""
-    name = schedule_name(experiment)
-    once, daily = (_schedule(experiment, aws, key) for key in (name, naming.daily_schedule(experiment)))
-    if once is None or daily is None or once["Target"]["RoleArn"] == daily["Target"]["RoleArn"]:
-        return None
-    old, new = (schedule["Target"]["RoleArn"].rpartition("/")[2] for schedule in (once, daily))
-    why = f"has role {old}, and the deployment's is {new}, so it may not set the nodes to 0"
-    remedy = "./trnspec scale N --hours H makes it again (until then only the daily schedule acts)"
-    return Finding(f"schedule {name}", None, why, remedy)
-
-
 def _schedule(experiment: Experiment, aws: Aws, name: str) -> dict[str, Any] | None:
     asked = {"Name": name, "GroupName": naming.schedule_group(experiment)}
     found: dict[str, Any] | None = aws.client("scheduler").find("get_schedule", _ABSENT, **asked)

@@ -169,7 +169,7 @@ def _arms(
 
 
 def _restarting(before: Mapping[Key, Object], after: Mapping[Key, Object], arm: str) -> Iterator[str]:
-    """Return fields of an arm's Deployment whose change replaces pods; empty for an arm that no server can run."""
+    """Return fields of an arm's Deployment whose change replaces pods."""
     for key in before.keys() & after.keys():
         for change in _changes(before[key], after[key]) if (key[0], key[2]) == ("Deployment", arm) else ():
             if change.path.startswith(("spec.template", "spec.replicas")):

@@ -119,7 +119,7 @@ def _snapshots(
         # -P: the folder of the program must not be on the path
         command = [sys.executable, "-P", str(tree / _SNAPSHOT), str(tree)]
         command += ["--templates"] if templates else []
-        command += [f"--without={file}" for file in left_out if tree == ROOT]  # BASE may not have the option
+        command += [f"--without={file}" for file in left_out if tree == ROOT]  # BASE has what git tracks
         env = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
         pipe = subprocess.PIPE
         running.append(subprocess.Popen(command, cwd=tree, env=env, stdout=pipe, stderr=pipe, text=True))

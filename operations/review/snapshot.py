@@ -131,7 +131,7 @@ def arm_facts(arm: Any) -> dict[str, Any]:
             "serving": arm.serving,
             "speculation": speculation,
             "engine": arm.engine or None,
-            "scheduler": getattr(arm, "scheduler", None),  # which the other state may not know yet
+            "scheduler": arm.scheduler,
         }
     )
 
@@ -200,7 +200,7 @@ def _pipeline(file: Path) -> State:
         for stack in pipeline_app(read_pipeline(file), outdir=outdir).synth().stacks_recursively:
             template = _without_paths(stack.template)
             *around, name = stack.hierarchical_id.split("/")
-            if around:  # the part that the stack is, by which earlier states of the repository named it
+            if around:  # the part that the stack is, whatever the experiment
                 name = stack.stack_name.removeprefix(f"{stack.tags.get('experiment')}-")
             name = "/".join([*around, name])
             if not around or "/delivery" in name:

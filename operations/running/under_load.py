@@ -37,8 +37,7 @@ def ready(context: Context, arms: Sequence[Arm]) -> dict[str, int]:
 
 
 def tell_nodes(context: Context, job: dict[str, Any], arms: Sequence[Arm]) -> None:
-    """Which node serves each arm, for the records: the client does not pool over a replaced one. Told as a variable, which an image
-    of an earlier version does not read."""
+    """Which node serves each arm, for the records: the client does not pool over a replaced one."""
     pods = context.cluster.list("pods")
     served = {arm.name: node for arm in arms if (node := kubernetes.node_of(pods, arm.name))}
     # A node is named after its address, which another one may get later; its instance has an id of its own.

@@ -58,22 +58,6 @@ def test_scale_sets_nodes_with_a_time_to_live_and_back(world: World, say: Say) -
     assert point["Minimum"] == 0, "no nodes means that no run is on"
 
 
-def test_a_rental_whose_schedule_names_a_role_that_a_deployment_replaced_is_told_and_made_good(
-    world: World, say: Say
-) -> None:
-    say("scale", "1", "--hours", "2")
-    scheduler, role = world.client("scheduler"), world.off_role()
-    found = scheduler.get_schedule(**RENTAL)
-    kept = ("ScheduleExpression", "FlexibleTimeWindow", "Target", "Name", "GroupName")
-    found["Target"]["RoleArn"] = role.replace("qwen3-32b-us-east-2-trn2-off", "qwen3-32b-trn2-off")
-    scheduler.update_schedule(**{key: found[key] for key in kept})
-    code, _, err = say("status")
-    assert code == 1
-    assert "has role qwen3-32b-trn2-off, and the deployment's is qwen3-32b-us-east-2-trn2-off" in err
-    assert say("scale", "1", "--hours", "2")[0] == 0
-    assert say("status")[0] == 0
-
-
 def test_what_is_tried_only_or_refused_changes_nothing(world: World, say: Say) -> None:
     code, out, _ = say("scale", "1", "--dry-run")
     assert (code, "would be set" in out) == (0, True)
