@@ -1,5 +1,4 @@
-"""`python -m operations.delivery VERB`: what the pipeline runs, in its own account (clear, start) and in a stage's VPC (smoke,
-compile)."""
+"""`python -m operations.delivery VERB`: what the pipeline runs, in its own account (start) and in a stage's VPC (smoke, compile)."""
 
 from __future__ import annotations
 
@@ -17,12 +16,12 @@ from core.console import print_json
 from core.findings import Finding, Refusal
 from core.words import count
 from experiment.naming import BENCHMARK_NAME
-from operations.cloud import cloudformation, experiment_resources
+from operations.cloud import experiment_resources
 from operations.cloud.access import cluster_of
-from operations.cloud.aws import NOT_ALLOWED, Aws, AwsError, aws_of
+from operations.cloud.aws import Aws, AwsError, aws_of
 from operations.cloud.clock import Clock
 from operations.cloud.kubernetes import pod_containers, tools_image
-from operations.options import FILE, HOURS, experiment_of, json_option, manifests_option, on_aws
+from operations.options import HOURS, experiment_of, json_option, manifests_option, on_aws
 from operations.running.context import predicted_h
 from operations.running.launch import opened, say
 from operations.running.state import RunStore, unfinished
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
     from operations.running.context import Context
 
 POLL_S = 30
-DELETING_S = 600
-"""Most seconds that deleting an empty stack takes."""
 RENEW = timedelta(minutes=45)
 """Credentials of an assumed role last an hour, compilation lasts longer."""
 KINDS = ("ServiceAccount", "ConfigMap", "PersistentVolumeClaim", "Service", "Deployment", "Job", "CronJob")
@@ -50,56 +47,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out one verb."""
     group = click.Group(commands=VERBS, help="What the pipeline does with a deployed stage.")
     return carried_out(group, arguments, prog="python -m operations.delivery")
-
-
-@click.command()
-@click.argument("path", metavar="EXPERIMENT", type=FILE)
-@click.option(
-    "--role", required=True, metavar="ARN", help="Role of the stage's account that may delete its stacks."
-)
-@json_option
-def clear(path: Path, role: str, as_json: bool) -> int:
-    """Delete stacks of EXPERIMENT that hold nothing, because their first deployment failed: they take no change set."""
-    experiment = experiment_of(path, verb="deliver")
-    try:
-        stage = assumed(Aws(experiment.cluster.region), role)
-    except AwsError as error:
-        if not NOT_ALLOWED.fullmatch(error.code):
-            raise
-        raise Refusal(
-            f"{role}: cannot be assumed; deploy infra/bootstrap/policies.yaml again, in the pipeline's account and in that one, "
-            "there with PipelineAccount (docs/pipeline.md), then retry the stage"
-        ) from None
-    deleted = delete_empty(experiment, stage, Clock())
-    lines = [f"stack {name}: was empty, deleted" for name in deleted] or ["no stack is in the way"]
-    print_json({"deleted": deleted}) if as_json else print("\n".join(lines))
-    return 0
-
-
-def assumed(aws: Aws, role: str) -> Aws:
-    """The same region with a role of the stage's account: the pipeline lives in another account."""
-    answer = aws.client("sts").assume_role(RoleArn=role, RoleSessionName="speculation-delivery")
-    return Aws(aws.region, keys=answer["Credentials"])
-
-
-def delete_empty(experiment: Experiment, aws: Aws, clock: Clock) -> list[str]:
-    """Delete the stacks that hold nothing; returns their names. Raises `Refusal` for one that stays."""
-    stacks = cloudformation.empty(experiment, aws)
-    for stack in stacks:
-        aws.client("cloudformation").delete_stack(StackName=stack.name)
-    until = clock.now() + timedelta(seconds=DELETING_S)
-    for stack in stacks:
-        while (now := cloudformation.stack_named(stack.name, aws)).status not in (
-            "absent",
-            "DELETE_COMPLETE",
-        ):
-            if now.status == "DELETE_FAILED" or clock.now() >= until:
-                raise Refusal(
-                    f"stack {stack.name}: is empty and could not be deleted, it is {now.status}; delete it in the console, "
-                    "then retry the stage"
-                )
-            clock.sleep(POLL_S)
-    return [stack.name for stack in stacks]
 
 
 @click.command()
@@ -164,7 +111,9 @@ class Starter:
     def _code_build(self) -> Any:
         now = self._clock.now()
         if self._stage is None or now - self._stage[0] >= RENEW:
-            self._stage = (now, assumed(self._aws, self._role))
+            sts = self._aws.client("sts")
+            answer = sts.assume_role(RoleArn=self._role, RoleSessionName="speculation-delivery")
+            self._stage = (now, Aws(self._aws.region, keys=answer["Credentials"]))
         return self._stage[1].client("codebuild")
 
 
@@ -286,7 +235,7 @@ def compile_artifacts(context: Context, *, fresh: bool) -> None:
         raise
 
 
-VERBS = {"clear": clear, "start": start, "smoke": smoke, "compile": compile_}
+VERBS = {"start": start, "smoke": smoke, "compile": compile_}
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, StrictBool, StrictInt, ValidationInfo, field_validator
+from pydantic import Field, StrictBool, StrictInt
 
 from cdk8s_charts.manifests import ManifestFile, read
 from core.findings import Misuse
@@ -35,8 +35,6 @@ AROUND_MINUTES = 30
 """For set-up, and for waiting in the project's queue."""
 MAX_HOURS = (MAX_MINUTES - AROUND_MINUTES) // 60
 """The longest compilation: the build that waits for it lasts longer than the build that compiles."""
-CLEAR_ROLE = "speculation-clear"
-"""In every stage's account, from the policies of the bootstrap."""
 _CONNECTION = r":[a-z0-9-]+:\d{12}:connection/[0-9a-f-]{36}"
 _CONSOLE = "(console: Developer Tools, Connections)"
 
@@ -63,11 +61,6 @@ class PipelineFile(Section):
         rf"arn:aws[a-z-]*:(codeconnections|codestar-connections){_CONNECTION}",
         f"the ARN of a connection that somebody has authorised {_CONSOLE}",
     )
-    pull_request_connection: str = form(
-        rf"arn:aws[a-z-]*:codeconnections{_CONNECTION}",
-        f"the ARN of a second connection, for the builds of pull requests alone {_CONSOLE}",
-    )
-    """Its token can be read by any code that a pull request runs."""
     repository: str = form(r"[\w.-]+/[\w.-]+", "owner/name")
     branch: str = form(r"[\w./-]+", "a branch", "main")
     boundary: str = form(
@@ -87,16 +80,6 @@ class PipelineFile(Section):
         description="true, false or the id of a run, which is the name of its folder under runs/",
     )
     """Whether to measure, or the id of the run that a new one is judged by."""
-
-    @field_validator("pull_request_connection")
-    @classmethod
-    def _another(cls, connection: str, info: ValidationInfo) -> str:
-        if connection == info.data.get("connection"):
-            raise ValueError(
-                "is the pipeline's own connection, and what a pull request runs can read its token; create a second connection for "
-                "pull requests"
-            )
-        return connection
 
     @property
     def baseline_run(self) -> str | None:
@@ -200,6 +183,6 @@ def refuse_unknown_roles(experiment: Experiment, where: str) -> None:
         prefix = f"{experiment.name.partition('-')[0]}-"
         raise Misuse(
             f"{where}: the roles of {experiment.name} begin with its name, and {BOOTSTRAP.relative_to(ROOT)} allows "
-            f"{', '.join(known)} only; add role/{prefix}* and instance-profile/{prefix}* to its Roles, stack/{prefix}* to "
-            "its Stacks, and deploy it again in every account (docs/pipeline.md)"
+            f"{', '.join(known)} only; add role/{prefix}* and instance-profile/{prefix}* to its Roles, and "
+            "deploy it again in every account (docs/pipeline.md)"
         )

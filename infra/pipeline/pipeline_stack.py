@@ -25,10 +25,7 @@ from constructs import Construct
 
 from infra.deployment_file import DeploymentSettings
 from infra.pipeline.pipeline_file import (
-    AROUND_MINUTES,
-    CLEAR_ROLE,
     PipelineConfiguration,
-    PipelineFile,
     StageConfiguration,
 )
 from infra.pipeline.stage import (
@@ -44,7 +41,6 @@ from infra.pipeline.stage import (
 from infra.stacks.experiment_stack import (
     BUILD_LOGS,
     OWN_LOGS,
-    acknowledge,
     acknowledge_each,
     allow,
     keep_logs,
@@ -61,11 +57,6 @@ SYNTH = [
     # Lock files of what later builds install, which get the assembly and nothing of the repository.
     "mkdir -p cdk.out/cli && cp package.json package-lock.json cdk.out/cli/",
     "cp -R infra/pipeline/publish cdk.out/publish",
-]
-PULL_REQUEST = [
-    CHECKS,
-    # Findings of the review are for its readers; the build fails only when the review itself fails.
-    './trnspec review "origin/${CODEBUILD_WEBHOOK_BASE_REF#refs/heads/}" || test $? -eq 1',
 ]
 _COMMANDS = {
     "/UpdatePipeline/": (
@@ -85,52 +76,6 @@ def start_command(stage: StageConfiguration, step: ClusterStep) -> str:
         f"{DELIVER} start {project_name(stage, step)} --region {stage.experiment.cluster.region} "
         f"--role arn:aws:iam::{stage.account}:role/{stage.starter_role} --minutes {step.minutes}"
     )
-
-
-class PullRequestChecks(Construct):
-    """Runs code that nobody has reviewed, so its role can write a log and fetch the code, nothing else.
-
-    To fetch, the role may read the token of a connection, and so may the code. Therefore the connection is not the
-    pipeline's, and the build waits for an administrator of the repository, who could do all that the token can: a comment
-    names the commit that may be built. CodeBuild builds what an approver proposes without a comment
-    (https://docs.aws.amazon.com/codebuild/latest/userguide/pull-request-build-policy.html).
-    """
-
-    def __init__(self, scope: Construct, construct_id: str, *, settings: PipelineFile) -> None:
-        super().__init__(scope, construct_id)
-        owner, repository = settings.repository.split("/")
-        action, connection = codebuild.EventAction, settings.pull_request_connection
-        changes = codebuild.FilterGroup.in_event_of(
-            action.PULL_REQUEST_CREATED, action.PULL_REQUEST_UPDATED, action.PULL_REQUEST_REOPENED
-        )
-        group = logs.LogGroup(self, "Logs")
-        project = codebuild.Project(
-            self,
-            "Project",
-            project_name=f"{settings.name}-pull-requests",
-            description="checks and review of a pull request",
-            source=codebuild.Source.git_hub(  # whole history: the review reads the base from git
-                owner=owner, repo=repository, webhook_filters=[changes.and_base_branch_is(settings.branch)]
-            ),
-            build_spec=codebuild.BuildSpec.from_object(build_spec(PULL_REQUEST)),
-            environment=codebuild.BuildEnvironment(
-                build_image=codebuild.LinuxBuildImage.STANDARD_7_0, compute_type=codebuild.ComputeType.MEDIUM
-            ),
-            timeout=cdk.Duration.hours(1),
-            logging=codebuild.LoggingOptions(cloud_watch=codebuild.CloudWatchLoggingOptions(log_group=group)),
-            grant_report_group_permissions=False,
-        )
-        # Through the connection, so that no token is stored
-        # (https://docs.aws.amazon.com/codebuild/latest/userguide/connections-github-app.html).
-        fetching = "codeconnections:GetConnection GetConnectionToken"
-        project.add_to_role_policy(allow(fetching, connection, sid="FetchCode"))
-        resource = project.node.default_child
-        assert isinstance(resource, codebuild.CfnProject)
-        resource.add_property_override("Source.Auth", {"Type": "CODECONNECTIONS", "Resource": connection})
-        approval = {"RequiresCommentApproval": "ALL_PULL_REQUESTS", "ApproverRoles": ["GITHUB_ADMIN"]}
-        resource.add_property_override("Triggers.PullRequestBuildPolicy", approval)
-        acknowledge(project, "IAM5", OWN_LOGS, BUILD_LOGS)
-        acknowledge(project, "CB4", "the project stores nothing; its result is a log")
 
 
 class PipelineStack(cdk.Stack):
@@ -162,9 +107,7 @@ class PipelineStack(cdk.Stack):
             f"Read the pull request's review; it says what an hour costs.",
         )
         self._add_stage(pipeline, stage, prod_steps(configuration), [approval])
-        checks = PullRequestChecks(self, "PullRequests", settings=settings)
-        for logged in (self._logs, checks):
-            keep_logs(logged, DeploymentSettings())
+        keep_logs(self._logs, DeploymentSettings())
         pipeline.build_pipeline()
         # Where CDK's rights are too wide or outdated they are corrected once the pipeline is built, found by their path.
         for construct in pipeline.node.find_all():
@@ -266,32 +209,26 @@ class PipelineStack(cdk.Stack):
         steps: tuple[ClusterStep, ...],
         approval: list[pipelines.ManualApprovalStep],
     ) -> None:
-        """The approval, then the deletion of the stage's stacks that are empty, the deployment, and the steps one after the other, each
-        in a build that starts the stage's project and waits."""
+        """The approval, then the deployment and the steps one after the other, each in a build that starts the stage's project and
+        waits."""
         delivered = DeliveredStage(self, configuration=self._configuration, stage=stage, steps=steps)
-        name = stage.name.capitalize()
-        clear_role = f"arn:aws:iam::{stage.account}:role/{CLEAR_ROLE}"
-        role = self._caller(stage, clear_role)
-
-        def build(step: str, command: str, minutes: int) -> pipelines.CodeBuildStep:
-            return pipelines.CodeBuildStep(
-                f"{name}{step.capitalize()}",
+        name, role = stage.name.capitalize(), self._caller(stage)
+        after = [
+            pipelines.CodeBuildStep(
+                f"{name}{step.name.capitalize()}",
                 input=self._source,
                 install_commands=PREPARE,
-                commands=["scripts/setup", command],
+                commands=["scripts/setup", start_command(stage, step)],
                 role=role,
-                timeout=cdk.Duration.minutes(minutes),
+                timeout=cdk.Duration.minutes(step.waiting_minutes),
             )
-
-        after = [build(step.name, start_command(stage, step), step.waiting_minutes) for step in steps]
+            for step in steps
+        ]
         for earlier, later in pairwise(after):
             later.add_step_dependency(earlier)
-        clear = build("clear", f"{DELIVER} clear {stage.path} --role {clear_role}", AROUND_MINUTES)
-        for step in approval:
-            clear.add_step_dependency(step)
-        pipeline.add_stage(delivered, pre=[*approval, clear], post=after)
+        pipeline.add_stage(delivered, pre=approval, post=after)
 
-    def _caller(self, stage: StageConfiguration, clear_role: str) -> iam.Role:
+    def _caller(self, stage: StageConfiguration) -> iam.Role:
         role = iam.Role(
             self,
             f"{stage.name.capitalize()}StepsRole",
@@ -299,8 +236,7 @@ class PipelineStack(cdk.Stack):
             assumed_by=iam.ServicePrincipal("codebuild.amazonaws.com"),
         )
         starter = f"arn:{cdk.Aws.PARTITION}:iam::{stage.account}:role/{stage.starter_role}"
-        for sid, assumed in (("StartSteps", starter), ("DeleteEmptyStacks", clear_role)):
-            role.add_to_policy(allow("sts:AssumeRole", assumed, sid=sid))
+        role.add_to_policy(allow("sts:AssumeRole", starter, sid="StartSteps"))
         _acknowledge(role, "/Build/")
         return role
 

@@ -31,11 +31,14 @@ _ORDER = (*_PARTS[:3], "delivery-role", *_PARTS[3:], "delivery")
 policies depend on that role, so it cannot be deleted before them."""
 _EMPTY = ("ROLLBACK_COMPLETE", "REVIEW_IN_PROGRESS")
 """States of a stack without resources: its first deployment was rolled back, or never began. CloudFormation accepts no change set for
-the first; `cdk deploy` deletes such a stack, and so does the pipeline (`operations/delivery.py`)."""
+the first; `cdk deploy` deletes such a stack."""
+_FIRST = (
+    "fix what its events name, then {deploy}; a pipeline needs it deleted before: aws cloudformation delete-stack "
+    "--stack-name {name} --region {region}"
+)
 _REMEDIES = {
-    "ROLLBACK_COMPLETE": "its first deployment failed and left nothing: fix what its events name, then {deploy}",
-    "ROLLBACK_FAILED": "its first deployment failed and left something: fix what its events name, then {deploy}; a pipeline needs it "
-    "deleted before: aws cloudformation delete-stack --stack-name {name} --region {region}",
+    "ROLLBACK_COMPLETE": f"its first deployment failed and left nothing: {_FIRST}",
+    "ROLLBACK_FAILED": f"its first deployment failed and left something: {_FIRST}",
     "CREATE_FAILED": "its first deployment failed: fix what its events name, then {deploy}",
     "UPDATE_FAILED": "its last update failed: fix what its events name, then {deploy}",
     "UPDATE_ROLLBACK_COMPLETE": "its last update failed and was taken back: fix what its events name, then {deploy}",
@@ -65,7 +68,7 @@ def to_deploy(name: str, account: str) -> str:
     except (Misuse, AttributeError, KeyError, TypeError):  # the file does not exist, or is being written
         delivered = set()
     if (account, name) in delivered:
-        return "merge the change: the pipeline deletes an empty stack, then deploys (docs/pipeline.md)"
+        return "merge the change: the pipeline deploys it (docs/pipeline.md)"
     return f"run {deploy_command(name)}"
 
 
@@ -165,13 +168,6 @@ def stack_named(name: str, aws: Aws) -> Stack:
         if error.code == "ValidationError" and "does not exist" in str(error):
             return Stack(name=name, status="absent")
         raise
-
-
-def empty(experiment: Experiment, aws: Aws) -> list[Stack]:
-    """Return the experiment's stacks without resources, last deployed first. They are read by name, so the caller needs permissions for these
-    names alone."""
-    stacks = [stack_named(stack_name(experiment, part), aws) for part in reversed(_ORDER)]
-    return [stack for stack in stacks if stack.status in _EMPTY]
 
 
 def lift_protection(stack: Stack, experiment: Experiment, aws: Aws) -> None:

@@ -5,26 +5,22 @@ Starting a project in another account, with botocore's Stubber: it checks the sh
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-import boto3
 import pytest
-from moto.cloudformation.models import CloudFormationBackend, cloudformation_backends
 
 from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, read, with_tags
 from core.findings import Refusal
 from experiment import Experiment
 from experiment.naming import artifact_path
-from operations import delivery
 from operations.cloud.aws import Aws
 from operations.delivery import KINDS, PREPARING, Starter, compile_artifacts, findings, nothing_to_compile
 from operations.running.steps import steps
-from tests.conftest import REFERENCE, ROOT
+from tests.conftest import ROOT
 from tests.operations.api_server import ApiServer
-from tests.operations.clients import shared_client, stubbed
+from tests.operations.clients import stubbed
 from tests.operations.clock import FakeClock
 from tests.operations.driver import Driver, interrupt
 from tests.operations.world import World
@@ -131,68 +127,6 @@ def test_every_object_must_stand_as_reviewed(files: tuple[ManifestFile, ...], st
     assert len(absent) == len(of_the_image) > 0, "those of an earlier image do not count"
     pod["containers"][0]["name"] = "other"
     assert any("has no image, the review had ${BENCHMARK_IMAGE}; deploy" in line for line in found())
-
-
-PROD = "444455556666"
-CLEAR = f"arn:aws:iam::{PROD}:role/speculation-clear"
-
-
-@pytest.fixture
-def prod(account: None) -> Callable[[], dict[str, str]]:
-    """The stage's account in moto, with stacks in every state; what is called gives those that are left."""
-    keys = shared_client("sts").assume_role(RoleArn=CLEAR, RoleSessionName="tests")["Credentials"]
-    there = boto3.Session(keys["AccessKeyId"], keys["SecretAccessKey"], keys["SessionToken"], REGION)
-    client = there.client("cloudformation")
-    template = json.dumps({"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}})
-    for name, status in STATES.items():
-        client.create_stack(StackName=name, TemplateBody=template)
-        stacks = cloudformation_backends[PROD][REGION].stacks.values()
-        next(stack for stack in stacks if stack.name == name).status = status
-    begun = {"StackName": "qwen3-32b-cluster", "ChangeSetName": "PipelineChange", "ChangeSetType": "CREATE"}
-    client.create_change_set(TemplateBody=template, **begun)
-    return lambda: {one["StackName"]: one["StackStatus"] for one in client.describe_stacks()["Stacks"]}
-
-
-STATES = {
-    "qwen3-32b-network": "CREATE_COMPLETE",
-    "qwen3-32b-storage": "ROLLBACK_COMPLETE",
-    "qwen3-32b-observability": "UPDATE_ROLLBACK_COMPLETE",
-    "qwen3-32b-identity": "ROLLBACK_FAILED",
-    "qwen3-32b-nodes": "CREATE_FAILED",
-    "qwen3-32b-delivery-role": "ROLLBACK_COMPLETE",
-    "qwen3-today-network": "ROLLBACK_COMPLETE",
-}
-
-
-def test_stacks_whose_first_deployment_left_nothing_are_deleted_and_no_others(
-    prod: Callable[[], dict[str, str]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert prod()["qwen3-32b-cluster"] == "REVIEW_IN_PROGRESS"
-    monkeypatch.setattr(delivery, "Clock", FakeClock)
-    words = ["clear", str(REFERENCE), "--role", CLEAR]
-    assert delivery.main([*words, "--json"]) == 0
-    empty = ["qwen3-32b-cluster", "qwen3-32b-delivery-role", "qwen3-32b-storage"]
-    assert json.loads(capsys.readouterr().out) == {"deleted": empty}
-    assert prod() == {name: status for name, status in STATES.items() if name not in empty}
-    assert delivery.main(words) == 0
-    assert capsys.readouterr().out == "no stack is in the way\n"
-
-
-def test_an_empty_stack_that_stays_and_a_role_that_is_not_there_are_one_line(
-    prod: Callable[[], dict[str, str]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(delivery, "Clock", FakeClock)
-    words = ["clear", str(REFERENCE), "--role", CLEAR]
-    monkeypatch.setattr(CloudFormationBackend, "delete_stack", lambda *_, **__: None)
-    assert delivery.main(words) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "is empty and could not be deleted, it is REVIEW_IN_PROGRESS; delete it in the console" in line
-    client, stub = stubbed("sts")
-    stub.add_client_error("assume_role", "AccessDenied", "not authorized to perform: sts:AssumeRole")
-    monkeypatch.setattr(Aws, "_boto_client", lambda *_: client)
-    assert delivery.main(words) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert f"{CLEAR}: cannot be assumed; deploy infra/bootstrap/policies.yaml again, in the" in line
 
 
 ROLE = "arn:aws:iam::444455556666:role/qwen3-32b-us-east-2-delivery-start"

@@ -298,7 +298,7 @@ def test_in_the_account_of_a_stage_no_remedy_deploys_from_a_workstation(
         stack = cloudformation.Stack(name="qwen3-32b-network", status=state)
         (found,) = cloudformation.halfway([stack], world.experiment, aws)
         assert ("./trnspec deploy" not in found.remedy) is delivered
-        assert ("merge the change: the pipeline deletes an empty stack" in found.remedy) is delivered
+        assert ("merge the change: the pipeline deploys it" in found.remedy) is delivered
 
 
 def test_status_says_who_receives_alarms(world: World, say: Say) -> None:

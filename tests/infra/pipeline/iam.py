@@ -64,8 +64,8 @@ def template_of(file: Path) -> dict[str, Any]:
 
 
 @cache
-def filled_in(file: Path, name: str, **parameters: str) -> dict[str, Any]:
-    """The properties of a resource of a committed template, its parameters filled in: as given, or by default. Pseudo parameters
+def committed(file: Path, name: str, **parameters: str) -> list[dict[str, Any]]:
+    """The statements of a policy of a committed template, its parameters filled in: as given, or by default. Pseudo parameters
     are those of account 111122223333, but for those that are given as `AWS__Region`."""
     template = template_of(file)
     defaults = {key: entry["Default"] for key, entry in template["Parameters"].items()}
@@ -77,14 +77,8 @@ def filled_in(file: Path, name: str, **parameters: str) -> dict[str, Any]:
         "AWS::URLSuffix": "amazonaws.com",
     }
     given = {key.replace("__", "::"): value for key, value in parameters.items()}
-    found: dict[str, Any] = _filled(
-        template["Resources"][name]["Properties"], {**pseudo, **defaults, **given}
-    )
-    return found
-
-
-def committed(file: Path, name: str, **parameters: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = filled_in(file, name, **parameters)["PolicyDocument"]["Statement"]
+    document = template["Resources"][name]["Properties"]["PolicyDocument"]
+    found: list[dict[str, Any]] = _filled(document["Statement"], {**pseudo, **defaults, **given})
     return found
 
 

@@ -17,13 +17,11 @@ from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 from moto.iam.aws_managed_policies import aws_managed_policies_data
 
 from infra.pipeline.pipeline_file import BOOTSTRAP
-from tests.infra.pipeline.iam import Request, allows, committed, filled_in, template_of
+from tests.infra.pipeline.iam import Request, allows, committed
 from tests.infra.templates import ACCOUNT, Deployment, as_list, resolved
 
 Context = dict[str, str | None]
 Statements = list[dict[str, Any]]
-DELIVERY = "999988887777"
-"""The pipeline's account."""
 IAM = f"arn:aws:iam::{ACCOUNT}"
 BOUNDARY_ARN = f"{IAM}:policy/speculation-boundary"
 EXECUTOR = f"{IAM}:role/cdk-hnb659fds-cfn-exec-role-{ACCOUNT}-us-east-2"
@@ -34,13 +32,8 @@ BALANCERS_ROLE = f"{SERVICE_ROLES}/elasticloadbalancing.amazonaws.com/AWSService
 EVERYTHING = [{"Effect": "Allow", "Action": "*", "Resource": "*"}]
 
 
-def properties(name: str) -> dict[str, Any]:
-    """Of a resource in a stage's account, the other parameters filled in with their defaults."""
-    return filled_in(BOOTSTRAP, name, PipelineAccount=DELIVERY, Boundary=BOUNDARY_ARN)
-
-
 def statements(name: str) -> list[dict[str, Any]]:
-    return committed(BOOTSTRAP, name, PipelineAccount=DELIVERY)
+    return committed(BOOTSTRAP, name)
 
 
 def may(principal: str, policy: Statements, action: str, resource: str, **context: str | None) -> bool:
@@ -208,30 +201,3 @@ def test_the_policies_fit_into_what_iam_takes_and_have_no_wildcard_over_iam() ->
         assert len(text) <= 6144, name
     actions = [action for one in statements("Execution") for action in as_list(one["Action"])]
     assert not [one for one in actions if one == "*" or (one.startswith("iam:") and "*" in one)]
-
-
-def test_the_role_that_deletes_empty_stacks_can_do_that_to_stacks_of_experiments_and_nothing_else() -> None:
-    """No stack can change it, and it is made in the account of a stage alone."""
-    role = properties("ClearRole")
-    (policy,) = role["Policies"]
-    stacks = f"arn:aws:cloudformation:us-east-2:{ACCOUNT}:stack"
-
-    clearing = partial(may, "x", policy["PolicyDocument"]["Statement"])
-    for action in ("cloudformation:DescribeStacks", "cloudformation:DeleteStack"):
-        assert clearing(action, f"{stacks}/qwen3-32b-network/0a1b")
-        assert not clearing(action, f"{stacks}/CDKToolkit/0a1b")
-        assert not clearing(action, f"{stacks}/speculation-policies/0a1b")
-    for action in ("CreateChangeSet", "ExecuteChangeSet", "UpdateStack", "UpdateTerminationProtection"):
-        assert not clearing(f"cloudformation:{action}", f"{stacks}/qwen3-32b-network/0a1b")
-    assert not clearing("s3:DeleteObject", "arn:aws:s3:::qwen3-32b-results/x")
-    assert role["PermissionsBoundary"] == BOUNDARY_ARN
-    (trusted,) = role["AssumeRolePolicyDocument"]["Statement"]
-    assert trusted["Principal"] == {"AWS": f"arn:aws:iam::{DELIVERY}:root"}
-    assert trusted["Condition"] == {"ArnLike": {"aws:PrincipalArn": f"arn:aws:iam::{DELIVERY}:role/*-steps"}}
-    there = f"{IAM}:role/{properties('ClearRole')['RoleName']}"
-    for action in ("iam:PutRolePolicy", "iam:UpdateAssumeRolePolicy", "iam:AttachRolePolicy", "iam:PassRole"):
-        assert not deployer(action, there, iam__PermissionsBoundary=BOUNDARY_ARN)
-    template = template_of(BOOTSTRAP)
-    condition = template["Conditions"][template["Resources"]["ClearRole"]["Condition"]]
-    assert condition == {"Fn::Not": [{"Fn::Equals": [{"Ref": "PipelineAccount"}, ""]}]}
-    assert template["Parameters"]["PipelineAccount"]["Default"] == ""

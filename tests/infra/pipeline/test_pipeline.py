@@ -138,7 +138,7 @@ def test_every_build_names_its_runtimes_installs_what_is_pinned_and_calls_what_i
     assert scripts == {"scripts/test", "scripts/setup", "trnspec"}
     assert all((ROOT / script).stat().st_mode & 0o100 for script in scripts)
     called = {line.split()[3] for line in lines if "operations.delivery" in line}
-    assert called == {"clear", "start", "smoke", "compile"} == set(delivery.VERBS)
+    assert called == {"start", "smoke", "compile"} == set(delivery.VERBS)
 
 
 def test_what_git_has_as_a_program_is_made_one_again_after_the_archive_lost_it(
@@ -204,37 +204,6 @@ def test_a_stage_is_in_its_own_account_and_follows_its_wishes_and_looks_nothing_
         assert environments == {f"aws://{stage.account}/us-east-2"}
     assert PROD_KEY in str(stages["prod"].rights("delivery-role"))
     assert not [path for path in assembly.rglob("manifest.json") if "missing" in json_of(path)]
-
-
-def test_empty_stacks_are_deleted_before_the_first_change_set_and_after_the_approval(
-    pipeline: Deployment, configuration: PipelineConfiguration
-) -> None:
-    for stage in pipeline.only("AWS::CodePipeline::Pipeline").properties["Stages"][-2:]:
-        orders: dict[str, list[int]] = {}
-        for one in stage["Actions"]:
-            kind = one["Configuration"].get("ActionMode", one["Name"])
-            orders.setdefault(kind, []).append(one["RunOrder"])
-        name = stage["Name"].capitalize()
-        assert max(orders.get("ApproveTrn2Nodes", [0])) < min(orders[f"{name}Clear"])
-        assert max(orders[f"{name}Clear"]) < min(orders["CHANGE_SET_REPLACE"])
-        role = f"arn:aws:iam::{getattr(configuration, stage['Name']).account}:role/speculation-clear"
-        deleting = ".venv/bin/python -m operations.delivery clear experiments/qwen3-32b.yaml --role"
-        assert commands(project(pipeline, f"{name}Clear")) == ["scripts/setup", f"{deleting} {role}"]
-
-
-def test_a_pull_request_waits_for_an_administrator_then_it_is_tested_and_reviewed(
-    pipeline: Deployment, configuration: PipelineConfiguration
-) -> None:
-    found = project(pipeline, "PullRequests")
-    tested, reviewed = commands(found)
-    assert tested == "./scripts/test"
-    assert reviewed.startswith('./trnspec review "origin/${CODEBUILD_WEBHOOK_BASE_REF#refs/heads/}"')
-    connection = configuration.settings.pull_request_connection
-    assert found["Source"]["Auth"] == {"Type": "CODECONNECTIONS", "Resource": connection}
-    assert "GitCloneDepth" not in found["Source"], "the review reads the base from git"
-    approval = {"RequiresCommentApproval": "ALL_PULL_REQUESTS", "ApproverRoles": ["GITHUB_ADMIN"]}
-    assert found["Triggers"]["PullRequestBuildPolicy"] == approval
-    assert not found["Environment"].get("PrivilegedMode")
 
 
 def test_every_role_carries_the_boundary(pipeline: Deployment, stages: Stages) -> None:

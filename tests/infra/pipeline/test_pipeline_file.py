@@ -72,7 +72,7 @@ def test_cloudformation_may_make_the_roles_of_every_experiment_that_is_here_and_
         experiment = load(file)
         if not experiment.lab_only:
             refuse_unknown_roles(experiment, file.name)
-    line = r"add role/mistral-\* and instance-profile/mistral-\* to its Roles, stack/mistral-\* to its Stacks"
+    line = r"add role/mistral-\* and instance-profile/mistral-\* to its Roles, and deploy it again in every account"
     with pytest.raises(Misuse, match=line) as caught:
         refuse_unknown_roles(replace(reference, name="mistral-7b"), "pipeline.yaml: stages.dev")
     assert "\n" not in str(caught.value)
@@ -94,4 +94,4 @@ def test_a_wrong_file_ends_the_app_with_a_line_each_before_jsii_starts(tmp_path:
     first, *others = ended.stderr.splitlines()
     assert first.startswith("broken.yaml: name = 1: is not lower-case letters")
     assert all(re.match(r"broken.yaml: \w+: is missing; write ", line) for line in others)
-    assert len(others) == 8
+    assert len(others) == 7

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from infra.pipeline.pipeline_file import PipelineConfiguration
 from tests.infra.pipeline.iam import Request, allows
-from tests.infra.templates import Deployment, as_list, resolved
+from tests.infra.templates import Deployment, resolved
 
 PIPELINE, DEV, PROD = "111122223333", "222233334444", "444455556666"
 TAG = "iam:ResourceTag/aws-cdk:bootstrap-role"
@@ -86,40 +84,20 @@ def test_only_prods_steps_may_start_trn2_nodes_and_write_to_buckets_and_nobody_s
         assert may(f"s3:{action}", f"s3:::qwen3-32b-{place}") == prod, (action, place)
 
 
-def test_each_stage_is_started_and_its_empty_stacks_deleted_by_its_own_role_only(
+def test_each_stage_is_started_by_its_own_role_only(
     of_pipeline: Rights, stages: dict[str, Deployment]
 ) -> None:
     """And it trusts nobody else of the pipeline's account."""
     for name, account in (("dev", DEV), ("prod", PROD)):
         own = f"speculation-delivery-us-east-2-{name}-steps"
-        for taken in ("qwen3-32b-us-east-2-delivery-start", "speculation-clear"):
-            request = Request("sts:AssumeRole", f"arn:aws:iam::{account}:role/{taken}", {TAG: None})
-            assert [role for role, statements in of_pipeline.items() if allows(request, statements)] == [own]
+        taken = f"arn:aws:iam::{account}:role/qwen3-32b-us-east-2-delivery-start"
+        request = Request("sts:AssumeRole", taken, {TAG: None})
+        assert [role for role, statements in of_pipeline.items() if allows(request, statements)] == [own]
         role = stages[name].only("AWS::IAM::Role", "delivery").properties
         (statement,) = role["AssumeRolePolicyDocument"]["Statement"]
         assert resolved(statement["Principal"]["AWS"]) == f"arn:aws:iam::{PIPELINE}:root"
         trusted = {"aws:PrincipalArn": f"arn:aws:iam::{PIPELINE}:role/{own}"}
         assert resolved(statement["Condition"]) == {"ArnEquals": trusted}
-
-
-def test_the_pull_requests_role_fetches_code_by_its_own_connection_and_writes_its_log_only(
-    of_pipeline: Rights, configuration: PipelineConfiguration
-) -> None:
-    (statements,) = [found for name, found in of_pipeline.items() if "PullRequests" in name]
-    assert {action for one in statements for action in as_list(one["Action"])} == {
-        "logs:CreateLogGroup",
-        "logs:CreateLogStream",
-        "logs:PutLogEvents",
-        "codeconnections:GetConnection",
-        "codeconnections:GetConnectionToken",
-    }
-    used = ("GetConnection", "GetConnectionToken", "UseConnection", "PassConnection")
-    for service, what in product(("codeconnections", "codestar-connections"), used):
-        assert not allows(Request(f"{service}:{what}", configuration.settings.connection), statements)
-    for connection in (configuration.settings.connection, configuration.settings.pull_request_connection):
-        request = Request("codeconnections:GetConnectionToken", connection)
-        may = [name for name, statements in of_pipeline.items() if allows(request, statements)]
-        assert [name for name in may if "PullRequests" not in name] == []
 
 
 def test_self_mutation_reaches_the_bootstraps_roles(of_pipeline: Rights) -> None:
