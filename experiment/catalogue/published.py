@@ -175,7 +175,6 @@ TARGET, DRAFT = REFERENCE.model.name, REFERENCE_DRAFTED.draft
 TENSOR_PARALLEL, SEQUENCES = REFERENCE.tensor_parallel, REFERENCE.batch
 WINDOW = REFERENCE_DRAFTED.num_speculative_tokens
 PLAIN_TPOT_S = REFERENCE.tpot_s
-SPEED_UP = REFERENCE_DRAFTED.plain_tpot_s / REFERENCE_DRAFTED.tpot_s
 
 SLOWEST_TPOT_S = 0.2
 """Five tokens per second, about the speed of reading, more than four times the reference's plain step. Slower tokens raise an alarm,

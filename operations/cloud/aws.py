@@ -23,13 +23,13 @@ from infra.synthesis import DEPLOYMENT
 NOT_ALLOWED = re.compile(r"AccessDenied(Exception)?|(Client\.)?UnauthorizedOperation|Forbidden|403")
 _ACTION = re.compile(r"not authorized to perform:? ([\w-]+:\w+)(?: on resource:? ([^\s,]+))?")
 _ERRORS = Path(__file__).with_name("aws_errors.yaml")
-_PATIENT, _HURRIED, _ONCE = (
+_PATIENT, _HURRIED = (
     {
         "retries": {"mode": "standard", "total_max_attempts": tries},
         "connect_timeout": way_s,
         "read_timeout": s,
     }
-    for tries, way_s, s in ((8, 10, 60), (2, 4, 8), (1, 10, 60))
+    for tries, way_s, s in ((8, 10, 60), (2, 4, 8))
 )
 
 
@@ -135,13 +135,12 @@ class Aws:
             self._limits = _HURRIED
             self._clients.clear()
 
-    def elsewhere(self, region: str, *, once: bool = False) -> Aws:
-        """Return the same caller in another region, with short timeouts; or one that sends a request `once`, because a second request would
-        repeat the action."""
+    def elsewhere(self, region: str) -> Aws:
+        """Return the same caller in another region, with short timeouts."""
         if self._expected:
             _ = self.identity
         other = Aws(region, keys=self._keys)
-        other._limits = _ONCE if once else _HURRIED
+        other._limits = _HURRIED
         return other
 
     def _boto_client(self, service: str) -> Any:
