@@ -13,11 +13,6 @@ ANSWERS_PER_BLOCK = 4
 """The steady window of a block lasts at least this number of median answers: a shorter block would not be representative of the load."""
 
 
-def cell_requests(requests: int) -> int:
-    """About how many requests per class and arm a cell of a search has: a quarter of the plan's `requests`, but at least 8 or all of them."""
-    return max(-(-requests // 4), min(requests, 8))
-
-
 def set_size(*, requests: int, classes: int, concurrency: int | None) -> int:
     """The minimum number of requests of a block that count: enough for `requests` per class of the cell, and enough that the
     load lasts for ANSWERS_PER_BLOCK answers. Each class has the same number."""

@@ -13,7 +13,6 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from benchmark.cell_size import cell_requests
 from benchmark.errors import PlanError
 from benchmark.limits import (
     FOR_ANY_OF,
@@ -38,7 +37,7 @@ from benchmark.limits import (
 )
 from core.files import json_of, text_of
 from core.json_text import sha256_of
-from core.words import LABEL_RULE, count, is_label
+from core.words import LABEL_RULE, is_label
 
 MAX_OUTPUT = 1 << 20
 """The largest number of tokens of an answer, and of a decode step."""
@@ -46,10 +45,8 @@ _MAX_ARMS, _MAX_PROMPTS = 64, 100_000
 _MAX_USD = 1e6
 
 _IN_FLIGHT, _PER_S = whole(1, 4096), number(10_000, minimum=0.0001)
-_RANGE = must_be("an object with low, high and, if need be, by, cells, minutes, usd")
 _Text = Annotated[str, Field(min_length=1, max_length=1000)]
 _TEXTS = items(f"a list of at most {MAX_LEVELS} texts", minimum=0, maximum=MAX_LEVELS)
-_SEARCHED = must_be("above 0, up to 4,096 requests at once or 10,000 per second", gt=0, le=10_000)
 _NAMED = "printable ASCII, 1 to 128 characters, not starting with a colon"
 Name = Annotated[str, must_be(_NAMED, pattern=r"^( +[!-~]|[!-9;-~])[ -~]*$", max_length=128)]
 """CloudWatch takes it as a dimension value."""
@@ -104,33 +101,6 @@ class Load:
         return f"{self.size:g} {self.unit}"
 
 
-class Search(Part):
-    """A search: cells between two loads, chosen one after the other instead of listed (`benchmark/analyse/load_search.py`)."""
-
-    low: Annotated[int | float, _SEARCHED]
-    high: Annotated[int | float, _SEARCHED]
-    by: Annotated[str, Field(pattern="^(concurrency|rate)$"), must_be("concurrency or rate")] = "concurrency"
-    cells: Annotated[int, whole(2, MAX_LEVELS)] = 12
-    """The maximum number of cells, each with all arms and classes. One load may have several cells. The repetition of the first
-    cell at the end is not counted."""
-    minutes: Annotated[int | float | None, number(44_640, above=0), OMIT_IF_EMPTY] = None
-    """After this time of loading no new cell begins."""
-    usd: Annotated[int | float | None, number(_MAX_USD, above=0), OMIT_IF_EMPTY] = None
-    """After this cost of all arms together no new cell begins."""
-
-    @property
-    def budget(self) -> str:
-        """The limits in words."""
-        minutes = f"{self.minutes:g} minutes of loading" if self.minutes else ""
-        return ", ".join(
-            filter(None, (f"{count(self.cells, 'cell')}", minutes, f"${self.usd:g}" if self.usd else ""))
-        )
-
-    def load(self, value: float) -> Load:
-        """The load of that size."""
-        return Load(rate_per_s=value) if self.by == "rate" else Load(concurrency=int(value))
-
-
 class PlannedPrompt(Part):
     """One prompt; `messages` goes to /chat/completions, `prompt` to /completions. Exactly one is set."""
 
@@ -149,11 +119,7 @@ class PlannedPrompt(Part):
 class Plan(Part):
     """Everything that decides which requests are sent, in the order of its file."""
 
-    parts: ClassVar[Mapping[str, type[Part]]] = {
-        "arms": PlannedArm,
-        "prompts": PlannedPrompt,
-        "search": Search,
-    }
+    parts: ClassVar[Mapping[str, type[Part]]] = {"arms": PlannedArm, "prompts": PlannedPrompt}
 
     schema_: Annotated[int, must_be("1", ge=1, le=1)] = Field(alias="schema")
     experiment: Name
@@ -182,7 +148,7 @@ class Plan(Part):
     rate: Annotated[tuple[Annotated[float, _PER_S], ...], levels(_PER_S)] = ()
     """Requests per second for an open loop, one cell for each value. If given, `concurrency` is ignored."""
     mixed: Annotated[bool, must_be("true or false"), OMIT_IF_EMPTY] = False
-    """Whether the classes share one cell and are asked in turn, instead of a cell for each class. A search always mixes."""
+    """Whether the classes share one cell and are asked in turn, instead of a cell for each class."""
     cell_minutes: Annotated[int | float | None, number(44_640, above=0), OMIT_IF_EMPTY] = None
     """The maximum minutes of loading in one cell, all arms together. The cell then has fewer requests."""
     ignore_eos: Annotated[bool, must_be("true or false")] = False
@@ -193,8 +159,6 @@ class Plan(Part):
         Objective | None, must_be(f"{FOR_ANY_OF}, or by percentile, p50 to p99.9"), OMIT_IF_NONE
     ] = None
     """The limits for an arm, by metric and percentile of its requests; a number alone is p95 (`benchmark.objectives`)."""
-    search: Annotated[Search | None, _RANGE, OMIT_IF_EMPTY] = None
-    """If given, loads are searched, and `concurrency` and `rate` must not be given."""
     prompts: Annotated[
         tuple[PlannedPrompt, ...], items("a list of at least one prompt", maximum=_MAX_PROMPTS)
     ]
@@ -212,24 +176,6 @@ class Plan(Part):
             return tuple(Load(rate_per_s=rate) for rate in self.rate)
         return tuple(Load(concurrency=level) for level in self.concurrency)
 
-    def measured_at(self, loads: Iterable[Load]) -> Plan:
-        """The plan of a search, with the loads that it measured."""
-        listed = list(loads)
-        levels = tuple(sorted(load.concurrency for load in listed if load.concurrency is not None))
-        rates = tuple(sorted(load.rate_per_s for load in listed if load.rate_per_s is not None))
-        return self.model_copy(update={"concurrency": levels, "rate": rates})
-
-    def cell(self, load: Load) -> Plan:
-        """The plan of one cell of a search."""
-        return self.measured_at([load]).model_copy(update={"requests": cell_requests(self.requests)})
-
-    def admits(self, load: Load) -> bool:
-        """Whether a cell may have this load."""
-        if self.search is None:
-            return load in self.loads
-        value = load.rate_per_s if self.search.by == "rate" else load.concurrency
-        return value is not None and self.search.low <= value <= self.search.high
-
     @property
     def classes(self) -> tuple[str, ...]:
         """Prompt classes in order of first appearance."""
@@ -238,8 +184,7 @@ class Plan(Part):
     @property
     def loaded_with(self) -> tuple[str, ...]:
         """The classes of the blocks: each class by itself, or MIXED for all together."""
-        together = self.mixed or self.search is not None
-        return (MIXED,) if together and len(self.classes) > 1 else self.classes
+        return (MIXED,) if self.mixed and len(self.classes) > 1 else self.classes
 
     @property
     def greedy(self) -> bool:
@@ -277,11 +222,9 @@ class Plan(Part):
 
     def sha256(self) -> str:
         """Identity of the plan: which requests are sent to which arms. It does not depend on addresses, prices, descriptions of arms,
-        the budget of a search, or the objective, which is judged afterwards."""
-        content, aside = self.to_dict(), ("url", "usd_per_hour", "also_changes", "cells", "minutes", "usd")
+        or the objective, which is judged afterwards."""
+        content, aside = self.to_dict(), ("url", "usd_per_hour", "also_changes")
         content.pop("objective", None)
-        if self.search:
-            content["search"] = {k: v for k, v in content["search"].items() if k not in aside}
         content["arms"] = [{k: v for k, v in arm.items() if k not in aside} for arm in content["arms"]]
         return sha256_of(content)
 
@@ -306,8 +249,6 @@ def from_dict(content: Any) -> Plan:
     """Check `content` and freeze it. Raises PlanError that names all problems, separated by semicolons."""
     if not isinstance(content, dict):
         raise PlanError(f"a plan is one JSON object, not {type(content).__name__}")
-    if content.get("search") and "objective" not in content:  # of a client before 0.3.0
-        content = {**content, "objective": content.get("slo")}
     try:
         return Plan.model_validate(content)
     except ValidationError as error:
@@ -319,9 +260,7 @@ def _contradictions(plan: Plan) -> Iterable[str]:
     yield from (f"arms: the name {name!r} appears twice" for name in _repeated(names))
     yield from (f"concurrency: {level} appears twice" for level in _repeated(plan.concurrency))
     yield from (f"rate: {level} appears twice" for level in _repeated(plan.rate))
-    if plan.search:
-        yield from _against_search(plan, plan.search)
-    elif not plan.loads:
+    if not plan.loads:
         yield "concurrency: missing; must be a list of whole numbers from 1, unless `rate` is given"
     yield from (f"prompts: the id {id_!r} appears twice" for id_ in _repeated(p.id for p in plan.prompts))
     for name in dict.fromkeys(plan.baselines.values()):
@@ -330,20 +269,6 @@ def _contradictions(plan: Plan) -> Iterable[str]:
     for index, prompt in enumerate(plan.prompts):
         if (prompt.prompt is None) == (prompt.messages is None):
             yield f"prompts[{index}]: needs exactly one of `prompt` and `messages`"
-
-
-def _against_search(plan: Plan, search: Search) -> Iterable[str]:
-    given = {"concurrency": plan.concurrency, "rate": plan.rate}
-    if names := [name for name, value in given.items() if value]:
-        yield f"search: chooses the loads itself; leave {' and '.join(names)} out"
-    if not search.low < search.high:
-        yield f"search: {search.low:g} to {search.high:g} is an empty range; its low end must be below its high end"
-    if search.by == "concurrency" and ({search.low % 1, search.high % 1} != {0} or search.high > 4096):
-        yield f"search: {search.low:g} to {search.high:g}; requests at once are whole numbers up to 4,096"
-    if len(plan.arms) < 2:
-        yield "search: looks for the load at which arms change places, and the plan has one arm"
-    if search.usd is not None and None in plan.prices.values():
-        yield "search.usd: needs usd_per_hour of every arm"
 
 
 def _repeated(values: Iterable[Any]) -> list[Any]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from benchmark.cell_size import SETS, SETS_REPEATED, block_s, cell_requests, set_size
+from benchmark.cell_size import SETS, SETS_REPEATED, block_s, set_size
 from benchmark.objectives import need
 from core.words import count
 from experiment.arms import Arm, Experiment
@@ -70,7 +70,7 @@ def idle(experiment: Experiment) -> tuple[Item, ...]:
     zones = {*cluster.availability_zones, cluster.trn2_zone}
     endpoints = len(SERVICES) * len(zones) if own_network and network.interface_endpoints else 0
     bastions = int(not cluster.admin_cidrs)
-    cells = len(experiment.classes) * max(1, len(experiment.benchmark.known_concurrency))
+    cells = len(experiment.classes) * len(experiment.benchmark.concurrency)
     of_cells = len(experiment.arms) * cells * 4
     units = {
         "control plane": 1,
@@ -263,42 +263,26 @@ def purchase_text(options: Iterable[PurchaseOption], *, home: str = "") -> str:
     return "; ".join(option.text for option in cheapest.values())
 
 
-def loading_s(experiment: Experiment, arms: Sequence[Arm], *, answer_s: float, worst: bool = False) -> float:
-    """Return the seconds for which the arms of a round are loaded in turn, if each answer takes `answer_s`. The cells of a search
-    are assumed to be spread over its range; in the `worst` case all are as long as the longest."""
-    settings, load = experiment.benchmark, experiment.benchmark.load
-    part = SETS_REPEATED / SETS  # of the first cell, which is measured once more
-    if load is None:
-        found = [cell_s(experiment, arms, level, answer_s=answer_s) for level in settings.concurrency]
-        cells = 1 if settings.mixed else len(experiment.classes)
-        return cells * sum(found) + part * found[0]
-    low, high = load.search_rate or load.search or (1, 1)
-    steps = load.budget.cells - 1
-    levels = [low * (high / low) ** (step / steps) for step in range(steps + 1)]
-    found = [cell_s(experiment, arms, level, answer_s=answer_s) for level in levels]
-    limits = [load.budget.minutes * 60] if load.budget.minutes else []
-    usd_per_hour = sum(arm_usd_per_hour(experiment, arm) for arm in arms)
-    limits += [load.budget.usd / usd_per_hour * 3600] if load.budget.usd and usd_per_hour else []
-    # The last cell begins before the limit; the first cell, at the lower end, is measured twice.
-    whole_s = max(found) * len(found) if worst else sum(found)
-    return min([whole_s, *(limit_s + max(found) for limit_s in limits)]) + part * found[0]
-
-
-def cell_s(experiment: Experiment, arms: Sequence[Arm], level: float, *, answer_s: float) -> float:
-    """Return the seconds of one cell, with all arms in turn, as the client computes them (`benchmark.cell_size`). `level` is the
-    number of concurrent requests or, in a search by rate, of requests per second. Requests above the batch wait for it."""
+def loading_s(experiment: Experiment, arms: Sequence[Arm], *, answer_s: float) -> float:
+    """Return the seconds for which the arms of a round are loaded in turn, if each answer takes `answer_s`."""
     settings = experiment.benchmark
-    by_rate = bool(settings.load and settings.load.search_rate)
-    mixed = settings.mixed or settings.load is not None
+    found = [cell_s(experiment, arms, level, answer_s=answer_s) for level in settings.concurrency]
+    cells = 1 if settings.mixed else len(experiment.classes)
+    return cells * sum(found) + SETS_REPEATED / SETS * found[0]  # the first cell is measured once more
+
+
+def cell_s(experiment: Experiment, arms: Sequence[Arm], level: int, *, answer_s: float) -> float:
+    """Return the seconds of one cell, with all arms in turn, as the client computes them (`benchmark.cell_size`). `level` is the
+    number of concurrent requests. Requests above the batch wait for it."""
+    settings, found = experiment.benchmark, 0.0
     counted = set_size(
-        requests=settings.requests if settings.load is None else cell_requests(settings.requests),
-        classes=len(experiment.classes) if mixed else 1,
-        concurrency=None if by_rate else round(level),
+        requests=settings.requests,
+        classes=len(experiment.classes) if settings.mixed else 1,
+        concurrency=level,
     )
-    in_flight, found = level * answer_s if by_rate else round(level), 0.0
     for arm in arms:
-        own_s = answer_s * max(1.0, in_flight / arm.serving.max_num_seqs)
-        found += block_s(answer_s=own_s, counted=counted, in_flight=max(in_flight, 1.0))
+        own_s = answer_s * max(1.0, level / arm.serving.max_num_seqs)
+        found += block_s(answer_s=own_s, counted=counted, in_flight=level)
     found *= SETS
     return found if settings.cell_minutes is None else min(found, settings.cell_minutes * 60)
 
@@ -314,19 +298,6 @@ def quality_s(experiment: Experiment, *, token_s: float) -> float:
     asked = experiment.benchmark.lm_eval.limit if experiment.benchmark.lm_eval else 0
     turns = ((-(-asked // arm.serving.max_num_seqs), quality_tokens(arm)) for arm in experiment.arms)
     return sum(answers * tokens * token_s for answers, tokens in turns)
-
-
-def budget_text(experiment: Experiment) -> str:
-    """Return in words how long the arms of a round are loaded."""
-    settings, load = experiment.benchmark, experiment.benchmark.load
-    if load is not None:
-        minutes, usd = load.budget.minutes, load.budget.usd
-        limits = f", {minutes:g} minutes of loading" if minutes else ""
-        limits += f", ${usd:g}" if usd else ""
-        return (
-            f"a search of at most {count(load.budget.cells, 'cell')}{limits}, then its first cell once more"
-        )
-    return f"at least {settings.requests * len(experiment.classes) + settings.warmup} requests a level"
 
 
 def objective_text(experiment: Experiment) -> str:
@@ -362,12 +333,13 @@ def _parts(experiment: Experiment, to_compile: int | None) -> tuple[RunPart, ...
     missing = len(arms) if to_compile is None else to_compile
     # Drafting is assumed to be no faster than plain decoding, so this is the maximum.
     answer_s, token = settings.max_tokens * PLAIN_TPOT_S, f"{PLAIN_TPOT_S * 1000:.0f} ms (quoted)"
-    warm_s = max(1, -(-settings.warmup // (settings.most_at_once or 4))) * answer_s
+    warm_s = max(1, -(-settings.warmup // max(settings.concurrency))) * answer_s
     seconds = sum(loading_s(experiment, group, answer_s=answer_s) + len(group) * warm_s for group in standing)
     in_rounds = f" in {len(standing)} rounds, in each" if len(standing) > 1 else ","
     needed = objective_text(experiment)
+    requests = settings.requests * len(experiment.classes) + settings.warmup
     loaded = (
-        f"{count(sum(map(len, standing)), 'arm')}{in_rounds} {budget_text(experiment)}, at most "
+        f"{count(sum(map(len, standing)), 'arm')}{in_rounds} at least {requests} requests a level, at most "
         f"{count(settings.max_tokens, 'token')} of {token}{f'; {needed}' if needed else ''}"
     )
     parts = [

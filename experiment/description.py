@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
-from benchmark.cell_size import cell_requests
 from core.screen import folded, table
 from core.words import count
 from experiment import cost, expected
@@ -15,7 +14,6 @@ from experiment.arms import Arm, Experiment
 from experiment.catalogue.instances import ZONES
 from experiment.catalogue.runtimes import Runtime
 from experiment.compilation import artifact_key, cold_start_s
-from experiment.measurement import SearchedLoad
 from experiment.placement import GIB, ArmPlace, arm_memory_bytes, nodes_needed, place, rounds
 
 
@@ -227,29 +225,19 @@ def _asked(experiment: Experiment) -> Iterator[str]:
         classes = f"{len(experiment.prompts)} of {known}, {experiment.prompt_format}: {classes}"
     yield f"  prompts     {classes}"
     answers = f"temperature {settings.temperature:g}, {count(settings.max_tokens, 'token')}"
-    yield f"  benchmark   {settings.endpoint}, {answers}, {_loads(experiment)}"
+    loads = f"concurrency {', '.join(map(str, settings.concurrency))}"
+    requests = f"{count(settings.requests, 'request')} a class or more"
+    yield f"  benchmark   {settings.endpoint}, {answers}, {loads}, {requests}"
     if settings.mixed and len(experiment.classes) > 1:
         yield "              classes share a cell, asked in turn"
-    if settings.load:
-        yield f"              {cost.budget_text(experiment)}"
     if needed := cost.objective_text(experiment):
         yield f"              {needed}"
     batch = [arms[0].serving.max_num_seqs for arms in experiment.by_batch]
-    if few := [str(size) for size in batch if size < (settings.most_at_once or 0)]:
+    if few := [str(size) for size in batch if size < max(settings.concurrency)]:
         queue = "requests wait for a place in the batch"
         yield f"              above serving.max_num_seqs = {' or '.join(few)} {queue}"
     if settings.lm_eval:
         yield f"  quality     gsm8k, {count(settings.lm_eval.limit, 'question')} per arm"
-
-
-def _loads(experiment: Experiment) -> str:
-    settings = experiment.benchmark
-    if settings.load is None:
-        requests = count(settings.requests, "request")
-        return f"concurrency {', '.join(map(str, settings.concurrency))}, {requests} a class or more"
-    by = "a second" if settings.load.search_rate else "at once"
-    low, high = settings.load.search_rate or settings.load.search or (1, 1)
-    return f"{low:g} to {high:g} requests {by}, {cell_requests(settings.requests)} a class or more"
 
 
 def _cost(experiment: Experiment) -> Iterator[str]:
@@ -294,9 +282,10 @@ def block_uses(experiment: Experiment, hours: float) -> list[tuple[str, float]]:
     found, last = [("this file", hours)], experiment.arms[-1]
     more = replace(experiment, arms=(*experiment.arms, replace(last, name=f"{last.name}-more")))
     found.append(("and one more window or draft", cost.run_price(more).hours))
-    if experiment.benchmark.load is None:
-        maximum = max(*experiment.benchmark.concurrency, 4 * last.serving.max_num_seqs)
-        load = {"load": SearchedLoad(search=(1, maximum))}
-        searching = replace(experiment, benchmark=experiment.benchmark.model_copy(update=load))
-        found.append(("a search for the load up to which it pays", cost.run_price(searching).hours))
+    settings = experiment.benchmark
+    if len(settings.concurrency) == 1:
+        maximum = max(*settings.concurrency, 4 * last.serving.max_num_seqs)
+        loads = {"concurrency": tuple(2**power for power in range(maximum.bit_length()))}
+        ladder = replace(experiment, benchmark=settings.model_copy(update=loads))
+        found.append((f"loads 1, 2, 4 to {loads['concurrency'][-1]}", cost.run_price(ladder).hours))
     return found

@@ -105,8 +105,7 @@ def _bucket(experiment: Experiment, arm: Arm) -> int:
 
 def concurrent_sequences(experiment: Experiment, arm: Arm) -> int:
     """Return the sequences per step: the benchmark's largest load, limited by the batch."""
-    batch = arm.serving.max_num_seqs
-    return min(experiment.benchmark.most_at_once or batch, batch)
+    return min(max(experiment.benchmark.concurrency), arm.serving.max_num_seqs)
 
 
 def configuration(arm: Arm) -> PlainEngine:

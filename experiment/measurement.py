@@ -1,4 +1,4 @@
-"""The sections of an experiment file that say how the arms are asked, what they have to keep, and what a search may spend."""
+"""The sections of an experiment file that say how the arms are asked and what they have to keep."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from benchmark.objectives import by_percentile
-from experiment import forms
 from experiment.forms import FileSection, Listed, NotNegative, Percentiles, Positive, Seconds
 
 
@@ -34,31 +33,6 @@ class Objective(FileSection):
     """Time to the end of the answer."""
 
 
-class Budget(FileSection):
-    """What a search may spend; whichever is spent first ends it. Each round of arms has as much."""
-
-    cells: Annotated[int, Field(ge=2, le=64)] = 12
-    """Cells, each of all arms and classes at one load; the first is then measured once more, to show drift."""
-    minutes: Annotated[float, Field(gt=0, le=44_640)] | None = None
-    """Minutes of loading, after which no cell is begun."""
-    usd: Annotated[float, Field(gt=0, le=forms.MAX_NUMBER)] | None = None
-    """Dollars that all arms together cost in that time, after which no cell is begun."""
-
-
-class SearchedLoad(FileSection):
-    """Loads that the run chooses itself, one after the other: up to which one each treatment pays, and which one is the
-    cheapest within an objective. Instead of `concurrency`."""
-
-    search: Annotated[tuple[Annotated[int, Field(gt=0, le=4096)], ...], Listed(2, 2)] | None = None
-    """Closed loop: the fewest and the most requests at once, as in [1, 64]."""
-    search_rate: Annotated[tuple[Annotated[float, Field(ge=0.0001, le=10_000)], ...], Listed(2, 2)] | None = (
-        None
-    )
-    """Open loop instead: the lowest and the highest mean of requests that arrive in a second."""
-    objective: Objective | None = None
-    budget: Budget = Budget.model_construct()
-
-
 class LmEval(FileSection):
     """gsm8k of lm-eval, asked of every arm: speculation must not change what is answered."""
 
@@ -78,13 +52,11 @@ class Benchmark(FileSection):
     max_tokens: Positive = 600
     """Tokens of an answer at most; a line of a prompts file may have its own."""
     concurrency: Annotated[tuple[Positive, ...], Listed(1)] = (4,)
-    """Requests in flight; each value is measured by itself."""
-    load: SearchedLoad | None = None
+    """Requests in flight; each value is measured by itself. 1, 2, 4, 8, 16, 32 shows up to which load drafting pays."""
     requests: Positive = 32
-    """Measured requests of a class in a cell (arm x load), of a search in about four cells; at least the prompts of the largest
-    class. A load is held for four answers in each of four blocks, which may take more requests."""
+    """Measured requests of a class in a cell (arm x load); at least the prompts of the largest class. A load is held for four answers in each of four blocks, which may take more requests."""
     mixed: bool = False
-    """Whether the classes share a cell, asked in turn, instead of having one each; a search always mixes them."""
+    """Whether the classes share a cell, asked in turn, instead of having one each."""
     cell_minutes: Annotated[float, Field(gt=0, le=44_640)] | None = None
     """Most minutes of loading in one cell, all arms together; a cell that is cut has fewer requests."""
     warmup: Annotated[int, Field(ge=0, le=1000)] = 4
@@ -98,21 +70,9 @@ class Benchmark(FileSection):
     @property
     def limits(self) -> dict[str, dict[str, float]]:
         """What an arm has to keep, seconds by metric and percentile."""
-        objective = self.load.objective if self.load else self.objective
-        return {name: by_percentile(limit) for name, limit in objective or () if limit is not None}
+        return {name: by_percentile(limit) for name, limit in self.objective or () if limit is not None}
 
     @property
     def goodput(self) -> dict[str, float]:
         """What a request has to keep, seconds by metric."""
         return {name: value for name, value in self.slo or () if value is not None}
-
-    @property
-    def known_concurrency(self) -> tuple[int, ...]:
-        """The loads that are known before the run; none where they are searched."""
-        return () if self.load else self.concurrency
-
-    @property
-    def most_at_once(self) -> int | None:
-        """The most requests in flight; None where they arrive at a rate."""
-        known = self.load.search if self.load else self.concurrency
-        return max(known) if known else None

@@ -14,7 +14,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmark.cell_size import cell_requests
 from benchmark.objectives import planned
 from core.files import UnreadableFile, whole_text
 from core.findings import Finding, Misuse
@@ -170,13 +169,7 @@ def _too_few(counts: dict[str, int], path: str) -> Iterable[Finding]:
 def effective_prompts(asked: Benchmark, prompts: Sequence[Prompt]) -> float:
     """Return the number of independent prompts that the requests to an arm at the lowest load are equal to."""
     each = list(Counter(prompt.class_name for prompt in prompts).values())
-    levels = asked.load.search if asked.load else asked.concurrency
-    return planned(
-        each,
-        requests=cell_requests(asked.requests) if asked.load else asked.requests,
-        together=asked.mixed or asked.load is not None,
-        concurrency=min(levels) if levels else None,
-    )
+    return planned(each, requests=asked.requests, together=asked.mixed, concurrency=min(asked.concurrency))
 
 
 _MAX_TOKENIZER_BYTES = 64 * 2**20

@@ -114,10 +114,8 @@ def ended(out: Path) -> int:
         return 0
 
 
-def requests_of(plan: Plan, less: Load) -> int | None:
-    """Return about how many requests such a run of `plan` sends, with warm-up; None if a search chooses."""
-    if plan.search or less.get("search"):
-        return None
+def requests_of(plan: Plan, less: Load) -> int:
+    """Return about how many requests such a run of `plan` sends, with warm-up."""
     changed = {name: less[name] for name in ("requests", "warmup") if less.get(name) is not None}
     return requests_about(plan.model_copy(update=changed))
 

@@ -235,6 +235,28 @@ def mixes(cells: Cells) -> dict[str, Any]:
     return rows
 
 
+def pays_up_to(rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """`pays_up_to` of a summary with several loads: in each class and (class null) over the mix, the last load at which a treatment is
+    faster, and the first load above that at which it is slower. `rows` are comparisons; their verdicts are those of the tables."""
+    by_pair: dict[tuple[Any, ...], list[tuple[float, str]]] = {}
+    for row in rows:
+        sides = (
+            row["class"],
+            row["baseline"],
+            row["treatment"],
+            "concurrency" if row["concurrency"] else "rate",
+        )
+        at = Place.of(row).load.size, row["verdict_holm"] or row["verdict"]
+        by_pair.setdefault(sides, []).append(at)
+    for (class_, baseline, treatment, by), unordered in by_pair.items():
+        loads = sorted(unordered)
+        if len(loads) > 1 and {verdict for _, verdict in loads} - {"too few", "not judged"}:
+            pays = max((load for load, verdict in loads if verdict == "faster"), default=None)
+            slower = (load for load, verdict in loads if verdict == "slower" and load > (pays or 0))
+            names = {"class": class_, "baseline": baseline, "treatment": treatment, "by": by}
+            yield {**names, "pays": pays, "costs": next(slower, None), "loads": loads}
+
+
 def times_of(cells: Cells, arm: PlannedArm, load: Load) -> Times:
     """Log times per token of an arm's answered requests, without classes whose acceptance was made up."""
     return {

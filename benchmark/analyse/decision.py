@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from benchmark.analyse.cells import Place
 from benchmark.analyse.comparison import BAND, EQUIVALENT, MIN_PROMPTS, NOT_HELD, STARTS_DIFFER, VERDICT_WORDS
-from benchmark.analyse.sentences import headline, rendered
+from benchmark.analyse.sentences import rendered
 from benchmark.metrics import TPOT
 from benchmark.objectives import in_words
 from benchmark.plan import Load
@@ -123,11 +123,8 @@ class Decision:
     origin: str
     """`measured` or `emulated`."""
     here: int
-    """Index of the load in `loads` that the sentence is about: the one with the cheapest tokens (in a search, within the objective), or the
-    largest if prices are unknown."""
+    """Index of the load in `loads` that the sentence is about: the one with the cheapest tokens, or the largest if prices are unknown."""
     loads: tuple[AtLoad, ...]
-    headline: str = ""
-    """The beginning of the sentence of a search: its result."""
 
     @property
     def at(self) -> AtLoad:
@@ -138,7 +135,7 @@ class Decision:
 
 
 def decide(summary: Mapping[str, Any]) -> Decision:
-    run, search = summary["run"], summary.get("search")
+    run = summary["run"]
     loads = tuple(
         _at(summary, load) for load in dict.fromkeys(Place.of(cell).load for cell in summary["cells"])
     )
@@ -153,23 +150,16 @@ def decide(summary: Mapping[str, Any]) -> Decision:
         return mix is None, bool(met) and not able, min(known, default=math.inf), -index
 
     here = min(range(len(loads)), key=cost_rank)
-    if search and (able := [arm["cheapest"] for arm in search["arms"] if arm["cheapest"]]):
-        worth = [row["usd_per_million_output_tokens"] or [-row["output_tokens_per_s"][0]] for row in able]
-        here = [at.load.size for at in loads].index(able[worth.index(min(worth))]["load"])
     sentence = loads[here].sentence
-    if search or len(loads) > 1:
+    if len(loads) > 1:
         sentence = f"at {loads[here].load.in_words}, {sentence}"
-    if not search:  # a search has other sentences about its loads
-        for at in loads[:here] + loads[here + 1 :]:
-            sentence += f"; at {at.load.in_words} {rendered('advice', at=at, reason='other load')}"
+    for at in loads[:here] + loads[here + 1 :]:
+        sentence += f"; at {at.load.in_words} {rendered('advice', at=at, reason='other load')}"
     done = f"INCOMPLETE ({run['requests_recorded']} of {run['requests_planned']} requests)"
     labels = ["EMULATED"] * (run["provenance"] == "emulated") + [done] * (not run["complete"])
-    label, head = ", ".join(labels), headline(summary)
-    head = ": ".join(filter(None, (label, head))) if head else ""
-    if not head:
-        sentence = ": ".join(filter(None, (label, sentence)))
-    sentence = " ".join(filter(None, (head, f"{sentence[:1].upper()}{sentence[1:]}.")))
-    return Decision(question(summary), sentence, run["provenance"], here, loads, head)
+    sentence = ": ".join([*filter(None, [", ".join(labels)]), sentence])
+    sentence = f"{sentence[:1].upper()}{sentence[1:]}."
+    return Decision(question(summary), sentence, run["provenance"], here, loads)
 
 
 def _outcomes(summary: Mapping[str, Any], outcome: str) -> list[Mapping[str, Any]]:
@@ -309,14 +299,11 @@ def average(gains: Sequence[Gain], number: str) -> float | None:
 
 def _advised(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str, dict[str, Any]]:
     """The advice, the code of its reason, and further values for its sentence."""
-    run, mix, search = summary["run"], at.mix, summary.get("search")
+    run, mix = summary["run"], at.mix
     if is_withheld(summary):
         return "none", "withheld", {"cause": summary["sense"]["text"]}
     if run["aa"]:
         return "none", "same address", {}
-    doubts = [key for key in ("late", "once") if mix and search and at.load.size in search[key]]
-    if doubts:
-        return "unclear", doubts[0], {}
     if len(run["arms"]) == 1:
         return "none", "one arm", {}
     if mix:

@@ -162,9 +162,8 @@ def _split(
 
 
 def crossovers(plan: Plan, comparisons: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """For each class and treatment, the lowest listed concurrency from which plain decoding remains cheaper. For a search see
-    `benchmark.analyse.frontier`."""
-    for class_, arm in product(() if plan.search else plan.classes, plan.arms):
+    """For each class and treatment, the lowest listed concurrency from which plain decoding remains cheaper."""
+    for class_, arm in product(plan.classes, plan.arms):
         base = plan.arm(plan.baselines[arm.name])
         sought = (class_, base.name, arm.name, OUTPUT_TOKENS_PER_S.name)
         keys = ("class", "baseline", "treatment", "metric")

@@ -6,7 +6,7 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
 
 - `schema`: 1
 - `run`: id, experiment, model, baseline, arms (as planned, without addresses), provenance, started, finished,
-  plan_sha256, prompts_sha256 (runs with other prompts cannot be compared), complete, requests_planned, requests_recorded, sittings, requests_per_cell, searched (a cell then has a quarter of them), warmup, seed,
+  plan_sha256, prompts_sha256 (runs with other prompts cannot be compared), complete, requests_planned, requests_recorded, sittings, requests_per_cell, warmup, seed,
   max_tokens, temperature, ignore_eos, extra_body, slo, objective, timeout_s, client, python, token_source, interval;
   `aa`: two arms have one address; `warnings`: [text]; `largest_client_lag_s`;
   `crossover`: [{class, treatment, concurrency_from_which_plain_is_cheaper, shown, text}], of held loads
@@ -33,21 +33,9 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   verdict, one_start, detectable_ratio, classes: [{class, n_prompts, share (0: too few prompts, not in the mix), baseline_tpot_s,
   treatment_tpot_s (geometric means over pairs)}]}], all classes with equal shares of the output tokens
   (`benchmark/analyse/comparison.py`)
-- `crossovers`, of several loads: [{class (null: the mix), baseline, treatment, found: "crossing" | "always" | "never" |
-  "while answered" (it pays at each load up to `load`, and at the next one, `failing`, requests failed) | "not shown", load,
-  low, high: up to which load (`rising`: from which load on) the treatment has the lower TPOT, with its 95 % interval, null
-  where none is known; precise: within 10 % or one request; more: it crosses again above; failing: the lowest load at which
-  more than a tenth of an arm's requests failed; failed: [{arm, failed, asked, errors: [names]}] there; signs: [[load below
-  that, 1: it pays | -1: it costs | 0: neither is sure]]; same: of the loads with 0 those where there is surely no difference that matters;
-  near_low, near_high: from which load to which the ratio runs from 0.95 to 1.05, null where it is not known; one_start: it
-  is about the one start of the servers that was measured; by: "concurrency" | "rate"}] (`benchmark/analyse/load_search.py`)
-- `search`, null where loads were listed: {low, high, by, budget, cells, starts, cells_a_start, minutes, usd, budget_spent, objective,
-  arms: [{arm, objective: as a crossover, up to which load it is met (signs: 1: met | -1: missed | 0: cannot tell), points: [{load, tpot_s, output_tokens_per_s,
-  usd_per_million_output_tokens (null without a price): [value, ci_low, ci_high], the interval null where it reaches 0, objective: "met" | "missed" |
-  "cannot tell" | null without one, within: whether it is met, or no objective was set, tpot_percentile_s: the percentile of the objective's TPOT | null}],
-  cheapest: the point within the objective where tokens are cheapest | null}], bursts_from: the lowest rate whose sets of
-  arrivals are over within three answers | null, late: [loads where the client was], once: [loads where an arm had one block for a class],
-  drift: as in `course`}
+- `pays_up_to`, of several loads: [{class (null: the mix), baseline, treatment, by: "concurrency" | "rate", pays: the last load at which
+  the treatment is faster | null, costs: the first load above that at which it is slower | null, loads: [[load, verdict]]}], by the
+  verdicts of `mix` and `comparisons`; empty for an A/A
 - `objectives`, empty without one: [{arm, concurrency, rate_per_s, outcome: "met" | "missed" | "cannot tell", limits: [{limit (in words), metric,
   percentile, limit_s, outcome, n (requests), within (of them), prompts, counts_for (the effective number of independent requests), share, low, high (its one-sided
   95 % bounds), percentile_s}]}] (`benchmark/analyse/frontier.py`)
@@ -94,7 +82,7 @@ from benchmark.analyse import frontier, stability
 from benchmark.analyse import values as request
 from benchmark.analyse.acceptance.yields import acceptance, step_yield_at
 from benchmark.analyse.cells import Cells, Place, cells_of, cost, goodput, throughput, token_source
-from benchmark.analyse.comparison import adjust, comparisons, mixes, output_equality
+from benchmark.analyse.comparison import adjust, comparisons, mixes, output_equality, pays_up_to
 from benchmark.analyse.decision import is_withheld
 from benchmark.analyse.explanation import crossovers, explain, is_aa, warnings
 from benchmark.analyse.losslessness import losslessness
@@ -114,9 +102,10 @@ _OF_PLAN = ("warmup", "seed", "max_tokens", "temperature", "ignore_eos")
 def summarise(raw: RawRun) -> dict[str, Any]:
     """The summary of a run, finished or not. It has no verdicts if the baseline failed the sanity check."""
     cells, happened = cells_of(raw), stability.stability(raw)
-    compared = list(comparisons(cells))
-    for _, together in groupby(compared, key=lambda row: Place.of(row).load):
-        adjust([row for row in together if row["metric"] == _HEADLINE])
+    compared, mixed = list(comparisons(cells)), mixes(cells)
+    headlines = [row for row in compared if row["metric"] == _HEADLINE]
+    for _, together in groupby(headlines, key=lambda row: Place.of(row).load):
+        adjust(list(together))
     described = {
         (place, arm.name): _cell(cells, arm, place) for place, arm in product(cells.places, cells.plan.arms)
     }
@@ -131,9 +120,8 @@ def summarise(raw: RawRun) -> dict[str, Any]:
         "comparisons": compared,
         "explanations": list(_explanations(cells, described, compared)),
         "losslessness": losslessness(raw),
-        **mixes(cells),
-        "crossovers": frontier.crossovers(raw),
-        "search": frontier.searched(raw),
+        **mixed,
+        "pays_up_to": [] if is_aa(raw.plan) else list(pays_up_to([*mixed["mix"], *headlines])),
         "objectives": frontier.outcomes(cells),
         "course": happened,
         "sense": sanity_check.outcome(raw.sense),
@@ -151,8 +139,8 @@ def _withheld(summary: dict[str, Any]) -> dict[str, Any]:
         ]
         for key in ("comparisons", "mix")
     }
-    empty: dict[str, Any] = {key: [] for key in ("explanations", "best", "crossovers", "objectives")}
-    return {**summary, "run": {**summary["run"], "crossover": []}, **rows, **empty, "search": None}
+    empty: dict[str, Any] = {key: [] for key in ("explanations", "best", "pays_up_to", "objectives")}
+    return {**summary, "run": {**summary["run"], "crossover": []}, **rows, **empty}
 
 
 def write(summary: dict[str, Any], folder: Path) -> Path:
@@ -184,7 +172,6 @@ def _run(raw: RawRun) -> dict[str, Any]:
         "requests_recorded": len(measured),
         "sittings": len(raw.sessions),
         "requests_per_cell": plan.requests,
-        "searched": plan.search is not None,
         **{name: getattr(plan, name) for name in _OF_PLAN},
         "slo": dict(plan.slo) if plan.slo else None,
         "objective": plan.to_dict().get("objective") or None,

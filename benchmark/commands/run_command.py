@@ -34,25 +34,6 @@ def _by_percentile(text: str) -> dict[str, dict[str, str]]:
     return limits
 
 
-def _search_range(text: str) -> dict[str, float]:
-    """`LOW:HIGH`, two loads."""
-    low, colon, high = text.partition(":")
-    if not colon:
-        raise ValueError(f"{text!r} is not LOW:HIGH, as in 1:64")
-    first, last = (int(value) if value.is_integer() else value for value in map(cli.number, (low, high)))
-    if not first < last:
-        raise ValueError(f"{text!r} is an empty range; LOW must be below HIGH, as in 1:64")
-    return {"low": first, "high": last}
-
-
-def _search_budget(text: str) -> dict[str, float]:
-    """`cells=N,minutes=X,usd=X`, at least one of them."""
-    budget = cli.pairs(text)
-    if unknown := set(budget) - {"cells", "minutes", "usd"}:
-        raise ValueError(f"{min(unknown)!r} is not one of cells, minutes, usd")
-    return {name: cli.field(name, part="Search")(value) for name, value in budget.items()}
-
-
 @cli.verb(
     "run",
     plan=Path,
@@ -64,9 +45,6 @@ def _search_budget(text: str) -> dict[str, float]:
     also_changes=lambda text: [text],
     concurrency=cli.listed,
     rate=cli.listed,
-    search=_search_range,
-    search_rate=_search_range,
-    search_budget=_search_budget,
     classes=cli.listed,
     extra_body=cli.json_object,
     slo=cli.pairs,
@@ -84,25 +62,20 @@ def command(**given: Any) -> int:
     from benchmark.measure.rounds import run, run_until_signalled
 
     _only_one(given, "plan", "prompts")
-    _only_one(given, "concurrency", "rate", "search", "search_rate")
+    _only_one(given, "concurrency", "rate")
     if not (given["plan"] or given["prompts"]):
         raise click.UsageError("one of --plan and --prompts is required")
     progress, out, raw = Progress(sys.stderr), given["out"], list[RawRun]()
 
     async def work() -> None:
         about = {"out": out, "timeout_s": given["timeout"], "progress": progress}
-        plan, nodes, searching = _plan(given), dict(given["nodes"]), dict[str, Any]()
+        plan, nodes = _plan(given), dict(given["nodes"])
         if plan.objective:
             _report_needed_prompts(plan, progress)
         cli.check_names("--node", nodes, plan.prices)
-        if plan.search:
-            from benchmark.analyse.frontier import next_cell, search_status
-
-            searching = {"choose": next_cell, "search_status": search_status}
         await run(
             plan,
             **about,
-            **searching,
             sense_check=not given["no_sense_check"],
             max_error_rate=given["max_error_rate"],
             after_warmup=_look_at_steps,
@@ -164,26 +137,9 @@ def _plan(given: Mapping[str, Any]) -> Plan:
     from benchmark.plan import Plan, from_dict, load
 
     asked = load(given["plan"]) if given["plan"] else from_dict(_plan_of_prompts(given))
-    names = {"classes", *Plan.model_fields} & given.keys() - {"experiment", "prompts", "search"}
+    names = {"classes", *Plan.model_fields} & given.keys() - {"experiment", "prompts"}
     settings = {name: None if given[name] is False else given[name] for name in names}
-    settings |= _search(given, asked)
-    if given["objective"] is None and asked.objective is None and (given["slo"] or asked.slo):
-        settings[
-            "objective"
-        ] = {}  # empty: in plans of earlier versions the slo of a search was its objective
     return cli.overridden(asked, {"url": dict(given["url"])} | cli.of_arms(given), **settings)
-
-
-def _search(given: Mapping[str, Any], asked: Plan) -> dict[str, Any]:
-    """The changes of a plan for a search, which replaces its loads. Raises PlanError for options that cannot be combined."""
-    searched, budget = given["search"], given["search_budget"] or {}
-    between = searched.to_dict(exclude_unset=True) if searched else given["search_rate"]
-    if between is None:
-        if budget and asked.search is None:
-            raise PlanError("--search-budget: there is no search; add --search LOW:HIGH")
-        return {"search": asked.search.to_dict() | budget} if asked.search and budget else {}
-    by = "rate" if given["search_rate"] else "concurrency"
-    return {"search": between | {"by": by} | budget, "concurrency": [], "rate": []}
 
 
 def _plan_of_prompts(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,8 +10,7 @@ import fcntl
 import mmap
 import os
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -33,8 +32,8 @@ from benchmark.measure.records import (
     from_json,
     to_json,
 )
-from benchmark.measure.schedule import Block, measured_blocks
-from benchmark.plan import MIXED, Load, Plan, PlannedArm
+from benchmark.measure.schedule import measured_blocks
+from benchmark.plan import MIXED, Plan, PlannedArm
 from core import files
 from core.files import MAX_LINE_BYTES, json_of, lines_of
 from core.json_text import json_text
@@ -62,10 +61,8 @@ class RawRun:
 
     @cached_property
     def plan(self) -> Plan:
-        """The plan of the last session. Between sessions only addresses, prices and the budget of a search may change. The plan of a search
-        has the loads that were measured."""
-        plan = self.sessions[-1].plan
-        return plan.measured_at(self.searched) if plan.search else plan
+        """The plan of the last session. Between sessions only addresses and prices may change."""
+        return self.sessions[-1].plan
 
     def with_plan(self, plan: Plan) -> RawRun:
         """The run with this plan in its last session."""
@@ -170,21 +167,6 @@ class RawRun:
         """The requests that count, including failed ones."""
         return tuple(filter(self.counts, self.asked))
 
-    @cached_property
-    def visits(self) -> dict[tuple[Load, int], int]:
-        """The number of measured requests by load and round, in time order."""
-        return Counter((record.load, record.round) for record in self.asked)
-
-    @property
-    def unanswered(self) -> bool:
-        """Whether measured requests were sent, and none was answered."""
-        return bool(self.asked) and all(record.error for record in self.asked)
-
-    @property
-    def searched(self) -> list[Load]:
-        """The loads of measured requests, in time order."""
-        return list(dict.fromkeys(load for load, _ in self.visits))
-
     @property
     def made_up(self) -> dict[str, tuple[str, ...]]:
         """The classes for which an emulated endpoint made up the acceptance in any session, by arm."""
@@ -260,10 +242,9 @@ def _together(folder: Path, rounds: Sequence[RawRun]) -> RawRun:
     requests, blocks = list[RequestRecord](), list[BlockRecord]()
     for round_ in rounds:
         whole = round_.plan.model_copy(update={"arms": plan.arms, "baseline": plan.baseline})
-        if whole != plan or plan.search:
-            reason = "differ in more than their arms" if whole != plan else "each have other loads or times"
+        if whole != plan:
             raise ResultsError(
-                f"{folder}: its rounds {reason}; give one of its folders round-1, round-2, ..."
+                f"{folder}: its rounds differ in more than their arms; give one of its folders round-1, round-2, ..."
             )
         new = {arm.name for arm in round_.plan.arms} - seen
         arms += (arm for arm in round_.plan.arms if arm.name in new)
@@ -365,28 +346,9 @@ def write_whole(path: Path, text: str) -> Path:
 def extent(raw: RawRun) -> tuple[int, bool]:
     """The minimum number of measured requests that were planned, and whether the run is complete."""
     plan = raw.plan
-    measured = [record.round for record in raw.asked]
     if raw.held:
-        wanted, done = list(_wanted(raw)), raw.ended
+        wanted = [*measured_blocks(plan), *measured_blocks(plan, REPEATED)]
         planned = sum(block.supply.counted for block in wanted if block.supply)
-        whole = all(block.key in done for block in wanted)
-        ended = not plan.search or REPEATED in measured or raw.unanswered
-        return planned, whole and ended
-    if plan.search:  # of a client without held loads: it has ended once its first cell is repeated
-        return len(measured), REPEATED in measured or raw.unanswered
+        return planned, all(block.key in raw.ended for block in wanted)
     planned = len(plan.arms) * len(plan.loads) * plan.requests * len(plan.classes)
-    return planned, len(measured) == planned
-
-
-def _wanted(raw: RawRun) -> Iterator[Block]:
-    """The planned blocks of a run with held loads; for a search, those of cells that began."""
-    plan = raw.plan
-    if plan.search:
-        begun = dict.fromkeys(
-            (record.load, record.round) for record in raw.requests if record.phase in ("ramp", "measured")
-        )
-        for load, round_ in begun:
-            yield from measured_blocks(plan.cell(load), round_)
-        return
-    yield from measured_blocks(plan)
-    yield from measured_blocks(plan, REPEATED)
+    return planned, len(raw.asked) == planned

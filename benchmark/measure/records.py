@@ -86,10 +86,9 @@ Name = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_shar
 RunId = Annotated[str, Field(max_length=1000, pattern=r"^[^/.][^/]*$"), AfterValidator(_shared)]
 Text = InstanceOf[str]
 Count = Annotated[int, Field(strict=True, ge=0, le=MAX_TOKENS)]
-MAX_ROUNDS = 1_000_000
-REPEATED = MAX_ROUNDS
-"""The round in which a search repeats its first cell."""
-Ordinal = Annotated[int, Field(strict=True, ge=1, le=MAX_ROUNDS)]
+REPEATED = 1_000_000
+"""The round in which a run repeats its first cell; all cells are measured in round 1."""
+Ordinal = Annotated[int, Field(strict=True, ge=1, le=REPEATED)]
 _MAX_S, _MIN_S = 1e7, 5e-7
 """The maximum of a time, and the minimum of one that is not 0; times are recorded in microseconds."""
 Seconds = Annotated[float, Field(strict=True, ge=0, le=_MAX_S)]
@@ -279,7 +278,6 @@ class Checker:
         plan = opening.plan
         self._opening, self._identity = opening, plan.sha256()
         self._known = {"arm": {arm.name for arm in plan.arms}, "class_": {*plan.classes, *plan.loaded_with}}
-        self._rounds = MAX_ROUNDS if plan.search else 1
         self._limits = {prompt.id: plan.answer_limit(prompt) for prompt in plan.prompts}
         self._max_tokens = max(self._limits.values())
         self._seen: set[int] = set()
@@ -302,10 +300,10 @@ class Checker:
             if record.phase == "warmup":
                 return record
         plan = self._opening.plan
-        if not plan.admits(record.load):
+        if record.load not in plan.loads:
             raise ValueError(f"the load is {record.load}, which the plan does not have")
-        if record.round > self._rounds and record.round != REPEATED:
-            raise ValueError(f"round is {record.round}, of {self._rounds}")
+        if record.round not in (1, REPEATED):
+            raise ValueError(f"round is {record.round}, of 1")
         if isinstance(record, RequestRecord):
             if (identity := hash((record.arm, record.pair_id))) in self._seen:
                 raise ValueError(f"pair_id is {shown(record.pair_id)}, which the arm was asked already")

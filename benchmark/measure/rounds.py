@@ -24,7 +24,7 @@ from benchmark.errors import ErrorRateExceeded, ResultsError
 from benchmark.measure import journal
 from benchmark.measure.client import http_session
 from benchmark.measure.endpoints import Endpoint, endpoints, with_differences
-from benchmark.measure.journal import Journal, RawRun
+from benchmark.measure.journal import Journal
 from benchmark.measure.loader import Kind, Loader, kind_of
 from benchmark.measure.progress import Progress, duration
 from benchmark.measure.questions import check_sense
@@ -33,8 +33,6 @@ from benchmark.measure.schedule import Block, measured_blocks, more_warmup, warm
 from benchmark.plan import MIXED, Load, Plan
 from core.words import count as in_words
 
-Choose = Callable[[RawRun], tuple[Load, int, int] | None]
-"""Chooses the next cell of a search from the records so far: its load and round, and the number of cells before it; None at the end."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _WARMUPS = 3
 """The maximum number of warm-ups. With more requests in flight an answer takes longer, so a rate has more of them in flight."""
@@ -56,14 +54,12 @@ class EarlierRun:
     """The number of node replacements before each earlier session."""
 
     def remaining(self) -> Iterator[Block]:
-        """The remaining blocks of a run with listed loads; at the end those of the repetition of the first cell."""
-        return chain(self.left(self.plan, 1), self.left(self.plan, REPEATED))
-
-    def left(self, plan: Plan, round_: int, before: int = 0) -> Iterator[Block]:
-        """The remaining blocks of a round, or of a cell of a search with its plan."""
-        blocks = measured_blocks(plan, round_, before, again=len(self.sessions) + 1)
-        for _, of_cell in groupby(blocks, key=lambda block: (block.class_, block.load)):
-            cell, each = list(of_cell), len(plan.arms)
+        """The remaining blocks; at the end those of the repetition of the first cell."""
+        again = len(self.sessions) + 1
+        rounds = (measured_blocks(self.plan, round_, again=again) for round_ in (1, REPEATED))
+        blocks = chain.from_iterable(rounds)
+        for _, of_cell in groupby(blocks, key=lambda block: (block.round, block.class_, block.load)):
+            cell, each = list(of_cell), len(self.plan.arms)
             sets = [cell[first : first + each] for first in range(0, len(cell), each)]
             ended = [self._ended_on(one) for one in sets]
             whole = None not in ended and len(set(ended)) == 1
@@ -115,8 +111,6 @@ async def run(
     sense_check: bool = True,
     max_error_rate: float = 1.0,
     after_warmup: Callable[[Loader], None] = lambda loader: None,
-    choose: Choose = lambda raw: None,
-    search_status: Callable[[RawRun], str] = lambda raw: "",
     nodes: Mapping[str, str] | None = None,
 ) -> None:
     """Run what is not in `out` yet of `plan`. The plan is recorded with the differences that its servers report; `nodes` is the node of
@@ -136,14 +130,9 @@ async def run(
             before = earlier(plan, out, nodes)  # after locking, because another run may just have ended
             if before.unusable_lines:
                 progress.warn(f"{before.unusable_lines}; these requests are repeated")
-            if plan.search:
-                known = journal.read(out).on(nodes).with_plan(plan) if before.sessions else None
-                ended = known is not None and choose(known) is None
-            else:
-                ended = next(before.remaining(), None) is None
-            if ended:
+            if next(before.remaining(), None) is None:
                 last = before.sessions[-1]
-                if (last.plan.prices, last.plan.search) != (plan.prices, plan.search):  # changed since then
+                if last.plan.prices != plan.prices:  # changed since then
                     now = round(time.time(), 3)
                     book.append(replace(last, session=last.session + 1, started_unix_s=now, plan=plan))
                 return
@@ -154,8 +143,7 @@ async def run(
                     nodes_now = f"node {change.after} instead of {change.before}"
                     progress.tell(f"{change.arm}: {nodes_now}; an interrupted cell is measured again")
             loader = Loader(plan, opening.run, http, book, progress)
-            session = _Session(loader, before, opening.session, max_error_rate, after_warmup)
-            await (session.search(choose, search_status) if plan.search else session.listed())
+            await _Session(loader, before, opening.session, max_error_rate, after_warmup).carry_out()
 
 
 @dataclass
@@ -168,27 +156,12 @@ class _Session:
     max_error_rate: float
     after_warmup: Callable[[Loader], None]
 
-    async def listed(self) -> None:
-        """Run the listed loads of the plan."""
+    async def carry_out(self) -> None:
+        """Run the remaining blocks."""
         plan, blocks = self.loader.plan, list(self.before.remaining())
         self.loader.progress.expect(len(blocks) + (len(plan.arms) if plan.warmup else 0))
         await self._warm_up()
         await self._carry_out(blocks, blocks)
-
-    async def search(self, choose: Choose, search_status: Callable[[RawRun], str]) -> None:
-        """Run a search: choose each cell from all records so far."""
-        plan, progress, folder = self.loader.plan, self.loader.progress, self.loader.book.path.parent
-        assert plan.search
-        progress.expect(None)
-        progress.tell(f"search: at most {plan.search.budget}; then the first cell once more")
-        await self._warm_up()
-        asked = set[object]()
-        while (cell := choose(journal.read(folder))) is not None and cell not in asked:
-            asked.add(cell)
-            load, round_, cells_before = cell
-            blocks = list(self.before.left(plan.cell(load), round_, cells_before))
-            await self._carry_out(blocks, blocks)
-            progress.tell(search_status(journal.read(folder)))
 
     async def _warm_up(self) -> None:
         """Warm the servers up at the largest load. For a rate, the number in flight is increased until it is that of the rate."""

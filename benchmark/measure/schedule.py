@@ -23,7 +23,8 @@ from functools import partial
 from itertools import chain, count, islice, product
 from typing import TypeVar
 
-from benchmark.cell_size import ANSWERS_PER_BLOCK, SETS, SETS_REPEATED, set_size
+from benchmark import cell_size
+from benchmark.cell_size import ANSWERS_PER_BLOCK, SETS, SETS_REPEATED
 from benchmark.measure.records import REPEATED, BlockKey, Phase, RequestRecord
 from benchmark.objectives import planned
 from benchmark.plan import MIXED, Load, Plan, PlannedArm, PlannedPrompt
@@ -137,9 +138,9 @@ def _gaps_s(load: Load, size: int, chance: random.Random) -> Iterator[float]:
 _Arm = TypeVar("_Arm")
 
 
-def measured_blocks(plan: Plan, round_: int = 1, before: int = 0, *, again: int = 1) -> Iterator[Block]:
-    """All measured blocks of a round, in their order. For a cell of a search, `before` is the number of cells before it. `again` is the
-    number of the session, so that a repeated set gets other nonces."""
+def measured_blocks(plan: Plan, round_: int = 1, *, again: int = 1) -> Iterator[Block]:
+    """All measured blocks of a round, in their order. `again` is the number of the session, so that a repeated set gets other
+    nonces."""
     sets, cells = range(1, SETS + 1), list(product(plan.loads, plan.loaded_with))
     if round_ == REPEATED:
         sets, cells = range(1, SETS_REPEATED + 1), cells[:1]
@@ -152,16 +153,13 @@ def measured_blocks(plan: Plan, round_: int = 1, before: int = 0, *, again: int 
             ]
             for set_ in sets
         )
-        for index, blocks in enumerate(
-            in_sets, start=2 * (before + number)
-        ):  # the next cell begins with another arm
+        for index, blocks in enumerate(in_sets, start=2 * number):  # the next cell begins with another arm
             yield from arm_order(blocks, index)
 
 
 def _supplies(plan: Plan, load: Load, class_: str, round_: int, set_: int, again: int) -> Iterator[Supply]:
     """The source of requests for the block of each arm in a set. A repeated cell has the same prompts as the first time."""
-    sizes = set_sizes(plan, load)
-    pass_ = 1 if round_ == REPEATED else round_
+    size = set_size(plan, load)
     for arm in plan.arms:
         yield Supply(
             plan=plan,
@@ -169,30 +167,25 @@ def _supplies(plan: Plan, load: Load, class_: str, round_: int, set_: int, again
             class_=class_,
             load=load,
             name=f"{load}/{round_}.{set_}" + (f".{again}" if again > 1 else ""),
-            arrivals=f"{load}/{pass_}.{set_}",
-            first=(pass_ - 1) * sum(sizes) + sum(sizes[: set_ - 1]),
-            counted=sizes[set_ - 1],
+            arrivals=f"{load}/1.{set_}",
+            first=(set_ - 1) * size,
+            counted=size,
         )
 
 
-def set_sizes(plan: Plan, load: Load) -> list[int]:
-    """The minimum number of requests of an arm that count, for each set of a cell."""
+def set_size(plan: Plan, load: Load) -> int:
+    """The minimum number of requests of an arm that count in a set of a cell."""
     classes = len(plan.classes) if plan.loaded_with == (MIXED,) else 1
-    size = set_size(requests=plan.requests, classes=classes, concurrency=load.concurrency)
-    return [size] * SETS
+    return cell_size.set_size(requests=plan.requests, classes=classes, concurrency=load.concurrency)
 
 
 def prompts_at_lowest_load(plan: Plan) -> float:
     """The effective number of different prompts that an arm is asked at the lowest load (`benchmark.objectives`)."""
     each = list(Counter(prompt.class_ for prompt in plan.prompts).values())
-    lowest = (
-        plan.search.load(plan.search.low)
-        if plan.search
-        else min(plan.loads, key=lambda load: load.concurrency or 0)
-    )
+    lowest = min(plan.loads, key=lambda load: load.concurrency or 0)
     return planned(
         each,
-        requests=plan.cell(lowest).requests if plan.search else plan.requests,
+        requests=plan.requests,
         together=MIXED in plan.loaded_with,
         concurrency=lowest.concurrency,
     )
@@ -218,18 +211,14 @@ def warmup_blocks(plan: Plan, session: int, *, concurrency: int | None = None) -
 
 
 def _max_concurrency(plan: Plan) -> int:
-    if plan.search and plan.search.by == "concurrency":
-        return int(plan.search.high)
-    return max((load.concurrency or _OPEN_LOOP_WARMUP for load in plan.loads), default=_OPEN_LOOP_WARMUP)
+    return max(load.concurrency or _OPEN_LOOP_WARMUP for load in plan.loads)
 
 
 def more_warmup(plan: Plan, concurrency: int, answer_s: float) -> int | None:
     """The requests in flight for another warm-up: as many as the highest rate of the plan has in flight if an answer takes `answer_s`
     (Little's law). None if the last warm-up, with `concurrency`, was enough."""
-    rates = [load.rate_per_s or 0.0 for load in plan.loads]
-    if plan.search and plan.search.by == "rate":
-        rates.append(plan.search.high)
-    needed = min(math.ceil(max(rates, default=0.0) * answer_s), _MAX_WARMUP)
+    highest = max(load.rate_per_s or 0.0 for load in plan.loads)
+    needed = min(math.ceil(highest * answer_s), _MAX_WARMUP)
     return needed if needed > concurrency else None
 
 
@@ -241,7 +230,7 @@ def arm_order(arms: list[_Arm], set_index: int) -> list[_Arm]:
 
 
 def requests_about(plan: Plan) -> int:
-    """The approximate number of requests of a run with listed loads, including ramp, drain and warm-up."""
+    """The approximate number of requests of a run, including ramp, drain and warm-up."""
     blocks = [*measured_blocks(plan), *measured_blocks(plan, REPEATED)]
     sent = sum(block.supply.counted + 3 * (block.load.concurrency or 0) for block in blocks if block.supply)
     return sent + sum(len(block.pairs) for block in chain(blocks, warmup_blocks(plan, 1)))

@@ -71,8 +71,6 @@ class Axis:
     whole: bool = False
     """Whether ticks are whole numbers only."""
     max_ticks: int = 6
-    marked: tuple[float, ...] = ()
-    """If given, ticks are at some of these values, the outer ones first."""
 
     def at(self, value: float) -> float:
         """The position of `value`, from 0 to 1. A value beyond an end is at that end."""
@@ -92,9 +90,8 @@ class Axis:
 
     def _values(self) -> list[float]:
         if self.log:
-            inside = (tick for tick in _RATIOS if _EDGE <= self.at(tick) <= 1 - _EDGE)
             kept: list[float] = []
-            for tick in (self.marked[0], *reversed(self.marked)) if self.marked else inside:
+            for tick in (tick for tick in _RATIOS if _EDGE <= self.at(tick) <= 1 - _EDGE):
                 if all(abs(self.at(tick) - self.at(other)) >= 1 / self.max_ticks for other in kept):
                     kept.append(tick)
             return sorted(kept)
@@ -144,11 +141,6 @@ class Plot:
         """A line between two points, by their values on each axis; nothing if one is unknown."""
         ends = [(at, value) for at, value in zip(x, y, strict=True) if at is not None and value is not None]
         self.line(ends if len(ends) == 2 else (), look)
-
-    def zone(self, low: float, high: float) -> None:
-        """Shade the range between two values of `y`."""
-        left, right = self.x.low, self.x.high
-        self.line([(left, low), (left, high), (right, high), (right, low)], LEVEL, "zone")
 
     def dots(self, points: Iterable[tuple[float, float]], look: Look, kind: str = "mark dot") -> None:
         """A mark with the shape of the series at each point."""

@@ -14,11 +14,10 @@ from benchmark.analyse.cells import Cells, Place
 from benchmark.analyse.comparison import EQUIVALENT, VERDICT_WORDS
 from benchmark.analyse.decision import AtLoad, Gain
 from benchmark.analyse.result_files import QUANTITIES, VERDICTS
-from benchmark.analyse.sentences import in_words, interval, money
+from benchmark.analyse.sentences import interval, money
 from benchmark.analyse.stats import percentile
 from benchmark.analyse.values import Records, gaps, request_values
 from benchmark.metrics import COMPARED, E2E, INTER_CHUNK_LATENCY, TPOT, TTFT, Metric
-from benchmark.objectives import limits
 from benchmark.plan import Load, Plan
 from benchmark.show.drawing import (
     FAILED,
@@ -90,125 +89,6 @@ def against_windows(loads: Sequence[AtLoad], predicted: Sequence[Mapping[str, An
             plot.said.append(f"{key[2]} {kind}, best {best[1]:.2f} with {best[0]:g} speculative tokens")
         panels.append(plot)
     yield Figure("windows", "Speed-up against the window", panels, [*styles.values()][1:], {})
-
-
-def over_load(summary: Mapping[str, Any], loads: Sequence[AtLoad], arms: Arms) -> Iterator[Figure]:
-    """Speed-up over all classes against load, with the crossover of each arm and its interval; only for a search."""
-    known = [
-        (at.load.size, gain) for at in sorted(loads, key=lambda at: at.load.size) for gain in at.over_mix
-    ]
-    curves = []
-    for edge in summary["crossovers"] if summary.get("search") else ():
-        pair = edge["baseline"], edge["treatment"]
-        gains = [(size, gain) for size, gain in known if gain.ratio and (gain.baseline, gain.arm) == pair]
-        if gains and edge["class"] is None and edge["treatment"] in arms:
-            curves.append((arms[edge["treatment"]], edge, gains))
-    if not curves:
-        return
-    sizes = sorted({size for *_, gains in curves for size, _ in gains})
-    title = f"load, {'requests per second' if summary['search']['by'] == 'rate' else 'requests at once'}"
-    x = Axis(
-        low=sizes[0] / 1.1, high=sizes[-1] * 1.1, title=title, log=True, max_ticks=12, marked=tuple(sizes)
-    )
-    y = ratio_axis((gain.ratio, gain.low, gain.high) for *_, gains in curves for _, gain in gains)
-    plot = Plot(
-        "o",
-        f"all classes in equal shares, over {curves[0][1]['baseline']}",
-        x,
-        y,
-        WIDE,
-        "Speed-up over all classes",
-    )
-    plot.zone(*EQUIVALENT)
-    plot.line([(x.low, 1), (x.high, 1)], LEVEL)
-    crossings = []
-    for look, edge, gains in curves:
-        crossings.append(f"{look.name} {in_words(edge)}.")
-        if edge["found"] == "crossing":
-            plot.line([(edge["load"], y.low), (edge["load"], y.high)], look, _DASHED)
-            plot.line([(edge["low"], 1), (edge["high"], 1)], look, "mark span")
-        for size, gain in gains:
-            plot.interval((size, size), (gain.low, gain.high), look)
-        points = [(size, gain.ratio or 1.0) for size, gain in gains]
-        plot.line(points, look)
-        plot.dots(points, look)
-        marks = [f"{gain.ratio:.2f}{interval(gain.low, gain.high)} at {size:g}" for size, gain in gains]
-        plot.said.append(f"{crossings[-1]} {', '.join(marks)}")
-    about = {"crossing": any(edge["found"] == "crossing" for _, edge, _ in curves), "said": crossings}
-    yield Figure("over-load", "Speed-up against load", [plot], [look for look, *_ in curves], about)
-
-
-def crossovers(summary: Mapping[str, Any]) -> Table:
-    """Up to which load each treatment pays, for the mix and by class; only for a search."""
-    known = summary["crossovers"] if summary.get("search") else ()
-    several = len({row["class"] for row in known}) > 2
-    rows = [
-        (row["treatment"], row["class"] or ALL_CLASSES, in_words(row))
-        for row in known
-        if several or row["class"] is None
-    ]
-    return Table("Up to which load", ("arm", "class", "load"), rows, names=3)
-
-
-def frontier(summary: Mapping[str, Any], arms: Arms) -> Iterator[Figure]:
-    """Output per dollar of each arm against its time per token, at every load of a search."""
-    search = summary.get("search") or {"arms": ()}
-    curves = [row for row in search["arms"] if row["arm"] in arms and row["points"]]
-    if not curves:
-        return
-    price = {arm["name"]: arm["usd_per_hour"] for arm in summary["run"]["arms"]}
-    priced = all(price[row["arm"]] for row in curves)
-    limit = next((each for each in limits(search["objective"]) if each.metric == TPOT.name), None)
-    drawn = []
-    for row in curves:
-        per, pairs = price[row["arm"]] if priced else 1.0, []
-        # If an objective limits the time per token, its percentile is shown.
-        for point in row["points"]:
-            slow_s = point["tpot_percentile_s"] if limit else None
-            times = [1000 * value for value in ([slow_s] * 3 if slow_s else point["tpot_s"])]
-            pairs.append((times, [value and value / per for value in point["output_tokens_per_s"]]))
-        drawn.append((arms[row["arm"]], row, pairs))
-    every = [pair for *_, pairs in drawn for pair in pairs]
-    title = f"ms per output token{f', {limit.percentile} of requests' if limit else ''}"
-    x = Axis(high=max(times[2] for times, _ in every) * 1.05, title=title)
-    unit = "output tokens/s for $1 an hour" if priced else "output tokens/s of an arm"
-    y = Axis(high=max(out[2] or out[0] or 0.0 for _, out in every) * 1.1, title=unit, max_ticks=5)
-    of = "requests/s" if search["by"] == "rate" else "at a time"
-    plot, where = (
-        Plot(
-            "f",
-            f"Loads from {search['low']:g} to {search['high']:g} {of}",
-            x,
-            y,
-            WIDE,
-            f"{unit} against the time per output token",
-        ),
-        "",
-    )
-    if limit:
-        limit_ms = 1000 * limit.seconds
-        where = "Dashed: the objective" if limit_ms <= x.high else "Beyond the right edge: the objective"
-        where += f", {limit_ms:g} ms for {limit.percentile} of requests."
-        plot.line([(limit_ms, y.low), (limit_ms, y.high)], LEVEL, _DASHED)
-    for look, row, pairs in drawn:
-        middles = [(times[0], out[0] or 0.0) for times, out in pairs]
-        for (middle, made), (times, out) in zip(middles, pairs, strict=True):
-            plot.interval((times[1], min(times[2], x.high)), (made, made), look)
-            plot.interval((middle, middle), out[1:], look)
-        plot.line(middles, look)
-        plot.dots(middles, look)
-        marks = [
-            f"load {point['load']:g}: {out:.3g} at {time:.3g} ms"
-            for point, (time, out) in zip(row["points"], middles, strict=True)
-        ]
-        best = row["cheapest"]
-        ends = f"best at load {best['load']:g}" if best else "no load that meets the objective"
-        plot.said.append(f"{look.name} {', '.join(marks)}, {ends}")
-    loads = ", ".join(f"{load:g}" for load in sorted({p["load"] for row in curves for p in row["points"]}))
-    about = {"loads": f"{loads} {of}", "objective": where}
-    yield Figure(
-        "frontier", "Output tokens against the time of each", [plot], [look for look, *_ in drawn], about
-    )
 
 
 def _places(cells: Cells, arms: Arms) -> Iterator[tuple[str, str, Sequence[tuple[Look, Records]]]]:

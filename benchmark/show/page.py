@@ -12,7 +12,7 @@ from benchmark.analyse.acceptance.advice import advise
 from benchmark.analyse.cells import Place, cells_of, pairs_of
 from benchmark.analyse.comparison import first_difference
 from benchmark.analyse.decision import AtLoad, Decision, decide
-from benchmark.analyse.sentences import sentences
+from benchmark.analyse.sentences import about_loads
 from benchmark.errors import ResultsError
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
@@ -50,12 +50,9 @@ def render(raw: RawRun, summary: Mapping[str, Any]) -> str:
         run=run,
         summary=summary,
         decision=decision,
-        said_first=_parted(decision),
-        load_lines=list(sentences(summary, by_class=False)),
+        said_first=_parted(decision.sentence.replace("->", "→")),
+        load_lines=list(about_loads(summary)),
         loads=_loads(summary),
-        over_load=drawn(figures.over_load(summary, decision.loads, arms)),
-        crossovers=figures.crossovers(summary),
-        frontier=drawn(figures.frontier(summary, arms)),
         answer=figures.answer(at, axis),
         elsewhere=[table for load, table in answers if table and load is not at],
         others=list(figures.by_other_metrics(summary, at)),
@@ -76,11 +73,10 @@ def render(raw: RawRun, summary: Mapping[str, Any]) -> str:
     )
 
 
-def _parted(decision: Decision) -> tuple[str, str]:
-    """The sentence in two parts: the headline of a search, or the text up to the first semicolon outside brackets; and the rest."""
-    sentence, head = (text.replace("->", "→") for text in (decision.sentence, decision.headline))
+def _parted(sentence: str) -> tuple[str, str]:
+    """The sentence in two parts: the text up to the first semicolon outside brackets, and the rest."""
     whole = re.match(r"(?:\([^)]*\)|[^;])*", sentence)
-    end = len(head) or (whole.end() if whole else 0)
+    end = whole.end() if whole else 0
     return sentence[:end], sentence[end:]
 
 
@@ -89,8 +85,6 @@ def _loads(summary: Mapping[str, Any]) -> str:
     loads: dict[str, list[Load]] = defaultdict(list)
     for load in dict.fromkeys(Place.of(cell).load for cell in summary["cells"]):
         loads[load.unit].append(load)
-    if search := summary.get("search"):
-        return f"searched from {search['low']:g} to {search['high']:g} {next(iter(loads))}"
     sizes = {unit: listed([f"{load.size:g}" for load in of if load.size]) for unit, of in loads.items()}
     return ", ".join(f"{size} {unit}".strip() for unit, size in sizes.items())
 

@@ -23,9 +23,7 @@ from benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS, VERDICT_WORDS
 from benchmark.analyse.decision import AtLoad, baseline_of, decide
 from benchmark.analyse.explanation import split_steps
 from benchmark.analyse.result_files import CIRCULAR, VERDICTS
-from benchmark.analyse.sentences import environment_of_sentences, interval, money
-from benchmark.analyse.sentences import sentences as about_loads
-from benchmark.cell_size import cell_requests
+from benchmark.analyse.sentences import about_loads, environment_of_sentences, interval, money
 from benchmark.jinja_environment import compile_all, environment
 from benchmark.metrics import METRICS
 from benchmark.plan import Load
@@ -102,7 +100,7 @@ def _templates() -> jinja2.Environment:
         "form": lambda value, form: f"{value:{form}}",
     }
     templates.tests["same_place"] = lambda one, cell: Place.of(one) == Place.of(cell)
-    templates.globals |= {"baseline_of": baseline_of, "cell_requests": cell_requests, "circular": CIRCULAR}
+    templates.globals |= {"baseline_of": baseline_of, "circular": CIRCULAR}
     templates.globals |= {"drawn": _drawn, "expected_verdicts": VERDICTS, "interval": interval, "load": Load}
     templates.globals |= {
         "made_up": MADE_UP,

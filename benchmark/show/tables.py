@@ -179,6 +179,25 @@ def equality_table(summary: Summary) -> Table:
     return Table("Outputs", ("class", "treatment", "load", *same), rows, 3)
 
 
+def load_table(summary: Summary) -> Table:
+    """The last load at which each treatment pays and the first at which it costs, over all classes and by class; empty if the run has one
+    load or one class."""
+    known = summary.get("pays_up_to", ())
+    several = len({row["class"] for row in known}) > 2
+    rows = [
+        (
+            *(row["treatment"], row["class"] or "all, equal shares"),
+            *("none" if row[key] is None else f"{row[key]:g}" for key in ("pays", "costs")),
+        )
+        for row in known
+        if several
+    ]
+    by = {"rate": "requests/s", "concurrency": "requests at a time"}
+    unit = by[known[0]["by"]] if known else ""
+    title = f"Loads in {unit}: the last at which an arm pays, and the first above that at which it costs"
+    return Table(title, ("arm", "class", "last that pays", "first that costs"), rows)
+
+
 def objective_table(summary: Summary) -> Table:
     """Which arm meets the objective at which load."""
     rows = [

@@ -12,7 +12,7 @@ import cdk8s_plus_27 as kplus
 from pydantic import ValidationError
 
 from benchmark import plan as plans
-from benchmark.plan import Plan, Search
+from benchmark.plan import Plan
 from cdk8s_charts import pods
 from cdk8s_charts.manifests import authored, content_suffix, kubernetes_object
 from cdk8s_charts.workloads.namespace import MEASURING, priority_name
@@ -24,7 +24,6 @@ from experiment.cost import arm_usd_per_hour, loading_s, quality_s, quality_toke
 
 if TYPE_CHECKING:
     from experiment.arms import Arm, Experiment
-    from experiment.measurement import Benchmark
     from experiment.prompts import Prompt
 
 
@@ -38,6 +37,11 @@ _REMEDY = "the benchmark would not take this plan; change it in the experiment's
 def plan(experiment: Experiment) -> Plan:
     """Return the plan of the benchmark. Raises `Misuse` if the benchmark would refuse it."""
     settings, model = experiment.benchmark, experiment.baseline.target.model
+    given: dict[str, Any] = {
+        "mixed": settings.mixed,
+        "cell_minutes": settings.cell_minutes,
+        "objective": settings.limits,
+    }
     asks = {"chat_template_kwargs": {"enable_thinking": settings.thinking}}
     try:
         return Plan(
@@ -46,7 +50,7 @@ def plan(experiment: Experiment) -> Plan:
             model=model.name,
             baseline=experiment.baseline.name,
             arms=tuple(_arm(experiment, arm) for arm in experiment.arms),
-            **_loads(settings),
+            concurrency=settings.concurrency,
             requests=settings.requests,
             warmup=settings.warmup,
             seed=settings.seed,
@@ -54,29 +58,12 @@ def plan(experiment: Experiment) -> Plan:
             temperature=settings.temperature,
             extra_body=asks if model.can_think and settings.endpoint == "chat" else {},
             slo=settings.goodput or None,
-            **_objective(settings),
+            **{key: value for key, value in given.items() if value},  # a plan holds only what the file says
             prompts=tuple(map(_prompt, experiment.prompts)),
         )
     except ValidationError as error:
         found = (Finding(str(one["loc"][0]), one["input"], one["msg"], _REMEDY) for one in error.errors())
         raise Misuse(*found) from None
-
-
-def _objective(settings: Benchmark) -> dict[str, Any]:
-    """What an arm has to keep; in a plan of an earlier version the slo of a search was that, so a search without one says so."""
-    return {"objective": settings.limits} if settings.limits or (settings.load and settings.slo) else {}
-
-
-def _loads(settings: Benchmark) -> dict[str, Any]:
-    """Levels with their passes, or a search, and what a cell is: only what the file says, since a plan holds nothing else."""
-    cell = {"mixed": settings.mixed, "cell_minutes": settings.cell_minutes}
-    given = {key: value for key, value in cell.items() if value}
-    if (load := settings.load) is None:
-        return {"concurrency": settings.concurrency, **given}
-    low, high = load.search_rate or load.search or (0, 0)
-    limits = {key: value for key, value in load.budget if value is not None}
-    by = "rate" if load.search_rate else "concurrency"
-    return {"search": Search(low=low, high=high, by=by, **limits), **given}
 
 
 def plan_text(experiment: Experiment) -> str:
@@ -224,7 +211,7 @@ def benchmark_cron_job(
     pods.add_volume(body, "plan", _PLAN_MOUNT, run, **plan_source)
     # Far above what a run can take: every answer of full length at the slowest, an hour for the rest, 2 h at least.
     answer_s = experiment.longest_answer * SLOWEST_TPOT_S
-    longest_s = loading_s(experiment, experiment.arms, answer_s=answer_s, worst=True)
+    longest_s = loading_s(experiment, experiment.arms, answer_s=answer_s)
     deadline_s = max(7200, int(longest_s) + 3600)
     return measuring_cron_job(experiment, naming.BENCHMARK_NAME, body, deadline_s=deadline_s)
 

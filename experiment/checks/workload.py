@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from benchmark.objectives import need, prompts_needed
@@ -14,7 +14,6 @@ from experiment.catalogue.engine_keys import CONTEXT_BUCKETS, longest_prompt, nx
 from experiment.catalogue.published import conditions, figure
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.checks.treatments import treated
-from experiment.measurement import Benchmark
 from experiment.model import ExpectedFigure
 from experiment.prompts import Prompt, effective_prompts
 from experiment.refusals import refused
@@ -139,7 +138,7 @@ def every_prompt_asked(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Itera
 
 def distinct_levels(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
     """Each level of concurrency is a cell of its own."""
-    levels = file.benchmark.known_concurrency
+    levels = file.benchmark.concurrency
     if len(set(levels)) < len(levels):
         yield refused("benchmark.concurrency twice", list(levels))
 
@@ -147,32 +146,9 @@ def distinct_levels(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Findi
 def objectives(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
     """An objective must set a time."""
     asked = file.benchmark
-    for path, objective in (
-        ("benchmark.slo", asked.slo),
-        ("benchmark.objective", asked.objective),
-        ("benchmark.load.objective", asked.load and asked.load.objective),
-    ):
+    for path, objective in (("benchmark.slo", asked.slo), ("benchmark.objective", asked.objective)):
         if objective and not any(value for _, value in objective):
             yield refused("objective empty", None, at=path)
-
-
-def searched_load(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
-    """A search chooses the loads itself, in one range, and compares arms that run together."""
-    asked, load = file.benchmark, file.benchmark.load
-    if load is None:
-        return
-    if "concurrency" in asked.model_fields_set:
-        yield refused("benchmark.load chosen", None)
-    if asked.objective:
-        yield refused("benchmark.objective of-a-search", None)
-    if (load.search is None) == (load.search_rate is None):
-        yield refused("benchmark.load one-range", None)
-    for key, ends in (("search", load.search), ("search_rate", load.search_rate)):
-        if ends and not ends[0] < ends[1]:
-            yield refused("range empty", list(ends), at=f"benchmark.load.{key}")
-    instance, devices = file.instance, file.serving.devices
-    if instance and devices and instance.devices // devices * file.cluster.max_nodes == 1:
-        yield refused("benchmark.load one-arm", None)
 
 
 def objective_prompts(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
@@ -182,9 +158,8 @@ def objective_prompts(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterat
         return
     known, minimum = effective_prompts(asked, prompts), prompts_needed(asked.limits)
     if math.floor(known + 0.5) < minimum:
-        path = "benchmark.load.objective" if asked.load else "benchmark.objective"
         words = {"need": need(asked.limits, known), "minimum": minimum}
-        yield refused("objective too-few-prompts", None, at=path, **words)
+        yield refused("objective too-few-prompts", None, at="benchmark.objective", **words)
 
 
 def expected_figures(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
@@ -216,11 +191,10 @@ def measured_figures(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterato
         for name in dict.fromkeys(expected.classes) if prompts else ():
             if name not in classes:
                 yield refused("figure no-class", name, at=f"{path}.classes", classes=", ".join(classes))
-        loads = _measured_at(file.benchmark)
+        loads = file.benchmark.concurrency
         if expected.concurrency not in loads:
-            some = " to ".join(map(str, (loads[0], loads[-1]))) if isinstance(loads, range) and loads else ""
-            remedy = f"use {some or 'one of ' + ', '.join(map(str, loads))}" if loads else "remove the figure"
-            yield refused("figure no-load", expected.concurrency, at=f"{path}.concurrency", remedy=remedy)
+            words = {"loads": ", ".join(map(str, loads))}
+            yield refused("figure no-load", expected.concurrency, at=f"{path}.concurrency", **words)
 
 
 def _figures(file: ExpandedFile) -> Iterator[tuple[str, ExpectedFigure]]:
@@ -247,14 +221,6 @@ def _other_conditions(file: ExpandedFile, row: str, path: str, arm: SingleArm) -
         yield refused("figure of-others", row, at=path, arm=arm, of_row=of_row, of_arm=of_arm)
 
 
-def _measured_at(benchmark: Benchmark) -> Sequence[int]:
-    """Return the concurrencies that a run may measure; for a search, all in its range."""
-    if benchmark.load and benchmark.load.search:
-        low, high = benchmark.load.search
-        return range(low, high + 1)
-    return benchmark.known_concurrency
-
-
 def quality_in_a_cluster(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
     """lm-eval runs as a pod, so it needs a cluster."""
     runtime = RUNTIMES.get(file.runtime)
@@ -264,6 +230,6 @@ def quality_in_a_cluster(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[
 
 RULES = (
     *(lengths, context_buckets, plan_size, sampling, thinking, every_prompt_asked, distinct_levels),
-    *(objectives, searched_load, objective_prompts, expected_figures),
+    *(objectives, objective_prompts, expected_figures),
     *(measured_figures, quality_in_a_cluster),
 )

@@ -107,22 +107,13 @@ def _error_rate(experiment: Experiment, arm: Arm) -> MetricAlarm:
 
 def slow_tokens(experiment: Experiment, arm: Arm) -> Iterator[MetricAlarm]:
     """p99 of the time per output token, the worst of an arm's cells; percentiles cannot be combined over cells. So there are
-    several alarms, of ten metrics each. The limit is the SLO's, which a single request has to keep. A search goes beyond it on purpose, to loads that nobody knows yet:
-    arms then have one alarm each, on the mean over all cells.
+    several alarms, of ten metrics each. The limit is the SLO's, which a single request has to keep.
     """
-    if not experiment.benchmark.known_concurrency:
-        yield MetricAlarm(
-            name=f"{experiment.name}-mean-tpot-{arm.name}",
-            message=f"A token of {arm.name} takes longer than {SLOWEST_TPOT_S:g} s on average, at the load of the moment.",
-            expression=_over_all_cells(experiment, TPOT, "Average", arm),
-            threshold=SLOWEST_TPOT_S,
-            missing_because="without requests nothing is slow",
-        )
     limit = experiment.benchmark.goodput.get(TPOT.name, SLOWEST_TPOT_S)
     # One cell at a time is loaded, so the others have no data point; max over an array ignores those.
     cells = [
         cell(experiment, TPOT, arm=arm, class_name=name, concurrency=concurrency)
-        for name, concurrency in product(experiment.classes, experiment.benchmark.known_concurrency)
+        for name, concurrency in product(experiment.classes, experiment.benchmark.concurrency)
     ]
     for number, start in enumerate(range(0, len(cells), MAX_METRICS_PER_ALARM), start=1):
         yield MetricAlarm(

@@ -1,7 +1,6 @@
 """The CloudWatch dashboards of an experiment and of its promoted arm.
 
-Every line names its full metric: a SEARCH would also find arms and classes of earlier versions of the file. Found by SEARCH
-are only the loads of a search, which are known when they exist.
+Every line names its full metric: a SEARCH would also find arms and classes of earlier versions of the file.
 https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/CloudWatch-Dashboard-Body-Structure.html
 """
 
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 
 from benchmark.metrics import ERRORS, OUTPUT_TOKENS_PER_S, PERIOD_S, Metric
 from core.findings import Misuse
-from core.words import as_ascii, count
+from core.words import count
 from experiment import Experiment, naming
 from experiment.arms import Arm
 from experiment.cost import arm_usd_per_hour
@@ -60,12 +59,11 @@ class CellSelection(NamedTuple):
     """What a graph compares the arms on."""
 
     classes: tuple[str, ...]
-    concurrency: int | None
-    """None: every load that a search tries."""
+    concurrency: int
 
     @property
     def at(self) -> str:
-        return "every load" if self.concurrency is None else f"concurrency {self.concurrency}"
+        return f"concurrency {self.concurrency}"
 
 
 def dashboards(experiment: Experiment, alarms: Sequence[str] = ()) -> dict[str, Dashboard]:
@@ -180,13 +178,12 @@ def _rows(experiment: Experiment, alarms: Sequence[str], detail: Detail) -> Iter
     size = max(1, LINES_IN_GRAPH // max(1, len(experiment.arms)))
     all_cells = [
         CellSelection(tuple(experiment.classes[start : start + size]), concurrency)
-        for concurrency in experiment.benchmark.known_concurrency or (None,)
+        for concurrency in experiment.benchmark.concurrency
         for start in range(0, len(experiment.classes), size)
     ]
     for metric, cells in product(panels.HEADLINES, all_cells):
         yield _arms_row(experiment, metric, cells, detail)
-        if cells.concurrency is not None:  # which loads two arms share in a search only the report knows
-            yield _ratios_row(experiment, metric, cells, detail)
+        yield _ratios_row(experiment, metric, cells, detail)
     for cells in all_cells:
         yield _cost_and_errors_row(experiment, cells)
     yield from _node_rows(experiment)
@@ -230,10 +227,8 @@ def _cost_and_errors_row(experiment: Experiment, cells: CellSelection) -> Row:
     def usd(arm: Arm, own: str, base: str) -> str:
         return f"{arm_usd_per_hour(experiment, arm) / 3600 * 1e6:.6g}/({cells.concurrency}*{own})"
 
-    shown = []
-    if cells.concurrency is not None:  # else the load that the price is divided by is not known
-        title = f"USD per million output tokens, estimate, {cells.at} (lower is better)"
-        shown.append(Graph(title, "Average", _calculated(experiment, OUTPUT_TOKENS_PER_S, cells, usd)))
+    title = f"USD per million output tokens, estimate, {cells.at} (lower is better)"
+    shown = [Graph(title, "Average", _calculated(experiment, OUTPUT_TOKENS_PER_S, cells, usd))]
     for one, words in {"Average": "share of requests that failed", "Sum": "requests that failed"}.items():
         title = f"{ERRORS.cloudwatch_name} {one}: {words}, {cells.at}"
         shown.append(Graph(title, one, _measured(experiment, ERRORS, cells, one)))
@@ -241,35 +236,14 @@ def _cost_and_errors_row(experiment: Experiment, cells: CellSelection) -> Row:
 
 
 def _measured(experiment: Experiment, metric: Metric, cells: CellSelection, statistic: str) -> Lines:
-    """Every arm on every class; where the load is not known beforehand, what a search finds.
-
-    https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/search-expression-syntax.html
-    """
-    if cells.concurrency is not None:
-        return [_line(source, label) for source, label in _sources(experiment, metric, cells).values()]
-    schema = ",".join((f'"{naming.metrics_namespace(experiment)}"', *metric.dimensions))
-    search = (
-        'SEARCH(\'{{{schema}}} MetricName="{name}" Arm="{arm}" Class="{label}"\', \'{statistic}\', {period})'
-    )
-    lines: Lines = []
-    for class_name, arm in product(cells.classes, experiment.arms):
-        sought = search.format(
-            schema=schema,
-            name=metric.cloudwatch_name,
-            arm=arm.name,
-            label=as_ascii(class_name),
-            statistic=statistic,
-            period=PERIOD_S,
-        )
-        lines.append([{"label": f"{class_name} {arm.name}", "expression": sought}])
-    return lines
+    """Every arm on every class."""
+    return [_line(source, label) for source, label in _sources(experiment, metric, cells).values()]
 
 
 def _sources(
     experiment: Experiment, metric: Metric, cells: CellSelection
 ) -> Mapping[str, tuple[CloudWatchMetric, str]]:
     """Every arm on every class and its label, by the id that expressions use."""
-    assert cells.concurrency is not None
     found = {}
     for (row, name), (column, arm) in product(enumerate(cells.classes), enumerate(experiment.arms)):
         source = panels.cell(experiment, metric, arm=arm, class_name=name, concurrency=cells.concurrency)
@@ -327,14 +301,12 @@ def _insights(experiment: Experiment, metric: InsightsMetric, **more: str) -> Cl
 
 def _introduction(experiment: Experiment, place: str, left_out: str) -> str:
     """What is compared, and what kind of numbers these are."""
-    searched = " Loads are searched: a graph has a line for each that was measured."
     return (
         f"# {experiment.name}{place}\n{experiment.description}\n\n{panels.compared(experiment)}\n\n"
         "The values are *measured* when the benchmark ran against this cluster. They are *emulated* when someone "
         "published a run of the emulated arms here: CloudWatch cannot tell the two apart, the run's summary.json can. "
         "Intervals and verdicts stand in the report of a run, and so does the exact cost: the one here is an estimate, "
         "the arm's quoted price over concurrency times the mean throughput of a request."
-        + (searched if experiment.benchmark.load else "")
         + (f" So many arms leave no room for {left_out}." if left_out else "")
     )
 

@@ -204,7 +204,7 @@ def fetch_results(context: Context) -> None:
         context.say(f"    {count(files, 'file')} in {folder}")
         _fetch_beside(context, folder, arms)
         context.report(folder)
-    if len(measured) > 1 and not (context.experiment.benchmark.load or context.left_out):
+    if len(measured) > 1 and not context.left_out:
         _fetch_beside(context, context.out, context.experiment.arms)
         context.report(context.out)
 

@@ -11,7 +11,7 @@ from typing import Any
 from core.command_line import refusal_of
 from core.words import count
 from experiment import Arm, Experiment
-from experiment.cost import budget_text, node_price
+from experiment.cost import node_price
 from experiment.placement import rounds
 from operations.cloud import nodegroup
 from operations.cloud.clock import moment, stamp
@@ -49,13 +49,12 @@ def steps(experiment: Experiment) -> tuple[Step, ...]:
         Step("compile", "compile the arms", preparing.compile_arms, nodes),
     ]
     asked: set[str] = set()
-    how = f": {budget_text(experiment)}" if experiment.benchmark.load else ""
     for number, arms in enumerate(rounds(experiment), start=1):
         raise_ = partial(measuring.raise_arms, arms=arms)
         load = partial(measuring.measure, number=number, arms=arms)
         raised = (*nodes, f"arms-{number}")
         found.append(Step(f"arms-{number}", f"raise {_names(arms)}", raise_, nodes))
-        found.append(Step(f"benchmark-{number}", f"load {_names(arms)}{how}", load, raised))
+        found.append(Step(f"benchmark-{number}", f"load {_names(arms)}", load, raised))
         if experiment.benchmark.lm_eval:
             new = tuple(arm for arm in arms if arm.name not in asked)
             ask = partial(measuring.check_quality, number=number, arms=new)

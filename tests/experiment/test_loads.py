@@ -1,9 +1,8 @@
-"""Loads that are searched or listed: what the file may say, and what it costs before anything is measured."""
+"""The loads of the file: what they cost before anything is measured."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,60 +12,17 @@ from benchmark.cell_size import block_s
 from benchmark.measure.records import REPEATED
 from benchmark.measure.schedule import measured_blocks
 from cdk8s_charts.workloads.benchmark_pod import plan
-from experiment import Arm, Experiment, load
-from experiment.arms import digest
+from experiment import Experiment, load
 from experiment.cost import RunPart, loading_s, run_price
 from experiment.description import as_text
-from experiment.expected import concurrent_sequences
 from experiment.measurement import Benchmark
-from tests.conftest import NODE_USD
-from tests.experiment.edits import BY_RATE, SEARCHED, Variation, both, put
+from tests.experiment.edits import Variation, both, put
 
 
-def test_a_searched_load_is_known_by_its_range_and_makes_another_experiment(
-    variation: Variation, reference: Experiment
-) -> None:
-    searched = load(variation(SEARCHED))
-    assert (searched.benchmark.known_concurrency, searched.benchmark.most_at_once) == ((), 64)
-    assert searched.benchmark.limits == {"tpot_s": {"p90": 0.03}, "ttft_s": {"p90": 1.0}}
-    rates = load(variation(BY_RATE))
-    assert rates.benchmark.most_at_once is None
-    for found in (searched, rates):
-        assert concurrent_sequences(found, found.baseline) == 4, "the batch takes no more"
-    assert len({digest(one) for one in (reference, searched, rates)}) == 3
-
-
-def loaded_s(
-    experiment: Experiment, *, arms: Sequence[Arm] = (), worst: bool = False, **settings: Any
-) -> float:
+def loaded_s(experiment: Experiment, **settings: Any) -> float:
     """With answers of one second, of both arms and all classes."""
-    benchmark = Benchmark.model_validate({"requests": 32, **settings})
-    found = replace(experiment, benchmark=benchmark)
-    return loading_s(found, arms or experiment.arms, answer_s=1.0, worst=worst)
-
-
-def test_what_a_search_may_take_is_its_cells_and_half_the_first_once_more(
-    reference: Experiment, variation: Variation
-) -> None:
-    blocks = 2 * 4  # of both arms
-
-    def cell(at_once: int, counted: int, answer_s: float = 1.0) -> float:
-        return blocks * block_s(answer_s=answer_s, counted=counted, in_flight=at_once)
-
-    # 8 requests of each of 5 classes in 4 sets: 10 a set count, and at 4 at once 4 answers of each place.
-    one, two, four = cell(1, 10), cell(2, 10), cell(4, 20)
-    few = {"search": [1, 4], "budget": {"cells": 3}}
-    assert loaded_s(reference, load=few) == pytest.approx(one * 1.5 + two + four)
-    # 64 at once wait for a batch of 4: an answer takes 16 times as long, and four of them are measured.
-    ends = {"search": [1, 64], "budget": {"cells": 2}}
-    assert loaded_s(reference, load=ends) == pytest.approx(one * 1.5 + cell(64, 260, 16.0))
-    minute = {"search": [1, 4], "budget": {"minutes": 1.0}}
-    assert loaded_s(reference, load=minute) == pytest.approx(60 + one * 1.5), (
-        "a cell is begun, the first repeated"
-    )
-    half_a_node = {"search": [1, 4], "budget": {"usd": NODE_USD / 60}}
-    assert loaded_s(reference, load=half_a_node) == pytest.approx(60 + one * 1.5)
-    assert loaded_s(reference, load=few, cell_minutes=1.0) == pytest.approx(60 * 1.5 + 60 + 60)
+    found = replace(experiment, benchmark=Benchmark.model_validate({"requests": 32, **settings}))
+    return loading_s(found, experiment.arms, answer_s=1.0)
 
 
 @pytest.mark.parametrize("mixed", [False, True])
@@ -98,19 +54,12 @@ def test_check_and_price_say_what_a_run_may_take_and_which_loads_are_a_queue(var
     def part(experiment: Experiment) -> RunPart:
         return next(part for part in run_price(experiment).parts if part.step == "benchmark")
 
-    budget = put("benchmark.load.budget", {"cells": 8, "minutes": 30, "usd": 5})
-    text = as_text(load(variation(both(SEARCHED, budget))))
-    assert "1 to 64 requests at once, 8 a class or more\n" in text
-    assert "0.5 to 8 requests a second, 8 a class or more\n" in as_text(load(variation(BY_RATE)))
-    assert "a search of at most 8 cells, 30 minutes of loading, $5, then its first cell once more" in text
+    text = as_text(load(variation(both(put("benchmark.concurrency", [1, 8]), put("benchmark.requests", 40)))))
+    assert "concurrency 1, 8, 40 requests a class or more\n" in text
     assert "above serving.max_num_seqs = 4 requests wait for a place in the batch" in text
-    needs = "objective TTFT p90 1 s, TPOT p90 0.03 s needs 29 different prompts per load, all within the limit; the smallest load has 40"
-    assert needs in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= 100
-    one = part(load(variation(SEARCHED)))
-    assert needs in one.assumption
-    two = part(load(variation(both(SEARCHED, put("serving.max_num_seqs", [4, 8])))))
-    assert one.assumption.startswith("2 arms, a search of at most 12 cells")
-    assert two.assumption.startswith("4 arms in 2 rounds, in each a search of at most 12 cells")
+    assert part(load(variation(both()))).assumption.startswith(
+        "2 arms, at least 84 requests a level, at most"
+    )
     three = part(load(variation(put("serving.max_num_seqs", [4, 8, 16]))))
     assert three.hours == pytest.approx(3 * part(load(variation(both()))).hours)

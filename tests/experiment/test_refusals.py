@@ -23,7 +23,6 @@ from experiment.model import ExperimentFile
 from experiment.naming import bucket
 from tests.conftest import ROOT
 from tests.experiment.edits import (
-    BY_RATE,
     EXPECT,
     EXPECT_DRAFTED,
     NATIVE,
@@ -184,7 +183,7 @@ BROKEN: tuple[Any, ...] = (None, True, -1, 2.5, "", "x", [], ["x"], {}, {1: 2}, 
 @pytest.mark.parametrize("seed", range(5))
 def test_whatever_is_broken_ends_in_a_refusal_and_in_nothing_else(variation: Variation, seed: int) -> None:
     """Two values anywhere in a file with all its sections: no rule fails at one that it cannot read."""
-    random, whole = Random(seed), both(VPC, EXPECT_DRAFTED, BY_RATE)
+    random, whole = Random(seed), both(VPC, EXPECT_DRAFTED)
     places = [*_places(yaml.safe_load(variation(whole).read_text(encoding="utf-8")))]
     for _ in range(60):
         one, other = sorted(random.sample(places, 2), reverse=True)  # an inner value before what it is in

@@ -83,7 +83,7 @@ WITHIN = {
     "prompts": ["id", "class", "prompt", "messages", "max_tokens"],
 }
 PLACES: list[tuple[str, ...]] = [
-    *((key,) for key in (*PLAN, "rate", "slo", "objective", "search", "unknown")),
+    *((key,) for key in (*PLAN, "rate", "slo", "objective", "unknown")),
     *((key, field) for key, fields in WITHIN.items() for field in fields),
 ]
 

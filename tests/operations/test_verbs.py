@@ -148,7 +148,6 @@ def test_a_shell_completes_verbs_options_and_experiments(
     assert offered("./trnspec st", 1) == ["status"]
     assert offered("./trnspec scale --ho", 2) == ["--hours"]
     assert offered("./trnspec benchmark re", 2) == ["report", "results"]
-    assert offered("./trnspec benchmark run --search", 3) == ["--search", "--search-rate", "--search-budget"]
     assert offered("./trnspec results --js", 2) == ["--json"]
     assert offered("./trnspec demo --max", 2) == ["--max-tokens"]
     for words in ("check", "promote", "demo"):

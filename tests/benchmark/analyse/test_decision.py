@@ -20,8 +20,7 @@ from benchmark.measure.records import RequestRecord
 from benchmark.show import page, tables
 from benchmark.show.report_templates import render
 from benchmark.show.tables import UNKNOWN
-from tests.benchmark.records import answered, block, emulated, failed, held, raw_run
-from tests.benchmark.show.runs import PLAIN, searched
+from tests.benchmark.records import answered, emulated, failed, held, raw_run
 
 Gains = dict[str, dict[str, float]]
 """By treatment and class, the speed-up."""
@@ -107,28 +106,14 @@ def pair(of_a: float, of_b: float) -> dict[str, float]:
     return {"a": of_a, "b": of_b}
 
 
-def kept(raw: RawRun, *, class_b: int = 99, load: int | None = None) -> RawRun:
-    """Without class b's prompts from there on, or without the other loads."""
+def kept(raw: RawRun, *, class_b: int) -> RawRun:
+    """Without class b's prompts from there on."""
     beyond = {f"b-{number}" for number in range(class_b, 99)}
-    able = (r for r in raw.requests if load in (None, r.concurrency) and r.prompt_id not in beyond)
-    return replace(raw, requests=tuple(able))
-
-
-def lost(raw: RawRun, arm: str) -> RawRun:
-    """Without an answer of that arm."""
-    records = [replace(r, error="timeout") if r.arm == arm else r for r in raw.requests]
-    return replace(raw, requests=tuple(records))
-
-
-def blocked(times: int, lag_s: float = 0.0) -> RawRun:
-    """A search with so many blocks of each arm at 2 requests at once."""
-    blocks = [block(arm=arm, class_="json", concurrency=2, client_lag_s=lag_s) for arm in ARMS] * times
-    return replace(searched(("json",), objective={"tpot_s": 0.03}), blocks=tuple(blocks))
+    return replace(raw, requests=tuple(r for r in raw.requests if r.prompt_id not in beyond))
 
 
 SWEEP = {"spec-k3": pair(1.5, 1.2), "spec-k5": pair(2.0, 1.21), "spec-k7": pair(2.5, 0.8)}
 EQUAL = {name: {"a": 2.0} for name in SWEEP}
-SAME = ({**PLAIN, "name": "a"}, {**PLAIN, "name": "b"})
 BOTH, LITTLE = pair(2.0, 2.0), pair(1.08, 1.08)
 IN_WORDS: list[tuple[RawRun, str, str]] = [
     (one(pair(2.0, 3.0), usd=EQUAL_PRICES), "use", "Use spec-k7 (window 7): 2.40 times faster over all classes in equal shares [2.37, 2.43], $14.37 -> $6.19 per million output tokens; 2.01 to 2.99 times faster for a and b."),
@@ -161,9 +146,6 @@ IN_WORDS: list[tuple[RawRun, str, str]] = [
     (two_batches(BETTER, usd=PRICES | {"plain-b8": 40.0}), "use", "$14.51 -> $5.76 per million output tokens (over plain, the cheapest baseline;"),
     (two_batches(BETTER | {"spec-k7": 4.0}, usd=PRICES | {"spec-k7": 40.0}), "use", "Use spec-k7-b8 (window 7): 2.01 times faster"),
     (two_batches(BETTER, usd={}), "use", "[1.98, 2.05] (over plain-b8, the baseline of its own batch and the cheapest)"),
-    (kept(searched(("json",)), load=1), "use", "qwen-sd-crowded pays at 1 request at once, the only load with enough answers. Cheapest without an objective: qwen-sd-crowded at 1 request at once, $12 [11.2, 12.8] per million output tokens; then qwen-vllm at 1 request at once, $62.2 [61.2, 63.3] per million output tokens. At 1 at a time, use"),
-    (searched(("json",), arms=SAME), "none", "nothing is recommended, because arms share an address (A/A): 0.98 times as fast [0.97, 0.99] is noise."),
-    (lost(searched(("json",)), "qwen-vllm"), "unclear", "because of too few answers; at 1 request at once, 8 of 8 requests of qwen-vllm failed (timeout). Cheapest without an objective: qwen-sd-crowded at 1 request at once, $12 [11.2, 12.8] per million output tokens; too few answers of qwen-vllm at any load of the run.")
 ]  # fmt: skip
 """Runs of all kinds, their advice, and a part of the sentence."""
 
@@ -172,22 +154,6 @@ def test_each_kind_of_run_says_what_to_do() -> None:
     for raw, advice, part in IN_WORDS:
         decision = decide(summarise(raw))
         assert (decision.at.advice, part in decision.sentence) == (advice, True), decision.sentence
-
-
-@pytest.mark.parametrize(
-    ("times", "lag_s", "advice", "why"),
-    [
-        (2, 0.0, "use", "use qwen-sd-crowded"),
-        (1, 0.0, "unclear", "because it was measured once per class (repeat to confirm)"),
-        (2, 0.2, "unclear", "nothing is recommended from this load alone, because the client was late there")
-    ]
-)  # fmt: skip
-def test_one_block_or_a_late_client_gives_no_advice(times: int, lag_s: float, advice: str, why: str) -> None:
-    decision = decide(summarise(blocked(times, lag_s)))
-    (at,) = (one for one in decision.loads if one.load.concurrency == 2)
-    assert at.advice == advice
-    assert why in at.sentence
-    assert decision.sentence.startswith("qwen-sd-crowded pays up to "), "which all cells together tell"
 
 
 def test_a_mix_is_what_equal_shares_of_the_tokens_take() -> None:

@@ -1,4 +1,4 @@
-"""Which requests of a held load count, what is said of one start and of drift, and searches."""
+"""Which requests of a held load count, what is said of one start and of drift."""
 
 from __future__ import annotations
 
@@ -11,12 +11,9 @@ from typing import Any
 import pytest
 
 from benchmark.analyse.cells import Place, cells_of
-from benchmark.analyse.frontier import next_cell
-from benchmark.analyse.sentences import sentences
 from benchmark.analyse.summary import summarise
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import REPEATED, BlockRecord, RequestRecord
-from benchmark.measure.schedule import measured_blocks
 from benchmark.plan import Load
 from tests.benchmark.records import WALL, answered, block, held, raw_run
 
@@ -148,48 +145,3 @@ def test_the_interval_is_called_one_over_starts_once_several_are_recorded() -> N
     first = replace(raw, requests=tuple(one for one in raw.requests if one.start == 1))
     said_ = [summarise(one)["run"]["interval"] for one in (first, raw)]
     assert ["prompts and blocks" in said_[0], "prompts and starts" in said_[1]] == [True, True]
-
-
-def measured_cells(raw: RawRun) -> tuple[list[tuple[int | None, int]], RawRun]:
-    """What a search asks for, one cell after the other, until its end: each is answered at once, with a crossing at 5. And the run."""
-    asked: list[tuple[int | None, int]] = []
-    while (cell := next_cell(raw)) is not None and len(asked) < 40:
-        load, round_, before = cell
-        asked.append((load.concurrency, round_))
-        assert before == (0 if round_ == REPEATED else len(asked) - 1)
-        requests, blocks = list(raw.requests), list(raw.blocks)
-        for turn in measured_blocks(raw.plan.cell(load), round_, before):
-            at_s = 100.0 * len(blocks)
-            place = {"concurrency": load.concurrency, "round": round_, "block": turn.number}
-            window = {"steady_from_s": 0.0, "steady_until_s": 50.0}
-            blocks.append(block(at_s, 60.0, arm=turn.arm, class_=turn.class_, **place, **window))
-            for prompt in range(PROMPTS):
-                slower = ((load.concurrency or 1) / 5) ** (0.3 * (turn.arm == "spec"))
-                step_s = 0.02 * (1 + 0.001 * prompt) * slower
-                names = {"prompt_id": f"chat-{prompt}", "pair_id": f"{load}/{round_}/{turn.number}/{prompt}"}
-                times = (0.1, 0.1 + step_s, 0.1 + 2 * step_s)
-                at = WALL + at_s + prompt
-                requests.append(
-                    answered(turn.arm, prompt, chunk_s=times, started_unix_s=at, **names, **place)
-                )
-        raw = replace(raw, requests=tuple(requests), blocks=tuple(blocks))
-    return asked, raw
-
-
-def search_of(cells: int) -> RawRun:
-    """Before its first request."""
-    prompts = [{"id": f"chat-{i}", "class": "chat", "prompt": f"p {i}"} for i in range(PROMPTS)]
-    search = {"low": 1, "high": 32, "cells": cells}
-    return held(raw_run(prompts=prompts, concurrency=[], search=search, requests=32))
-
-
-def test_a_search_repeats_its_first_cell_at_the_end() -> None:
-    *cells, last = measured_cells(search_of(12))[0]
-    assert 3 <= len(cells) <= 12
-    assert last == (1, REPEATED)
-
-
-def test_a_search_says_that_it_stopped_at_its_budget() -> None:
-    _, raw = measured_cells(search_of(2))
-    (said,) = (one for one in sentences(summarise(raw)) if "budget" in one)
-    assert said == "The search stopped at its budget (2 cells); run it again with a larger one to continue."

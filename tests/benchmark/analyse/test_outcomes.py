@@ -14,16 +14,12 @@ import pytest
 
 from benchmark.analyse.cells import cells_of
 from benchmark.analyse.frontier import outcome
-from benchmark.analyse.load_search import ObjectiveAt, edge_of_objective, next_of_objective
 from benchmark.analyse.stats import clopper_pearson
 from benchmark.analyse.summary import summarise
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
-from benchmark.plan import from_dict
 from benchmark.show import exports, page, tables
 from benchmark.show.report_templates import render, render_all
-from tests.benchmark.analyse.test_load_search import CLOSED
-from tests.benchmark.conftest import plan_content
 from tests.benchmark.records import answered, block, failed, raw_run
 
 LIMIT_S = 0.04
@@ -132,41 +128,3 @@ def test_misses_of_one_block_say_less_than_as_many_of_all_blocks() -> None:
     spread, together = of({0, 1, 2, 3}), of({0, 4, 8, 12})
     assert (spread["outcome"], together["outcome"]) == ("met", "cannot tell")
     assert together["limits"][0]["counts_for"] < spread["limits"][0]["counts_for"]
-
-
-@pytest.mark.parametrize("truth", [0.5, 3.0, 9.0, 20.0, 63.0, 100.0])
-def test_a_search_finds_the_load_up_to_which_an_objective_is_met(truth: float) -> None:
-    known: list[ObjectiveAt] = []
-    while (load := next_of_objective(known, CLOSED)) is not None:
-        known.append(ObjectiveAt(load, 1 if load <= truth else -1, again=False))
-        assert len(known) <= 9
-    found = edge_of_objective(known, CLOSED, None)
-    if not 1 <= truth < 64:
-        assert (found.found, len(known)) == ("never" if truth < 1 else "always", 2)
-    else:
-        assert (found.found, found.precise, found.more) == ("crossing", True, False)
-        assert found.load == pytest.approx(truth, abs=CLOSED.tolerance(truth))
-        assert found.low is not None
-        assert found.high is not None
-        assert found.low <= truth < found.high
-
-
-def test_a_load_is_measured_again_for_prompts_that_it_lacks_and_never_until_chance_agrees() -> None:
-    ends = [ObjectiveAt(1.0, 1, again=False), ObjectiveAt(64.0, -1, again=False)]
-    assert next_of_objective([*ends, ObjectiveAt(8.0, 0, again=True)], CLOSED) == 8
-    known = [*ends, ObjectiveAt(8.0, 0, again=False)]
-    while (load := next_of_objective(known, CLOSED)) is not None:
-        assert load not in {one.load for one in known}
-        known.append(ObjectiveAt(load, 1 if load < 8 else -1, again=False))
-    assert edge_of_objective(known, CLOSED, None).found == "crossing"
-
-
-def test_plans_of_earlier_versions_have_an_objective_where_they_search_and_new_ones_say_so() -> None:
-    search = {"search": {"low": 1, "high": 8}, "concurrency": [], "slo": {"tpot_s": 0.03}}
-    before = from_dict(plan_content(**search))
-    assert before.objective == {"tpot_s": {"p95": 0.03}}
-    assert from_dict(before.to_dict()) == before
-    none = from_dict(plan_content(**search, objective={}))
-    assert (none.objective, from_dict(none.to_dict()).objective) == ({}, {})
-    assert from_dict(plan_content(slo={"tpot_s": 0.03})).objective is None
-    assert before.sha256() == none.sha256(), "what is kept is judged afterwards"

@@ -99,10 +99,7 @@ def test_waves_that_were_fired_once_claim_nothing(summaries: dict[str, dict[str,
     assert {one["verdict"] for one in (*found, *summary["mix"])} == {"not shown"}
     assert {one["verdict_holm"] for one in found} == {"not shown"}
     assert all(one["p_value"] is None for one in found)
-    for curve in summary["crossovers"]:
-        assert (curve["found"], curve["same"]) == ("not shown", ())
-        assert {sign for _, sign in curve["signs"]} == {0}
-        assert (curve["near_low"], curve["near_high"]) == (None, None)
+    assert [(one["pays"], one["costs"]) for one in summary["pays_up_to"]] == [(None, None)] * 2
     assert summary["run"]["crossover"] == []
     decision = decide(summary)
     assert {at.advice for at in decision.loads} == {"unclear"}

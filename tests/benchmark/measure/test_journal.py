@@ -11,7 +11,6 @@ from benchmark.cell_size import SETS, SETS_REPEATED
 from benchmark.measure.journal import FILE_NAME, Journal, RawRun, exists, extent, read
 from benchmark.measure.records import REPEATED, to_json
 from benchmark.measure.schedule import measured_blocks
-from benchmark.plan import Load
 from tests.benchmark.records import answered, block, failed, raw_run, store
 
 
@@ -79,23 +78,3 @@ def test_a_held_run_is_complete_when_every_block_is_there(changes: dict[str, Any
         assert extent(replace(whole, blocks=blocks))[1] is False
     requests = tuple(answered(arm, pair, block=1) for arm in ("steady", "spec") for pair in range(99))
     assert extent(replace(whole, requests=requests, blocks=()))[1] is False, "requests alone are not a block"
-
-
-def test_a_search_is_complete_when_its_cells_are_whole_and_the_first_is_repeated() -> None:
-    search = {"search": {"low": 1, "high": 8}, "concurrency": []}
-    raw = raw_run(**search)
-    places = [(2, 1), (8, 1), (2, REPEATED)]
-    requests = tuple(
-        answered("spec", number, concurrency=load, round=round_, block=1)
-        for number, (load, round_) in enumerate(places)
-    )
-    blocks = tuple(
-        block(arm=one.arm, class_=one.class_, concurrency=load, round=round_, block=one.number)
-        for load, round_ in places
-        for one in measured_blocks(raw.plan.cell(Load(concurrency=load)), round_)
-    )
-    whole = replace(raw, sessions=(replace(raw.sessions[0], held=True),), requests=requests, blocks=blocks)
-    assert extent(whole)[1]
-    assert not extent(replace(whole, blocks=blocks[:-1]))[1], "a cell is not whole"
-    first_two = replace(whole, requests=requests[:2], blocks=blocks[: -2 * SETS_REPEATED])
-    assert not extent(first_two)[1], "the first cell is not repeated yet"

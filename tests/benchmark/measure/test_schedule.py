@@ -10,7 +10,7 @@ import pytest
 
 from benchmark.cell_size import ANSWERS_PER_BLOCK, SETS, SETS_REPEATED
 from benchmark.measure.records import REPEATED
-from benchmark.measure.schedule import Block, Pair, arm_order, measured_blocks, set_sizes, warmup_blocks
+from benchmark.measure.schedule import Block, Pair, arm_order, measured_blocks, set_size, warmup_blocks
 from benchmark.plan import MIXED, Load, Plan, from_dict
 from tests.benchmark.conftest import plan_content
 
@@ -62,19 +62,19 @@ def test_each_arm_is_asked_the_same_pairs_in_the_same_order_and_no_nonce_comes_a
     )
     assert blocks_of(made) == blocks_of(again), "the seed decides"
     assert [counted(one) for one in blocks_of(made)] == [counted(one) for one in blocks_of(again)]
-    rounds = [blocks_of(made, 1), blocks_of(made, 2), blocks_of(other)]
-    first = of_arm([*chain(*rounds)], "a")
+    runs = [blocks_of(made), blocks_of(other)]
+    first = of_arm([*chain(*runs)], "a")
     everything: list[Pair] = []
     for arm in names:
-        blocks = [block for block in chain(*rounds) if block.arm == arm]
+        blocks = [block for block in chain(*runs) if block.arm == arm]
         chosen = of_arm(blocks, arm)
-        assert len(chosen) >= 3 * 2 * 2 * made.requests, "of three rounds, two loads, two classes"
+        assert len(chosen) >= 2 * 2 * 2 * made.requests, "of two runs, two loads, two classes"
         assert [(p.id, p.prompt.id, p.gap_s) for p in chosen] == [(p.id, p.prompt.id, p.gap_s) for p in first]
         used = Counter(pair.prompt.id for pair in chosen)
         assert max(used.values()) - min(used[one.id] for one in made.prompts) <= 4, "prompts take turns"
         sent = [*chain.from_iterable(map(sent_in, blocks))]
         assert len({pair.nonce for pair in sent}) == len(sent)
-        of_one_run = [pair for block in chain(*rounds[:2]) if block.arm == arm for pair in sent_in(block)]
+        of_one_run = [pair for block in runs[0] if block.arm == arm for pair in sent_in(block)]
         assert len({pair.id for pair in of_one_run}) == len(of_one_run)
         everything += sent
     if same_address:
@@ -96,15 +96,15 @@ def test_two_arms_take_turns_in_abba_order_and_each_of_three_comes_first_and_las
 @pytest.mark.parametrize(("requests", "size"), [(1, 16), (64, 16), (65, 17), (640, 160)])
 def test_a_cell_has_four_blocks_an_arm_each_with_at_least_four_waves(requests: int, size: int) -> None:
     made = plan(requests=requests, concurrency=[4])
-    assert set_sizes(made, Load(concurrency=4)) == [size] * SETS
+    assert set_size(made, Load(concurrency=4)) == size
     own = [one for one in blocks_of(made) if (one.arm, one.class_) == ("a", "chat")]
     assert [len(counted(block)) for block in own] == [size] * SETS
 
 
-def test_a_block_and_a_round_go_on_with_the_prompts_after_those_before() -> None:
+def test_a_block_goes_on_with_the_prompts_after_those_before() -> None:
     made = plan(requests=5, concurrency=[1], prompts=plan_content()["prompts"][:6])
-    prompts = [pair.prompt.id for round_ in (1, 2) for pair in of_arm(blocks_of(made, round_), "a")]
-    assert len(prompts) == 2 * SETS * ANSWERS_PER_BLOCK
+    prompts = [pair.prompt.id for pair in of_arm(blocks_of(made), "a")]
+    assert len(prompts) == SETS * ANSWERS_PER_BLOCK
     for first in range(0, len(prompts) - 5, 6):
         assert len(set(prompts[first : first + 6])) == 6, "each prompt once before one comes again"
 
@@ -130,7 +130,7 @@ def test_classes_that_share_a_cell_are_asked_in_turn_and_have_equal_shares_of_ea
             assert set(shares) == {"x", "y", "z"}
             assert len(set(shares.values())) == 1
             assert shares.total() >= pairs
-    assert plan(prompts=prompts, mixed=True).requests * 3 <= sum(set_sizes(made, Load(concurrency=2)))
+    assert plan(prompts=prompts, mixed=True).requests * 3 <= SETS * set_size(made, Load(concurrency=2))
     alone = plan(prompts=prompts[:2], mixed=True)
     assert {block.class_ for block in blocks_of(alone)} == {"x"}, "one class is not a mix"
 
@@ -149,7 +149,6 @@ def test_warm_up_goes_to_each_arm_over_all_classes_and_is_new_in_each_sitting() 
     [
         ({"concurrency": [2, 32, 8], "warmup": 1}, 32, 32),
         ({"concurrency": [2], "warmup": 9}, 9, 2),
-        ({"concurrency": [], "warmup": 2, "search": {"low": 1, "high": 24}}, 24, 24),
         ({"concurrency": [], "rate": [3.0], "warmup": 8}, 8, 4),
     ],
     ids=str,
@@ -169,19 +168,6 @@ def test_arrivals_at_a_rate_come_by_chance_in_four_blocks_none_faster_than_the_r
         assert all(pair.gap_s for pair in (*counted(block, more=9), *unmeasured(block))), "also beside them"
 
 
-def test_cells_of_a_search_take_a_quarter_and_begin_with_another_arm_each_time() -> None:
-    made = plan(concurrency=[], requests=48, search={"low": 1, "high": 64})
-    assert [made.cell(Load(concurrency=level)).requests for level in (1, 12, 64)] == [12] * 3
-    cell = made.cell(Load(concurrency=1))
-    blocks = blocks_of(cell)
-    assert {block.class_ for block in blocks} == {MIXED}
-    assert Counter(pair.class_ for pair in of_arm(blocks, "a")) == {"chat": 12, "raw": 12}
-    assert [next(measured_blocks(cell, 1, before)).arm for before in range(4)] == ["a", "b", "a", "b"]
-    assert order(blocks) == "abbabaab"
-    by_rate = plan(concurrency=[], requests=48, search={"low": 1, "high": 64, "by": "rate"})
-    assert {len(counted(block)) for block in blocks_of(by_rate.cell(Load(rate_per_s=2.0)))} == {6}
-
-
 def same_but_nonces(blocks: list[Block], others: list[Block], sent: Callable[[Block], list[Pair]]) -> None:
     for one, other in zip(blocks, others, strict=True):
         if sent is counted:
@@ -191,14 +177,10 @@ def same_but_nonces(blocks: list[Block], others: list[Block], sent: Callable[[Bl
         assert not {pair.id for pair in sent(one)} & {pair.id for pair in sent(other)}
 
 
-@pytest.mark.parametrize("searched", [True, False])
 @pytest.mark.parametrize("load", [Load(concurrency=2), Load(rate_per_s=2.0)], ids=str)
-def test_the_repeated_first_cell_asks_the_same_anew_at_the_same_times(load: Load, searched: bool) -> None:
+def test_the_repeated_first_cell_asks_the_same_anew_at_the_same_times(load: Load) -> None:
     five = plan_content()["prompts"][:5]  # the repeated round would begin with another
-    if searched:
-        search = {"low": 1, "high": 4, "by": "rate" if load.rate_per_s else "concurrency"}
-        cell = plan(requests=4, search=search, concurrency=[], prompts=five).cell(load)
-    elif load.rate_per_s:
+    if load.rate_per_s:
         cell = plan(requests=4, concurrency=[], rate=[load.rate_per_s, 9.0], prompts=five)
     else:
         cell = plan(requests=4, concurrency=[load.concurrency, 9], prompts=five)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from benchmark.measure.journal import RawRun
-from benchmark.measure.records import REPEATED, RequestRecord
+from benchmark.measure.records import RequestRecord
 from tests.benchmark.records import WALL, answered, emulated, failed, raw_run
 
 HOSTILE = '<script>alert("x")</script><img src=https://evil.example/p.png onerror=alert(1)>'
@@ -86,23 +86,14 @@ def run_of(
     return raw_run(*records, **(content | plan))
 
 
-def searched(
+def ladder(
     classes: tuple[str, ...] = tuple(ACCEPTED),
     *,
     arms: tuple[dict[str, Any], ...] = (PLAIN, CROWDED),
     **plan: Any,
 ) -> RawRun:
-    """A search from 1 to 8 requests at once, to its end; its treatment pays up to about 6."""
-    search = {"low": 1, "high": 8}
-    whole = run_of(arms, classes, loads=at_once(1, 8, 2, 4), concurrency=[], search=search, **plan)
-    again = [
-        replace(
-            one, round=REPEATED, pair_id=f"{one.pair_id}/again", started_unix_s=one.started_unix_s + 1000.0
-        )
-        for one in whole.requests
-        if one.concurrency == 1
-    ]
-    return replace(whole, requests=(*whole.requests, *again))
+    """A run with loads from 1 to 8 requests at once; its treatment pays up to 4."""
+    return run_of(arms, classes, loads=at_once(1, 8, 2, 4), mixed=True, **plan)
 
 
 def swept(windows: tuple[int, ...], classes: tuple[str, ...] = tuple(ACCEPTED)) -> RawRun:
@@ -131,7 +122,7 @@ def all_runs() -> dict[str, RawRun]:
         "two endpoints": run_of(ends, ("json", "code", "open-ended")),
         "loads": run_of(classes=CLASSES, loads=(*at_once(1), {"concurrency": None, "rate_per_s": 2.5})),
         "long names": run_of(long_arms, tuple(f"{LONG}-{i}" for i in range(8))),
-        "search": searched(CLASSES, slo=slo, objective={"tpot_s": {"p90": 0.03}}),
+        "ladder": ladder(CLASSES, slo=slo, objective={"tpot_s": {"p90": 0.03}}),
         "many requests": run_of(classes=("json",), requests=260),
         "merged chunks": merged(run_of(classes=("repetition",))),
         "one arm": run_of((PLAIN,), ("json",)),

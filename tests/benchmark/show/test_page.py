@@ -22,11 +22,11 @@ from benchmark.metrics import COMPARED
 from benchmark.show import page, tables
 from benchmark.show.drawing import Axis, looks, ratio_axis
 from benchmark.show.figures import against_windows, answer, by_other_metrics, step_costs, treatments
-from benchmark.show.page import predictions, render
-from benchmark.show.report_templates import render_all, sentence
+from benchmark.show.page import predictions
+from benchmark.show.report_templates import render, render_all, sentence
 from benchmark.show.tables import Table, lean
 from tests.benchmark.records import answered, raw_run
-from tests.benchmark.show.runs import CLASSES, CROWDED, HOSTILE, PLAIN, run_of, searched
+from tests.benchmark.show.runs import CLASSES, HOSTILE, PLAIN, ladder, run_of
 
 Part = tuple[str, dict[str, str], list[str]]
 """Name, attributes and the text directly in an element."""
@@ -89,17 +89,10 @@ HOLDS = {
     "sweep": ["times faster over all classes in equal shares ["],
     "one arm": ["No request failed; requests of the warm-up are not counted."],
     "loads": ["./trnspec benchmark run --plan plan-as-run.json --timeout 300 --out results/again"],
-    "search": [
-        "about 8 requests for each class and arm and cell, at least one for each in flight",
-        "Cheapest that meets TPOT p90 0.03 s: qwen-sd-crowded at 1 request at once, $",
-        "from the lowest to the highest: 1, 2, 4, 8 at a time.",
-        "Dashed: the objective, 30 ms for p90 of requests.",
-        "qwen-sd-crowded pays up to 5 requests at once [5, 5]",
-    ],
 }
 LACKS = {
-    "reference": ['id="over-load"', "passes the mark", "Speed-up by class, 4 at a time</h2>"],
-    "loads": ['id="over-load"'],
+    "reference": ['id="load"', "passes the mark", "Speed-up by class, 4 at a time</h2>"],
+    "loads": ['id="load"'],
     "many requests": ["requests failed"],
     "merged chunks": ['<figure id="windows">'],
 }
@@ -107,7 +100,7 @@ FIGURES = ("time-e2e", "time-tpot", "time-ttft", "spread-tpot", "spread-inter_ch
 SECTIONS = {
     "reference": {*FIGURES, "why", "cost"},
     "one arm": {*FIGURES, "cost"} - {"windows"},
-    "search": {*FIGURES, "frontier", "why", "cost"},
+    "ladder": {*FIGURES, "load", "why", "cost"},
     "nothing asked": set[str](),
 }
 
@@ -125,7 +118,7 @@ def test_a_page_says_its_answer_first_and_then_its_run(
         assert [words for words in HOLDS.get(case, ()) if words not in content] == [], case
         assert [words for words in LACKS.get(case, ()) if words in content] == [], case
         if case in SECTIONS:
-            there = {*parsed(content).values("id")} & {*FIGURES, "frontier", "why", "cost"}
+            there = {*parsed(content).values("id")} & {*FIGURES, "load", "why", "cost"}
             assert there == SECTIONS[case], case
         opening = runs[case].sessions[0]
         assert {opening.plan_sha256, f"{opening.client}, {opening.python}"} <= {*parsed(content).texts("td")}
@@ -190,52 +183,27 @@ def test_what_others_wrote_is_text_whatever_it_holds(pages: dict[str, str], tmp_
     assert "half ? a pair" in path.read_text(encoding="utf-8")
 
 
-def test_a_search_shows_up_to_which_load_it_pays(pages: dict[str, str], summaries: Summaries) -> None:
-    summary, content = summaries["search"], pages["search"]
-    (bold,) = re.findall(r'<p class="answer"><strong>(.*?)</strong>', content)
-    assert bold.startswith("qwen-sd-crowded pays up to ")
-    assert bold.endswith("; missed by qwen-vllm at any load of the run."), "and not the verdict at one load"
-    assert content.count("pays up to") > len(summary["crossovers"]) - 2, "each class has its row"
-    drawn = figure(content, "frontier")
-    assert drawn.count("Loads from 1 to 8 at a time</") == 2, "heading and title of the picture"
-    points = [point for arm in summary["search"]["arms"] for point in arm["points"]]
-    assert drawn.count("<path transform") == len(points) == 8
-    for point in points:
-        for name in ("tpot_s", "output_tokens_per_s", "usd_per_million_output_tokens"):
-            value, low, high = point[name]
-            assert 0 < low <= value <= high
-        assert not point["within"] or point["tpot_percentile_s"] <= 0.03
-    missed = [point["tpot_s"][0] for point in points if point["objective"] == "missed"]
-    assert min(missed) < 0.03, "a mean meets nothing"
-    assert "output tokens/s for $1 an hour" in drawn
-    assert drawn.count("line dashed") == 1
-    beyond = figure(made(searched(("json",), objective={"tpot_s": 3.0})), "frontier")
-    assert "Beyond the right edge: the objective, 3000 ms for p95 of requests." in beyond
-    assert "line dashed" not in beyond
-    free = tuple({**arm, "usd_per_hour": None} for arm in (PLAIN, CROWDED))
-    assert "output tokens/s of an arm" in figure(made(searched(("json",), arms=free)), "frontier")
-
-
-def test_a_search_shows_the_speed_up_against_load_first(pages: dict[str, str], summaries: Summaries) -> None:
-    content, drawn = pages["search"], figure(pages["search"], "over-load")
-    order = [content.index(part) for part in (drawn, "Speed-up by class, 1 at a time</h2>", "<table")]
-    assert order == sorted(order)
-    (mix,) = (row for row in summaries["search"]["crossovers"] if row["class"] is None)
-    (span,) = re.findall(r'<g class="mark span".*?d="M(\S+) \S+L(\S+) ', drawn)
-    labels = re.findall(r'<text x="(\S+)" y="\S+" text-anchor="middle">(\d+)<', drawn)
-    ticks = {int(text): float(x) for x, text in labels}
-    assert list(ticks) == [1, 2, 4, 8], "the loads that were run"
-    dashed = re.findall(r'<g class="mark line dashed".*?d="M(\S+) ', drawn)
-    loads = [8 ** ((float(x) - ticks[1]) / (ticks[8] - ticks[1])) for x in (*span, *dashed)]
-    assert loads == pytest.approx([mix["low"], mix["high"], mix["load"]], rel=0.01)
-    assert drawn.count("<path transform") == 4
-    assert drawn.count("qwen-sd-crowded</span>") == 1, "who the line is, in the legend"
+def test_a_ladder_of_loads_says_up_to_which_it_pays_and_from_which_it_costs(
+    pages: dict[str, str], summaries: Summaries
+) -> None:
+    """By the verdicts of the tables."""
+    summary, content = summaries["ladder"], pages["ladder"]
+    told = "The last load at which qwen-sd-crowded pays is 4 at a time; the first at which it costs is 8 at a time."
+    for text in (text_of(content), render(summary), render_all(summary)):
+        assert told in " ".join(text.split())
+    of_mix = {row["concurrency"]: row["verdict"] for row in summary["mix"]}
+    assert of_mix == {1: "faster", 2: "faster", 4: "faster", 8: "slower"}
+    table = tables.load_table(summary)
+    assert table.rows[0] == ("qwen-sd-crowded", "all, equal shares", "4", "8")
+    assert [row[1] for row in table.rows[1:]] == list(CLASSES)
+    assert table.title in content
+    assert table.title[:40] in render_all(summary)
 
 
 def test_dollars_and_objectives_of_all_loads_are_in_one_table_each(summaries: Summaries) -> None:
-    for summary in (summaries["search"], summarise(searched(("json",), slo={"tpot_s": 1.0}))):
+    for summary in (summaries["ladder"], summarise(ladder(("json",), slo={"tpot_s": 1.0}))):
         dollars, kept = tables.cost_by_class(summary)
-        assert [row[0] for row in dollars.rows[::2]] == [f"{load} at a time" for load in (1, 2, 4, 8)]
+        assert [row[0] for row in dollars.rows[::2]] == [f"{load} at a time" for load in (1, 8, 2, 4)]
         assert len(dollars.headings) == 3, "classes that were asked together share their price"
         assert len(kept.rows) == (8 if len({row[2:] for row in kept.rows}) > 1 else 1)
         assert lean(kept)[0].headings[2:] != (), "never names alone"
@@ -292,13 +260,13 @@ def test_no_verdict_is_anywhere_where_the_answers_make_no_sense(runs: dict[str, 
     for name, raw in runs.items():
         nonsense = replace(raw, sense=answers)
         summary = summarise(nonsense)
-        page = render(nonsense, summary)
+        content = page.render(nonsense, summary)
         shown = " ".join(render_all(summary).split())
-        for text in (shown, text_of(page)):
+        for text in (shown, text_of(content)):
             assert 'Who wrote the play Romeo and Juliet? "<b>bread</b>"' in " ".join(text.split()), name
         first = re.split(r" (?:n: answered|Every cell|[Ee]ngine of)", shown)[0].lower()
-        assert not re.search(r"times (?:faster|as fast)|pays (?:up|at)|cheapest|[:.,] use ", first), name
-        assert "<b>bread" not in page, "what a server wrote is text"
+        assert not re.search(r"times (?:faster|as fast)|pays (?:up|at)|[:.,] use ", first), name
+        assert "<b>bread" not in content, "what a server wrote is text"
 
 
 def test_a_bar_past_the_mark_of_a_slower_arm_is_cautioned(
@@ -314,7 +282,7 @@ def test_a_bar_past_the_mark_of_a_slower_arm_is_cautioned(
     begins = "Caution: the bar passes the mark, but the verdict is slower: json with qwen-sd-vllm ("
     assert caution.startswith(begins)
     assert "code with" not in caution
-    for text in (render(runs["reference"], summary), render_all(summary)):
+    for text in (page.render(runs["reference"], summary), render_all(summary)):
         assert caution in " ".join(text.split())
 
 

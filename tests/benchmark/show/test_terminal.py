@@ -13,7 +13,6 @@ from benchmark.analyse.summary import summarise
 from benchmark.show.report_templates import render, render_all
 from tests.benchmark.analyse.test_decision import BETTER, two_batches
 from tests.benchmark.analyse.test_summary import with_repeats
-from tests.benchmark.show.runs import run_of
 
 Summaries = dict[str, dict[str, Any]]
 SAYS = {
@@ -103,14 +102,6 @@ def test_no_line_is_wider_than_the_terminal_and_no_number_is_lost(
         text = f"{render(summary)}\n{render_all(summary)}"
         assert max(map(len, text.splitlines())) <= columns, case
         assert Counter(re.findall(r"\d+\.\d+", render_all(summary))) == numbers, case
-
-
-def test_rates_whose_cells_are_too_short_for_a_queue_are_named() -> None:
-    loads = tuple({"concurrency": None, "rate_per_s": rate} for rate in (0.1, 4.0, 8.0))
-    search = {"low": 0.1, "high": 8.0, "by": "rate"}
-    text = render(summarise(run_of(classes=("json",), loads=loads, rate=[], concurrency=[], search=search)))
-    bursts = "From 4 requests/s on, a set of requests arrives within the time of 3 answers"
-    assert bursts in " ".join(text.split())
 
 
 def test_of_many_warnings_the_first_and_another_engine_are_in_the_short_report(summaries: Summaries) -> None:

@@ -8,7 +8,7 @@ import pytest
 from benchmark.metrics import RUN_ACTIVE
 from experiment import Experiment
 from experiment.cost import SYSTEM_NODES
-from experiment.measurement import SearchedLoad, Slo
+from experiment.measurement import Slo
 from infra.monitoring.alarms import Alarm, CompositeAlarm, MetricAlarm, alarms
 from tests.infra.conftest import Variants
 from tests.infra.templates import Deployments, resolved
@@ -77,20 +77,10 @@ def test_p99_covers_every_cell_by_maxima_over_at_most_ten_metrics(variants: Vari
     assert len([one for one in slow if "tpot-qwen-vllm" in one.name]) == 2
 
 
-@pytest.mark.parametrize("key", ["search", "search_rate"])
-def test_a_search_has_one_alarm_an_arm_on_the_mean_since_it_passes_its_objective_on_purpose(
-    experiment: Experiment, key: str
-) -> None:
+def test_the_limit_of_slow_tokens_is_that_of_the_slo(experiment: Experiment) -> None:
     assert metric(experiment, "p99-tpot-qwen-vllm").threshold == 0.2
     slo = experiment.benchmark.model_copy(update={"slo": Slo(tpot_s=0.05)})
     assert metric(replace(experiment, benchmark=slo), "p99-tpot-qwen-vllm").threshold == 0.05
-    load = SearchedLoad.model_validate({key: [1, 64], "objective": {"tpot_s": 0.03}})
-    searched = replace(experiment, benchmark=experiment.benchmark.model_copy(update={"load": load}))
-    slow = {name for name in made(searched) if "tpot" in name}
-    assert slow == {f"mean-tpot-{arm.name}" for arm in searched.arms}
-    alarm = metric(searched, "mean-tpot-qwen-sd-vllm")
-    assert (alarm.sources, alarm.expression) == ((), mean_of_the_arm("TimePerOutputToken"))
-    assert (alarm.threshold, after(alarm, 0.05, 0.05, 0.05), after(alarm, 0.3, 0.3)) == (0.2, "OK", "ALARM")
 
 
 def after(alarm: MetricAlarm, *points: float | None, before: str = "OK") -> str:

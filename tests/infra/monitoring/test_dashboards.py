@@ -13,7 +13,6 @@ from benchmark.metrics import COMPARED, PUBLISHED, TOKENS_PER_STEP, TPOT
 from core.findings import Misuse
 from experiment import Experiment, Prompt, load
 from experiment.cost import arm_usd_per_hour
-from experiment.measurement import SearchedLoad
 from experiment.model import Serve
 from infra.monitoring.dashboards import dashboards
 from tests.conftest import REFERENCE, ROOT
@@ -26,12 +25,11 @@ Shown = dict[str, Any]
 
 
 @cache
-def sweep(arms: int, *, concurrency: tuple[int, ...] = (4,), searched: bool = False) -> Experiment:
-    """The reference with so many arms, at these loads or at those that a search tries."""
+def sweep(arms: int, *, concurrency: tuple[int, ...] = (4,)) -> Experiment:
+    """The reference with so many arms, at these loads."""
     experiment = load(REFERENCE)
     more = (replace(experiment.arms[1], name=f"qwen-sd-k{number}") for number in range(1, arms))
-    search = SearchedLoad.model_validate({"search": [1, 64]}) if searched else None
-    settings = experiment.benchmark.model_copy(update={"concurrency": concurrency, "load": search})
+    settings = experiment.benchmark.model_copy(update={"concurrency": concurrency})
     return replace(experiment, arms=(experiment.baseline, *more), benchmark=settings)
 
 
@@ -96,34 +94,12 @@ def test_every_experiment_has_pages_that_show_each_metric_of_each_arm_at_every_l
         measured = [one for one in metrics(example) if "Arm" in one]
         assert {one["Arm"] for one in measured} == {arm.name for arm in example.arms}
         assert {(one["Metric"], one["Concurrency"]) for one in measured} == {
-            (name, str(load)) for name in PUBLISHED_NAMES for load in example.benchmark.known_concurrency
+            (name, str(load)) for name in PUBLISHED_NAMES for load in example.benchmark.concurrency
         }
         for widgets in pages(example).values():
             corners = [(one["x"], one["y"]) for one in widgets]
             assert len(set(corners)) == len(corners)
             assert all(one["x"] + one["width"] <= 24 for one in widgets)
-
-
-def test_loads_that_are_searched_are_found_for_every_arm_and_class_and_nothing_is_divided() -> None:
-    """https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/search-expression-syntax.html."""
-    searched = sweep(16, searched=True)
-    found = set()
-    for graph in graphs(searched):
-        sought = [line[-1]["expression"] for line in graph["metrics"] if len(line) == 1]
-        assert len(sought) <= 100, "as many as a graph takes"
-        for one in sought:
-            assert one.startswith(
-                'SEARCH(\'{"SpeculativeDecoding/qwen3-32b",Experiment,Arm,Class,Concurrency} '
-            )
-            assert one.endswith(f"', '{graph['stat']}', 300)")
-            found.add(one.partition("} ")[2].partition("',")[0])
-    cells = product(PUBLISHED_NAMES, (arm.name for arm in searched.arms), searched.classes)
-    assert found == {f'MetricName="{name}" Arm="{arm}" Class="{label}"' for name, arm, label in cells}
-    assert not any("better than" in graph["title"] or "USD" in graph["title"] for graph in graphs(searched))
-    assert "a graph has a line for each that was measured" in words(searched)
-    prompts = tuple(replace(one, class_name="Erklärung") for one in searched.prompts)
-    (first, *_) = titled(graphs(replace(searched, prompts=prompts)), "TimePerOutputToken p50")
-    assert ' Class="Erkl%C3%A4rung"\'' in first["metrics"][0][-1]["expression"]
 
 
 def test_a_sweep_of_16_arms_takes_several_pages_that_say_which_they_are_and_loses_no_arm() -> None:
