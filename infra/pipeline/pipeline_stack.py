@@ -1,10 +1,7 @@
 """The delivery pipeline, deployed once by hand; after that it changes itself.
 
-Checks, synthesis and reviews run in its own builds. Those that deploy or publish install with `npm ci` from lock files that travel in
-the assembly. CDK Pipelines installs the
-command line by version alone, and whatever npm calls the latest `cdk-assets`, one build an asset. 4.7.3 refuses what the pinned
-library writes ("Maximum schema version supported is 54.x.x, but found 55.0.0"); `cdk publish-assets` reads it, but as the role
-that may deploy, which nothing before the approval should be. The library behind `cdk-assets` takes on the publishing roles alone.
+Checks and synthesis run in its own builds. The build that changes the pipeline installs the command line with `npm ci` from a lock
+file that travels in the assembly.
 """
 
 from __future__ import annotations
@@ -54,20 +51,12 @@ CHECKS = "./scripts/test"
 SYNTH = [
     "scripts/setup",
     ".venv/bin/npx cdk synth --quiet --app '.venv/bin/python pipeline.py'",
-    # Lock files of what later builds install, which get the assembly and nothing of the repository.
+    # The lock file of what self-mutation installs, which gets the assembly and nothing of the repository.
     "mkdir -p cdk.out/cli && cp package.json package-lock.json cdk.out/cli/",
-    "cp -R infra/pipeline/publish cdk.out/publish",
 ]
-_COMMANDS = {
-    "/UpdatePipeline/": (
-        "cli",
-        "cli/node_modules/.bin/cdk -a . deploy {stack} --require-approval=never --verbose",
-    ),
-    "/Assets/FileAsset": ("publish", "node publish/publish_assets.js . file"),
-    "/Assets/DockerAsset": ("publish", "node publish/publish_assets.js . docker-image"),
-}
-"""The folder of a project's lock file, and what it runs in the folder of the cloud assembly, by the project's place below
-the pipeline."""
+CDK_ASSETS = "3.3.1"
+"""The newest `cdk-assets` that reads what the pinned library writes, because it takes the newest reader of the schema. Later ones bring
+their own: 4.7.3 says "Maximum schema version supported is 54.x.x, but found 55.0.0"."""
 
 
 def start_command(stage: StageConfiguration, step: ClusterStep) -> str:
@@ -114,8 +103,8 @@ class PipelineStack(cdk.Stack):
             if isinstance(construct, iam.Role):
                 self._narrow(construct, construct.node.path)
                 _acknowledge(construct, construct.node.path)
-            elif isinstance(construct, codebuild.CfnProject):
-                self._install_from_lock(construct, construct.node.path)
+            elif isinstance(construct, codebuild.CfnProject) and "/UpdatePipeline/" in construct.node.path:
+                self._install_from_lock(construct)
 
     def _narrow(self, role: iam.Role, path: str) -> None:
         if "/Assets/" in path:
@@ -131,13 +120,12 @@ class PipelineStack(cdk.Stack):
             return
         role.add_to_policy(statement)
 
-    def _install_from_lock(self, project: codebuild.CfnProject, path: str) -> None:
+    def _install_from_lock(self, project: codebuild.CfnProject) -> None:
         """No package may run an install script."""
-        for place, (folder, command) in _COMMANDS.items():
-            if place in path:
-                install = f"npm ci --ignore-scripts --no-audit --no-fund --prefix {folder}"
-                spec = build_spec([command.format(stack=self.node.path)], install=[install])
-                project.add_property_override("Source.BuildSpec", json.dumps(spec, indent=1))
+        deploy = f"cli/node_modules/.bin/cdk -a . deploy {self.node.path} --require-approval=never --verbose"
+        install = "npm ci --ignore-scripts --no-audit --no-fund --prefix cli"
+        spec = build_spec([deploy], install=[install])
+        project.add_property_override("Source.BuildSpec", json.dumps(spec, indent=1))
 
     def _pipeline(self) -> pipelines.CodePipeline:
         synth = pipelines.ShellStep(
@@ -171,6 +159,7 @@ class PipelineStack(cdk.Stack):
             execution_mode=codepipeline.ExecutionMode.QUEUED,
             self_mutation=True,
             publish_assets_in_parallel=False,
+            cdk_assets_cli_version=CDK_ASSETS,
             cross_account_keys=True,
             artifact_bucket=self._artifacts(),
             synth=synth,

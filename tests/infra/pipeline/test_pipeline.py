@@ -14,6 +14,7 @@ import pytest
 
 from infra import ROOT
 from infra.pipeline.pipeline_file import MAX_HOURS, PipelineConfiguration
+from infra.pipeline.pipeline_stack import CDK_ASSETS
 from infra.pipeline.stage import dev_steps, prod_steps
 from operations import delivery
 from tests.infra.pipeline.conftest import PROD_KEY
@@ -39,6 +40,14 @@ def project(pipeline: Deployment, part: str) -> Properties:
 def commands(project: Properties, phase: str = "build") -> list[str]:
     found: list[str] = json.loads(project["Source"]["BuildSpec"])["phases"][phase]["commands"]
     return found
+
+
+def spec_of(project: Properties, assembly: Path) -> Properties:
+    """The phases of a build, which for publishing are a file of the assembly."""
+    text = project["Source"]["BuildSpec"]
+    text = text if text.startswith("{") else (assembly / text).read_text(encoding="utf-8")
+    phases: Properties = json.loads(text)["phases"]
+    return phases
 
 
 def test_what_is_pushed_runs_through_the_stages_in_order_and_executions_wait_for_each_other(
@@ -70,68 +79,65 @@ def test_what_is_pushed_runs_through_the_stages_in_order_and_executions_wait_for
     assert lines[2] == ".venv/bin/python -m benchmark gate results/run --baseline results/baseline"
 
 
-@pytest.fixture(scope="session")
-def synthesized(pipeline: Deployment, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the Synth build hands on beside the assembly itself, by its own commands."""
-    folder = tmp_path_factory.mktemp("synth")
-    shutil.copytree(ROOT / "infra/pipeline/publish", folder / "infra/pipeline/publish")
-    for name in ("package.json", "package-lock.json"):
-        shutil.copy(ROOT / name, folder)
-    (folder / "cdk.out").mkdir()
-    lines = commands(project(pipeline, "Synth"))
-    for line in lines[lines.index(next(one for one in lines if "cdk synth" in one)) + 1 :]:
-        subprocess.run(["sh", "-c", line], cwd=folder, check=True)
-    return folder / "cdk.out"
-
-
-@pytest.mark.parametrize(
-    ("build", "program", "command"),
-    [
-        (
-            "SelfMutation",
-            "aws-cdk",
-            "cli/node_modules/.bin/cdk -a . deploy pipeline --require-approval=never --verbose",
-        ),
-        ("FileAsset", "@aws-cdk/cdk-assets-lib", "node publish/publish_assets.js . file"),
-        ("DockerAsset", "@aws-cdk/cdk-assets-lib", "node publish/publish_assets.js . docker-image"),
-    ],
-)
-def test_deploying_and_publishing_run_what_was_installed_from_a_lock_file_with_a_hash_for_every_package(
-    pipeline: Deployment, synthesized: Path, build: str, program: str, command: str
+def test_the_build_that_changes_the_pipeline_installs_from_a_lock_file_with_a_hash_for_every_package(
+    pipeline: Deployment, tmp_path: Path
 ) -> None:
-    found = project(pipeline, build)
-    assert commands(found) == [command]
-    assert found["Environment"].get("PrivilegedMode", False) is (build == "DockerAsset"), "Docker needs it"
-    (line,) = commands(found, "install")
-    installed = re.fullmatch(r"npm ci --ignore-scripts --no-audit --no-fund --prefix (\w+)", line)
-    assert installed, line
-    wanted = json_of(synthesized / installed[1] / "package.json")
-    lock = json_of(synthesized / installed[1] / "package-lock.json")["packages"]
-    for key in ("dependencies", "devDependencies"):
-        assert lock[""].get(key) == wanted.get(key), "the lock file is of another package.json"
-    assert re.fullmatch(r"\d+\.\d+\.\d+", lock[f"node_modules/{program}"]["version"])
-    node = str(ROOT / "node_modules/.bin/node")
-    script = str(synthesized / "publish/publish_assets.js")
-    subprocess.run([node, "--check", script], check=True, timeout=60)
+    found = project(pipeline, "SelfMutation")
+    deploy = "cli/node_modules/.bin/cdk -a . deploy pipeline --require-approval=never --verbose"
+    assert commands(found) == [deploy]
+    assert commands(found, "install") == ["npm ci --ignore-scripts --no-audit --no-fund --prefix cli"]
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "cdk.out").mkdir()
+    # What the Synth build hands on beside the assembly itself.
+    subprocess.run(["sh", "-c", commands(project(pipeline, "Synth"))[-1]], cwd=tmp_path, check=True)
+    wanted = json_of(tmp_path / "cdk.out/cli/package.json")
+    lock = json_of(tmp_path / "cdk.out/cli/package-lock.json")["packages"]
+    assert lock[""]["devDependencies"] == wanted["devDependencies"], (
+        "the lock file is of another package.json"
+    )
+    assert re.fullmatch(r"\d+\.\d+\.\d+", lock["node_modules/aws-cdk"]["version"])
     # A bundled package is part of the archive whose hash is checked.
     packages = {name: one for name, one in lock.items() if name and not one.get("inBundle")}
     hashes = {name: str(one.get("integrity")) for name, one in packages.items()}
     assert [name for name, text in hashes.items() if not text.startswith("sha512-")] == []
 
 
+def test_one_build_a_kind_publishes_every_asset_of_both_stages_and_only_that_of_images_is_privileged(
+    pipeline: Deployment, assembly: Path, stages: Stages
+) -> None:
+    for build, kind in (("FileAsset", "files"), ("DockerAsset", "dockerImages")):
+        found = project(pipeline, build)
+        assert bool(found["Environment"].get("PrivilegedMode")) is (build == "DockerAsset"), "Docker needs it"
+        wanted = {
+            f"{asset}:{destination}"
+            for stage in stages.values()
+            for one in stage.assets.values()
+            for asset, about in one.get(kind, {}).items()
+            for destination in about["destinations"]
+            if not about["source"].get("path", "").endswith(".template.json")  # which CloudFormation is given
+        }
+        called = [
+            re.fullmatch(r'cdk-assets --path "(.+)" --verbose publish "(.+)"', line)
+            for line in spec_of(found, assembly)["build"]["commands"]
+        ]
+        assert {one and one[2] for one in called} == wanted
+        assert all(one and (assembly / one[1]).is_file() for one in called)
+
+
 def test_every_build_names_its_runtimes_installs_what_is_pinned_and_calls_what_is_there(
-    pipeline: Deployment, stages: Stages
+    pipeline: Deployment, stages: Stages, assembly: Path
 ) -> None:
     delivering = [one for stage in stages.values() for one in stage.properties(PROJECT, "delivery")]
     builds = [*pipeline.properties(PROJECT), *delivering]
     assert len(builds) > 8
     lines = []
     for build in builds:
-        phases = json.loads(build["Source"]["BuildSpec"])["phases"]
+        phases = spec_of(build, assembly)
         assert phases["install"]["runtime-versions"] == {"python": "3.11", "nodejs": "22"}
         lines += [line for phase in phases.values() for line in phase.get("commands", ())]
     for line in lines:
-        assert not re.search("npm install|latest", line)
+        assert not re.search("npm install|latest", line) or line == f"npm install -g cdk-assets@{CDK_ASSETS}"
         subprocess.run(["sh", "-n", "-c", line], check=True)
     words = {word.removeprefix("./") for line in lines for word in line.split()}
     scripts = {word for word in words if re.fullmatch(r"scripts/[^*]+|trnspec", word)}
