@@ -198,8 +198,6 @@ def _problem(detail: dict[str, Any], where: str, model: type[Section]) -> Findin
     if kind == "value_error":
         why, _, remedy = str(detail["ctx"]["error"]).partition("; ")
         return Finding(place, value if len(str(value)) <= _MAX_VALUE_LENGTH else None, why, remedy)
-    if kind == "literal_error":
-        return Finding(place, value, f"must be {detail['ctx']['expected']}")
     if key == "tags" and inner:
         why = f"{place}: {inner[0]!r}" + (
             ": is not the key of a tag" if inner[1:] else f" = {value!r}: is not a tag"
