@@ -23,11 +23,7 @@ Objects = list[dict[str, Any]]
 
 
 def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
-    """Return the files in apply order.
-
-    An experiment of the lab is rendered by the same functions, without what stands on devices, and marked: the lab
-    starts what it reads there.
-    """
+    """Return the files in apply order."""
     app = cdk8s.App()
     charts: dict[str, Objects] = {
         "00-namespace": namespace.namespace_objects(experiment),
@@ -44,10 +40,7 @@ def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
     files = {name: _placed(cdk8s.Chart(app, name), objects) for name, objects in charts.items() if objects}
     # What depends on an arm is plain data already: crossing to Node and back would take most of the time of a sweep.
     files |= {f"30-{arm.name}": arm_objects(experiment, arm) for arm in experiment.arms}
-    made = (
-        ManifestFile(f"{name}.yaml", tuple(_marked(objects) if experiment.lab_only else objects))
-        for name, objects in files.items()
-    )
+    made = (ManifestFile(f"{name}.yaml", tuple(objects)) for name, objects in files.items())
     return tuple(sorted(made, key=lambda file: file.name))
 
 
@@ -59,12 +52,3 @@ def _placed(chart: cdk8s.Chart, objects: Objects) -> Objects:
         # The path of the whole document: one crossing to Node an object, of which a sweep has hundreds.
         raw.add_json_patch(cdk8s.JsonPatch.replace("", manifest))
     return [dict(manifest) for manifest in chart.to_json()]
-
-
-def _marked(objects: Objects) -> Objects:
-    """Return the same objects with an annotation that they are never applied."""
-    mark = {naming.LAB_ONLY: naming.LAB_ONLY_TEXT}
-    return [
-        {**item, "metadata": {**(of := item["metadata"]), "annotations": of.get("annotations", {}) | mark}}
-        for item in objects
-    ]

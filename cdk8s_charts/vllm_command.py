@@ -15,7 +15,6 @@ version. The dialects:
   (https://github.com/aws-neuron/aws-neuron-sdk, vllm-neuron/docs/design/compilation/compilation_cache.md), so equal engine options find it
   again. It takes file locks and renames, which a mounted bucket cannot: it is copied to local disk first, and a check refuses the
   experiment otherwise.
-- `vllm`, upstream vLLM on a CPU, for the lab: nothing is compiled, so there is no artifact.
 """
 
 from __future__ import annotations
@@ -216,24 +215,6 @@ def _native_environment(arm: Arm, artifact: str, serving: bool) -> dict[str, str
     }
 
 
-def _upstream_options(arm: Arm, _serving: bool) -> dict[str, Any]:
-    """Options that were tested with tiny models on two cores."""
-    return {
-        "dtype": "float32",
-        "max_num_seqs": arm.serving.max_num_seqs,
-        "max_model_len": arm.serving.max_model_len,
-        "enforce_eager": True,
-        "kv_cache_memory_bytes": 64_000_000,
-        "enable_prefix_caching": False,
-        **_speculation(arm),
-    }
-
-
-def _upstream_environment(_arm: Arm, _artifact: str, _serving: bool) -> dict[str, str]:
-    """One thread, so that two arms on one machine disturb each other evenly."""
-    return {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
-
-
 def _shape(arm: Arm) -> dict[str, Any]:
     return {
         "tensor_parallel_size": arm.serving.tensor_parallel,
@@ -288,7 +269,4 @@ _DIALECTS = {
         artifact_files=_NXDI_FILES,
     ),
     "native": Dialect(engine_options=_native_options, server_options=_QUIET, environment=_native_environment),
-    "vllm": Dialect(
-        engine_options=_upstream_options, server_options=_QUIET, environment=_upstream_environment
-    ),
 }

@@ -157,20 +157,8 @@ class Experiment:
 
     @property
     def node_image(self) -> NodeImage | None:
-        """The image of the Trn2 nodes; its driver supports the runtimes of all arms. `None` for an instance type without devices."""
-        if not self.instance.neuron:
-            return None
+        """The image of the Trn2 nodes; its driver supports the runtimes of all arms."""
         return serving_image(self.cluster.kubernetes, [arm.runtime for arm in self.arms])
-
-    @property
-    def device_arms(self) -> tuple[Arm, ...]:
-        """The arms that use Neuron devices; only they need buckets, compilations, claims and checks of the node."""
-        return tuple(arm for arm in self.arms if arm.serving.devices)
-
-    @property
-    def lab_only(self) -> bool:
-        """Whether it runs only on one machine, in the lab. Its manifests are rendered but never applied to a cluster."""
-        return any(arm.runtime.lab_only for arm in self.arms)
 
     @property
     def weights(self) -> tuple[Weights, ...]:

@@ -64,7 +64,7 @@ def and_what_follows(engine: Iterable[str]) -> tuple[str, ...]:
 
 
 def compile_config(arm: Arm) -> dict[str, Any]:
-    """Return everything that shapes the compiled graph of `arm`, in the form of its runtime's vLLM; empty without Neuron."""
+    """Return everything that shapes the compiled graph of `arm`, in the form of its runtime's vLLM."""
     own, mode = dict(arm.engine), arm.speculation.mode if arm.speculation else None
     if longest := longest_prompt(arm.engine):
         own["max_context_length"] = longest
@@ -75,10 +75,8 @@ def compile_config(arm: Arm) -> dict[str, Any]:
             # The plugin would otherwise derive these from vLLM's cache options.
             derived = {"is_block_kv_layout": False, "is_prefix_caching": False}
             return _nxdi(arm, mode) | derived | {"is_eagle3": mode == "eagle3"} | own
-        case "native":
-            return _native(arm) | own
         case _:
-            return own
+            return _native(arm) | own
 
 
 def serve_config(arm: Arm) -> dict[str, Any]:
@@ -105,8 +103,6 @@ def synchronous(arm: Arm) -> bool:
 
 def compiler_environment(arm: Arm) -> dict[str, str]:
     """Return the environment that shapes the artifact; compiling and serving must share it."""
-    if arm.runtime.dialect not in ("nxdi-v0", "nxdi-v1", "native"):
-        return {}
     cores = {"NEURON_LOGICAL_NC_CONFIG": str(arm.serving.logical_nc_config)}
     return cores | ({"VLLM_NEURON_BACKEND": "neuron_native"} if arm.runtime.dialect == "native" else {})
 

@@ -62,8 +62,6 @@ def idle(experiment: Experiment) -> tuple[Item, ...]:
     Alarms are billed per metric. For each cell of an arm these are its errors and its slowest tokens, and its errors again for
     each alarm about silence; also the run, the nodes and four counts of the switch-off.
     """
-    if not experiment.instance.neuron:
-        return (Item(PRICES["lab"], 1),)
     cluster, network = experiment.cluster, experiment.cluster.network
     own_network = network.vpc is None
     nat_gateways = network.nat_gateways if own_network else 0
@@ -92,8 +90,6 @@ def idle(experiment: Experiment) -> tuple[Item, ...]:
 
 def running(experiment: Experiment) -> tuple[Item, ...]:
     """Return what is billed while the largest batch of arms runs."""
-    if not experiment.instance.neuron:
-        return idle(experiment)
     nodes = nodes_needed(experiment)
     volumes = Item(PRICES["gp3 GiB"], nodes * NEURON_VOLUME_GIB)
     return (Item(node_price(experiment), nodes), volumes, *idle(experiment))
@@ -103,8 +99,6 @@ def node_price(experiment: Experiment) -> Price:
     """Return the price of a Trn2 node with the purchase option of the file. Where no such price is published, the rate of a
     Capacity Block is used and a note says so."""
     name, region, kind = experiment.instance.name, experiment.cluster.region, experiment.cluster.capacity.kind
-    if not experiment.instance.neuron:
-        return PRICES["lab"]
     here = [rate for rate in NODE_RATES if (rate.instance, rate.kind, rate.region) == (name, kind, region)]
     own = [rate for rate in here if rate.zone == experiment.cluster.trn2_zone]
     if kind == "spot" and here:
@@ -138,8 +132,6 @@ def _spread(rate: NodeRate) -> str:
 
 def arm_usd_per_hour(experiment: Experiment, arm: Arm) -> float:
     """Return an arm's share of the price of its Trn2 node, in proportion to its devices."""
-    if not experiment.instance.neuron:
-        return 0.0
     return node_price(experiment).usd_per_hour * arm.serving.devices / experiment.instance.devices
 
 
@@ -219,8 +211,6 @@ def purchase_options(
     experiment: Experiment, hours: float, rates: Iterable[NodeRate] = NODE_RATES
 ) -> tuple[PurchaseOption, ...]:
     """Return what an answer that takes `hours` costs at each rate of its instance type in any region, the cheapest first."""
-    if not experiment.instance.neuron:
-        return ()
     nodes = nodes_needed(experiment)
     other_usd = hours * (per_hour(running(experiment)) - nodes * node_price(experiment).usd_per_hour)
     options = [

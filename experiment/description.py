@@ -20,7 +20,7 @@ from experiment.placement import GIB, ArmPlace, arm_memory_bytes, nodes_needed, 
 def as_json(experiment: Experiment) -> dict[str, Any]:
     """Return the resolved experiment as plain data."""
     places = {entry.arm: entry for entry in reversed(place(experiment))}  # the first of each
-    cluster, image, neuron = experiment.cluster, experiment.node_image, experiment.instance.neuron
+    cluster, image = experiment.cluster, experiment.node_image
     run, items = cost.run_price(experiment), cost.running(experiment)
     sizes = Counter(prompt.class_name for prompt in experiment.prompts)
     return {
@@ -28,7 +28,7 @@ def as_json(experiment: Experiment) -> dict[str, Any]:
         "name": experiment.name,
         "arms": [_arm(arm, places[arm.name]) for arm in experiment.arms],
         "batches": [[arm.name for arm in batch] for batch in rounds(experiment)],
-        "nodes": nodes_needed(experiment) if neuron else 0,
+        "nodes": nodes_needed(experiment),
         "support": [
             {"runtime": runtime.name, **asdict(said)}
             for runtime in _runtimes(experiment)
@@ -48,7 +48,7 @@ def as_json(experiment: Experiment) -> dict[str, Any]:
                 {"item": item.price.item, "units": item.units, **asdict(item.price)} for item in items
             ],
         },
-        "first_run": {"trn2_hours": round(run.hours, 2), "usd": round(run.usd, 2)} if neuron else None,
+        "first_run": {"trn2_hours": round(run.hours, 2), "usd": round(run.usd, 2)},
         "ways_to_buy": [asdict(way) for way in cost.purchase_options(experiment, run.hours)],
         "expected": [expected.as_json(one) for one in expected.expected(experiment)],
         "should_meet": expected.should_meet(experiment),
@@ -81,9 +81,6 @@ def _runtimes(experiment: Experiment) -> Iterable[Runtime]:
 
 def _unknowns(experiment: Experiment) -> Iterator[str]:
     """Yield what the file leaves open; a run records it."""
-    if not experiment.instance.neuron:
-        yield "weights and acceptance: the lab trains its own models"
-        return
     image, price, region = experiment.node_image, cost.node_price(experiment), experiment.cluster.region
     for name in dict.fromkeys(entry.model.name for entry in experiment.weights if entry.revision is None):
         yield f"revision of {name}: resolved when its weights are fetched"
@@ -124,8 +121,7 @@ def _lines(experiment: Experiment) -> Iterator[str]:
     yield from ("", "  not known before a run")
     yield from (f"    {text}" for text in _unknowns(experiment))
     yield ""
-    if experiment.device_arms:
-        yield from (*expected.as_lines(expected.expected(experiment)), "")
+    yield from (*expected.as_lines(expected.expected(experiment)), "")
     if experiment.expect:
         yield from (*expected.wanted_lines(experiment), "")
     yield from _cost(experiment)
@@ -133,20 +129,17 @@ def _lines(experiment: Experiment) -> Iterator[str]:
 
 def _heading(experiment: Experiment) -> Iterator[str]:
     cluster, serving, image = experiment.cluster, experiment.baseline.serving, experiment.node_image
-    where = (
-        f"{nodes_needed(experiment)} x {cluster.instance} in {cluster.region}, Kubernetes {cluster.kubernetes}"
-        if experiment.instance.neuron
-        else "this machine"
-    )
+    where = f"{cluster.instance} in {cluster.region}, Kubernetes {cluster.kubernetes}"
     arms, standing = count(len(experiment.arms), "arm"), count(len(rounds(experiment)), "batch")
-    yield f"{experiment.name}: {arms} in {standing} on {where}"
+    yield f"{experiment.name}: {arms} in {standing} on {nodes_needed(experiment)} x {where}"
     yield ""
     yield f"  target      {experiment.baseline.target.model.name}"
     yield from (f"              {text}" for weights in experiment.weights for text in weights.declared)
     for runtime in _runtimes(experiment):
-        sdk = f", Neuron SDK {runtime.neuron_sdk}" if runtime.neuron_sdk else ""
-        driver = f", driver {runtime.drivers}" if runtime.drivers else ""
-        yield f"  runtime     {runtime.name}: vLLM {runtime.vllm}{sdk}{driver}"
+        yield (
+            f"  runtime     {runtime.name}: vLLM {runtime.vllm}, Neuron SDK {runtime.neuron_sdk}, "
+            f"driver {runtime.drivers}"
+        )
         yield from (f"              {said.status} ({said.date})" for said in runtime.support)
     if image is None:
         return
@@ -175,27 +168,27 @@ def _batch(experiment: Experiment, number: int) -> Iterator[str]:
     places = {entry.arm: entry for entry in place(experiment) if entry.batch == number}
     arms = rounds(experiment)[number]
     gib = arms[0].serving.devices * experiment.instance.hbm_gib_per_device
-    headings = ("arm", "place", "draft", "mode", "k", "tokens", f"of {gib} GiB" if gib else "", "artifact")
+    headings = ("arm", "place", "draft", "mode", "k", "tokens", f"of {gib} GiB", "artifact")
     rows = [_row(experiment, arm, places[arm.name]) for arm in arms]
     yield f"  batch {number + 1}" + (" (raised when the arms before it are lowered)" if number else "")
     yield from table(headings, rows, indent="    ")
 
 
 def _row(experiment: Experiment, arm: Arm, where: ArmPlace) -> tuple[str, ...]:
-    speculation, runtime, neuron = arm.speculation, arm.runtime, experiment.instance.neuron
+    speculation, runtime = arm.speculation, arm.runtime
     last = where.first_device + where.devices - 1
     devices = f"{where.first_device}-{last}" if where.devices > 1 else f"{where.first_device}"
     own = "" if runtime is experiment.baseline.runtime else f" @{runtime.vllm}"
     mode = speculation.mode if speculation else "-"
     return (
         _clipped(arm.name, 18),
-        f"{where.node}:{devices}" if neuron else "-",
+        f"{where.node}:{devices}",
         _clipped(speculation.draft.model.name.rsplit("/", 1)[-1], 15) if speculation else "-",
         mode + own,
         str(arm.num_speculative_tokens or "-"),
         f"1-{arm.tokens_per_step}" if arm.tokens_per_step > 1 else "1",
-        f"{arm_memory_bytes(arm) / GIB:.0f}" if neuron else "-",
-        artifact_key(arm) if neuron else "-",
+        f"{arm_memory_bytes(arm) / GIB:.0f}",
+        artifact_key(arm),
     )
 
 
@@ -249,13 +242,12 @@ def _cost(experiment: Experiment) -> Iterator[str]:
         f"    {cost.per_hour(items):7.2f}  $/h  with the arms of the largest batch up; "
         f"{cost.per_hour(cost.idle(experiment)):.2f} $/h with no Trn2 node"
     )
-    if experiment.instance.neuron:
-        first = f"a first run of {run.hours:.2f} Trn2 hours"
-        yield f"    {run.usd:7.2f}  $    {first}, predicted (its parts: `forecast` of this file)"
-        ways = cost.purchase_options(experiment, run.hours)
-        yield f"  an answer costs {cost.purchase_text(ways, home=experiment.cluster.region)}"
-        yield f"  (rates published up to {max(way.as_of for way in ways)}; `./trnspec capacity` asks AWS)"
-        yield from _block(experiment, run.hours)
+    first = f"a first run of {run.hours:.2f} Trn2 hours"
+    yield f"    {run.usd:7.2f}  $    {first}, predicted (its parts: `forecast` of this file)"
+    ways = cost.purchase_options(experiment, run.hours)
+    yield f"  an answer costs {cost.purchase_text(ways, home=experiment.cluster.region)}"
+    yield f"  (rates published up to {max(way.as_of for way in ways)}; `./trnspec capacity` asks AWS)"
+    yield from _block(experiment, run.hours)
 
 
 def _block(experiment: Experiment, hours: float) -> Iterator[str]:

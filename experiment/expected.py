@@ -58,8 +58,8 @@ class ArmForecast:
 
 
 def expected(experiment: Experiment) -> tuple[ArmForecast, ...]:
-    """Return the forecast of every arm on Neuron devices."""
-    return tuple(expected_of(experiment, arm) for arm in experiment.device_arms)
+    """Return the forecast of every arm."""
+    return tuple(expected_of(experiment, arm) for arm in experiment.arms)
 
 
 def expected_of(experiment: Experiment, arm: Arm) -> ArmForecast:

@@ -89,8 +89,8 @@ class WeightsSection(FileSection):
 class Serving(FileSection):
     """What all arms share."""
 
-    devices: Annotated[int, Field(ge=0, le=16)] = 8
-    """Neuron devices (Trainium2 chips) of one arm; 0 on an instance type without any."""
+    devices: Annotated[int, Field(ge=1, le=16)] = 8
+    """Neuron devices (Trainium2 chips) of one arm."""
     logical_nc_config: Literal[1, 2] = 2
     """Physical NeuronCores in a logical one."""
     tensor_parallel: Positive | None = None
@@ -115,7 +115,7 @@ class Serving(FileSection):
 
     def degree_on(self, instance: Instance) -> int:
         """The declared degree of tensor parallelism, or every logical core of the arm's devices."""
-        return self.tensor_parallel or max(self.cores_on(instance), 1)
+        return self.tensor_parallel or self.cores_on(instance)
 
 
 class PromptsSection(FileSection):

@@ -15,7 +15,7 @@ from typing import Any
 
 from core.files import UnreadableFile, whole_text
 from core.findings import Finding
-from experiment.catalogue.models import FETCHED, MODELS, Model, Shape
+from experiment.catalogue.models import MODELS, Model, Shape
 from experiment.catalogue.published import NOT_DENSE
 from experiment.forms import Unread
 from experiment.refusals import refused
@@ -54,7 +54,7 @@ def with_own_models(file: ExpandedFile, folder: Path) -> tuple[ExpandedFile, lis
     with suppress(Unread):
         for path, reference in file.references:
             try:
-                described = FETCHED.get(reference.like or "")
+                described = MODELS.get(reference.like or "")
                 if reference.config is not None and reference.like is None:
                     described = model_of(reference.model, read_config(folder / str(reference.config)))
             except UnreadableFile as error:

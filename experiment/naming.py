@@ -221,9 +221,6 @@ BATCH = "speculation.trn2/batch"
 
 ARTIFACT_KEY = "speculation.trn2/artifact-key"
 """Annotation of a server's pods."""
-LAB_ONLY = "speculation.trn2/lab-only"
-"""Annotation of every object of a lab experiment. No tool applies these objects."""
-LAB_ONLY_TEXT = "read by the test of a real engine on one machine; never applied to a cluster"
 
 
 def labels(experiment: Experiment, name: str, role: str) -> dict[str, str]:

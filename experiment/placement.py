@@ -91,7 +91,7 @@ def nodes_needed(experiment: Experiment) -> int:
 def _per_node(experiment: Experiment) -> int:
     """Return how many arms fit on one node."""
     devices = experiment.baseline.serving.devices
-    return experiment.instance.devices // devices if devices else len(experiment.arms)
+    return experiment.instance.devices // devices
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def pod_share(arm: Arm, *, devices: int | None = None) -> Share:
     """Return the request of a server: the share of its devices in the node's CPU and memory, less a tenth for everything else."""
     instance = arm.instance
     held = arm.serving.devices if devices is None else devices
-    part = held / instance.devices if instance.devices else 1.0
+    part = held / instance.devices
     cpu, memory_gib = instance.allocatable_cpu * part, instance.allocatable_memory_gib * part
     return Share(cpu=int(cpu * 0.9), memory_gib=int(memory_gib * 0.9))
 

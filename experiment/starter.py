@@ -23,7 +23,7 @@ import yaml
 from core.findings import Finding, Misuse
 from core.words import count, listed
 from experiment.catalogue.instances import GROUP_SIZES, INSTANCES, ZONES
-from experiment.catalogue.models import FETCHED, HEADS, Model
+from experiment.catalogue.models import HEADS, MODELS, Model
 from experiment.catalogue.prices import BLOCK_RATES
 from experiment.catalogue.published import DRAFT, DRAFTED, PLAIN, REFERENCE, TARGET, WINDOW, Drafted
 from experiment.catalogue.runtimes import MODES, RUNTIMES, Runtime
@@ -47,8 +47,7 @@ _REASONS = {
 _WORTH_COUNTING = 1024
 """Bytes of a prompt from which counting its tokens saves context."""
 _LENGTHS = [1024 * 2**power for power in range(6)]
-_SERVED = {name: runtime for name, runtime in RUNTIMES.items() if not runtime.lab_only}
-_HEAD_MODES = {name for runtime in _SERVED.values() for name, mode in runtime.modes.items() if mode.head}
+_HEAD_MODES = {name for runtime in RUNTIMES.values() for name, mode in runtime.modes.items() if mode.head}
 _LOADS = {"eagle3": "[1, 2]", "dflash": "[1, 4]"}
 """Requests at once for which drafted steps of a mode are published."""
 _HEAD_WINDOW = 3
@@ -115,8 +114,8 @@ def compose(
 ) -> StarterExperiment:
     """Compose an experiment called `name`, for a file in `folder`. Raises `Misuse`."""
     own = "" if like else " For a fine-tune add --like {}; more in docs/adding-a-model.md"
-    _refuse(known("--like" if like else "--model", like or model, FETCHED, "model", own))
-    base = FETCHED[like or model]
+    _refuse(known("--like" if like else "--model", like or model, MODELS, "model", own))
+    base = MODELS[like or model]
     target = replace(base, name=model, gated=False) if like else base
     routes = _routes(target, base.name, draft=draft, mode=mode, runtime=runtime)
     file = os.path.relpath(prompts, folder)
@@ -201,7 +200,7 @@ def _routes(
 ) -> list[_Route]:
     """Return the possible drafts, supported images first. Options of the user are kept; the checks judge them. Raises `Misuse`."""
     if runtime is not None:
-        _refuse(known("--runtime", runtime, _SERVED, "runtime"))
+        _refuse(known("--runtime", runtime, RUNTIMES, "runtime"))
     if mode is not None and mode not in MODES:
         raise Misuse(refused("--mode unknown", mode, modes=", ".join(MODES)))
     ways = [one.modes[mode] for one in RUNTIMES.values()] if mode is not None else []
@@ -211,7 +210,7 @@ def _routes(
         mode = _mode_of(draft, mode, target)
     able = [
         (one, name, of)
-        for one in sorted(_SERVED.values(), key=lambda one: sum(entry.ends for entry in one.support))
+        for one in sorted(RUNTIMES.values(), key=lambda one: sum(entry.ends for entry in one.support))
         for name, of in one.modes.items()
         if runtime in (None, one.name) and mode in (None, name)
     ]
@@ -224,7 +223,7 @@ def _routes(
     if routes:
         return routes
     if mode in _HEAD_MODES:
-        others = [head.target for head in HEADS.values() if head.mode == mode and head.target in FETCHED]
+        others = [head.target for head in HEADS.values() if head.mode == mode and head.target in MODELS]
         remedy = f"it has one for {listed(others)}" if others else "name one with --draft OWNER/NAME"
         raise Misuse(refused("--mode no-head", mode, base=base, remedy=remedy))
     if runtime is None:
@@ -236,22 +235,22 @@ def _mode_of(draft: str, mode: str | None, target: Model) -> str | None:
     """Return the mode of a head, or the requested mode for a separate model. Raises `Misuse` for an unknown draft."""
     if draft in HEADS:
         return mode or HEADS[draft].mode
-    if draft not in FETCHED and mode == "dflash":
+    if draft not in MODELS and mode == "dflash":
         raise Misuse(refused("--draft unknown-window", draft))
-    if draft not in FETCHED and mode not in _HEAD_MODES:
+    if draft not in MODELS and mode not in _HEAD_MODES:
         head = " For another head add its --mode" if mode is None else ""
-        _refuse(known("--draft", draft, (*FETCHED, *HEADS), "model", head, never=target.name))
+        _refuse(known("--draft", draft, (*MODELS, *HEADS), "model", head, never=target.name))
     return mode
 
 
 def _drafts(target: Model, base: str, runtime: Runtime, mode: str, draft: str | None) -> Iterator[_Route]:
     head_for = ""
-    if mode in _HEAD_MODES and draft not in FETCHED:
+    if mode in _HEAD_MODES and draft not in MODELS:
         head_for, because = base, f"a head that was trained for {base}"
         heads = [head.name for head in HEADS.values() if (head.target, head.mode) == (base, mode)]
         names = [draft] if draft else heads
     elif draft is not None:
-        names, because = [draft] if draft in FETCHED else [], "as you asked"
+        names, because = [draft] if draft in MODELS else [], "as you asked"
     else:
         names = [small.name for small in _small_drafts(target, base)[:1]]
         because = "of its family, published with it or nearest to the published pair's ratio of sizes"
@@ -261,9 +260,9 @@ def _drafts(target: Model, base: str, runtime: Runtime, mode: str, draft: str | 
 
 def _small_drafts(target: Model, base: str) -> list[Model]:
     """Return smaller models of the same family, the most suitable first."""
-    ratio = FETCHED[TARGET].parameters / FETCHED[DRAFT].parameters
+    ratio = MODELS[TARGET].parameters / MODELS[DRAFT].parameters
     published = {row.draft for row in _published(base, "fused")}
-    family = (one for one in FETCHED.values() if one.tokenizer == target.tokenizer)
+    family = (one for one in MODELS.values() if one.tokenizer == target.tokenizer)
     return sorted(
         (one for one in family if one.parameters < target.parameters),
         key=lambda one: (
@@ -275,7 +274,7 @@ def _small_drafts(target: Model, base: str) -> list[Model]:
 
 def _filled(route: _Route, target: Model) -> dict[str, Any]:
     """Return the values of the template that depend on the route."""
-    gated = target.gated or (route.draft in FETCHED and FETCHED[route.draft].gated)
+    gated = target.gated or (route.draft in MODELS and MODELS[route.draft].gated)
     trained = HEADS[route.draft].speculative_tokens if route.draft in HEADS else None
     window, windows = WINDOW, "[3, 5, 7] would be three arms"
     head_for = ""

@@ -59,11 +59,6 @@ def configure(context: Mapping[str, object], *, deployment: Path = DEPLOYMENT) -
         )
     path = Path(named)
     experiment = load(path if path.absolute() == ROOT / path else ROOT / path)  # short in messages
-    if experiment.lab_only:
-        raise Misuse(
-            f"context experiment = {named!r}: {experiment.name} runs in the lab only, there is nothing to "
-            "deploy; use -c experiment=experiments/qwen3-32b.yaml"
-        )
     # Settings must not be given with `-c`, because the next deployment without it would undo them.
     problems = [
         Finding(

@@ -20,7 +20,7 @@ from benchmark.analyse.result_files import EXPECTED as EXPECTED_FILE
 from cdk8s_charts.manifests import ManifestFile
 from core.files import write_whole
 from core.words import count
-from experiment import Experiment, Finding, InvalidExperiment, load
+from experiment import Experiment, load
 from experiment.cost import RunPrice, purchase_options, purchase_text, run_price
 from experiment.expected import file_text
 from experiment.naming import metrics_namespace
@@ -40,7 +40,7 @@ from lab.programs import (
     run_quietly,
     write_plan,
 )
-from lab.servers import LOOPBACK, Launch, running
+from lab.servers import LOOPBACK, running
 
 if TYPE_CHECKING:
     from lab.aws.rehearsal import Rehearsal
@@ -66,10 +66,6 @@ def demonstrate(path: Path, *, out: Path, less: Mapping[str, int], stages: Stage
     """
     with stages.stage(f"checking {shown(path)}") as stage:
         experiment = load(path)
-        if local := [arm for arm in experiment.arms if arm.runtime.lab_only]:
-            why = f"arm {local[0].name} needs no Neuron devices, so nothing is emulated and nothing deployed"
-            problem = Finding("runtime", local[0].runtime.name, why, "use an experiment for Neuron devices")
-            raise InvalidExperiment(str(path), [problem], {})
         stage.done = f"checked {shown(path)}: {count(len(experiment.arms), 'arm')}, {count(len(experiment.classes), 'class')} of prompts"
     with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor() as executor:
         manifests, assembly = Path(scratch) / "manifests", Path(scratch) / "cdk.out"
@@ -125,15 +121,15 @@ def _measure(
     file = write_plan(plan, out)
     write_whole(out / EXPECTED_FILE, file_text(experiment))
 
-    def launch(container: Container, port: int) -> Launch:
+    def command(container: Container, port: int) -> list[str]:
         argv = [sys.executable, "-m", "lab.emulator", "--listen", f"{LOOPBACK}:{port}", "--plan", str(file)]
         own = arms_emulated[container.arm].options
-        return Launch(argv=[*argv, *own, "--", *container.command], kind="emulated server")
+        return [*argv, *own, "--", *container.command]
 
     arms, logs, total = list(containers(files).values()), out / "logs", requests_of(plan, less)
     endpoints = count(len(arms), "emulated endpoint")
     with stages.stage(f"sending requests to {endpoints}, in real time", total=total) as stage:
-        with running(arms, launch, logs=logs, at_once=len(arms)) as urls:
+        with running(arms, command, logs=logs) as urls:
             load_arms(file, urls, out=out, less=less, reach=stage.reach)
         stage.done = (
             f"sent {count(ended(out), 'request')} to {endpoints} in real time, started from their Deployments"

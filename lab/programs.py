@@ -1,7 +1,7 @@
 """What the rendered objects say (which servers there are, how each is started and checked, the benchmark's plan), and the
 repository's own programs in processes of their own, as users and pods run them.
 
-The demonstration and the test of a real engine start from here, so that what runs is what was reviewed.
+The demonstration starts from here, so that what runs is what was reviewed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def run_quietly(words: Sequence[str], *, what: str, settings: Mapping[str, str] 
 
 
 def guarded(
-    command: Sequence[str], *, stdout: IO[Any], stderr: IO[Any], env: Mapping[str, str] | None
+    command: Sequence[str], *, stdout: IO[Any], stderr: IO[Any], env: Mapping[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
     """Start a command in its own process group, which ends when this process ends in any way."""
     return subprocess.Popen(
@@ -124,15 +124,8 @@ def requests_of(plan: Plan, less: Load) -> int:
 class Container:
     arm: str
     command: tuple[str, ...]
-    environment: Mapping[str, str]
-    secrets: tuple[str, ...]
-    """Variables whose values come from Secrets, which exist only in a cluster."""
-    port: int
-    """Port of the server in the pod."""
     health: str
     """Path that answers 200 when the server is ready."""
-    startup: tuple[str, ...]
-    """Command that succeeds once the server has started."""
     startup_s: int
     """Maximum time of the startup."""
 
@@ -177,10 +170,6 @@ def _container(deployment: Mapping[str, Any]) -> Container:
     return Container(
         arm=deployment["metadata"]["name"],
         command=tuple(server["command"]),
-        environment={entry["name"]: entry["value"] for entry in server["env"] if "value" in entry},
-        secrets=tuple(entry["name"] for entry in server["env"] if "value" not in entry),
-        port=server["ports"][0]["containerPort"],
         health=server["readinessProbe"]["httpGet"]["path"],
-        startup=tuple(startup["exec"]["command"]),
         startup_s=startup["failureThreshold"] * startup["periodSeconds"],
     )

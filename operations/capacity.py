@@ -12,14 +12,14 @@ import yaml
 
 from core.console import print_json, print_table, print_text
 from core.words import count, listed
-from experiment import Experiment
+from experiment import Experiment, load
 from experiment.cost import PurchaseOption, purchase_options, run_price
 from experiment.placement import nodes_needed
 from operations import market
 from operations.cloud.aws import aws_of
 from operations.cloud.clock import Clock, stamp
 from operations.market import Market, Offer, Quote, RegionOffers
-from operations.options import experiment_of, on_aws
+from operations.options import on_aws
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ def command(path: Path, account: str | None, as_json: bool) -> int:
     Under the table: the AWS command that buys the block, and the section of the file to paste. Exit 1 when nothing is offered
     anywhere.
     """
-    experiment = experiment_of(path, verb="buy nodes for")
+    experiment = load(path)
     aws, hours = aws_of(experiment, account), run_price(experiment).hours
     wanted: dict[str, Any] = {"instance": experiment.instance.name, "nodes": nodes_needed(experiment)}
     found = market.ask(aws, **wanted, hours=hours, now=Clock().now())

@@ -15,13 +15,14 @@ from core.command_line import carried_out
 from core.console import print_json
 from core.findings import Finding, Refusal
 from core.words import count
+from experiment import load
 from experiment.naming import BENCHMARK_NAME
 from operations.cloud import experiment_resources
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import Aws, AwsError, aws_of
 from operations.cloud.clock import Clock
 from operations.cloud.kubernetes import pod_containers, tools_image
-from operations.options import HOURS, experiment_of, json_option, manifests_option, on_aws
+from operations.options import HOURS, json_option, manifests_option, on_aws
 from operations.running.context import predicted_h
 from operations.running.launch import opened, say
 from operations.running.state import RunStore, unfinished
@@ -130,7 +131,7 @@ def _reason(build: dict[str, Any]) -> str:
 @manifests_option
 def smoke(path: Path, manifests: Path, account: str | None, as_json: bool) -> int:
     """Does the cluster run what was reviewed? Needs no Trn2 node."""
-    experiment = experiment_of(path, verb="deliver")
+    experiment = load(path)
     files = read(experiment, manifests)
     with cluster_of(experiment, aws_of(experiment, account)) as cluster:
         problems = list(findings(files, cluster.get))
@@ -181,7 +182,7 @@ def _health(kind: str, name: str, present: Object) -> Iterator[Finding]:
 @manifests_option
 def compile_(path: Path, hours: float, manifests: Path, account: str | None, as_json: bool) -> int:
     """Make every artifact; Trn2 nodes are at 0 afterwards."""
-    experiment = experiment_of(path, verb="deliver")
+    experiment = load(path)
     files = read(experiment, manifests)
     aws = aws_of(experiment, account)
     to_compile = not nothing_to_compile(experiment, aws, say)

@@ -11,7 +11,7 @@ import click
 
 from cdk8s_charts.manifests import read
 from core.findings import Misuse, Outside
-from experiment import Experiment
+from experiment import Experiment, load
 from experiment.naming import bucket
 from infra.deployment_file import read_deployment
 from infra.synthesis import DEPLOYMENT
@@ -23,7 +23,6 @@ from operations.options import (
     account_option,
     chosen,
     dry_run_option,
-    experiment_of,
     experiments,
     json_option,
 )
@@ -53,7 +52,7 @@ def command(
     """
     given = [word for word in words[:1] if not word.startswith("-")]
     path = chosen(ctx, None, tuple(given)).resolve()
-    experiment = experiment_of(path, verb="deploy")
+    experiment = load(path)
     read(experiment, ROOT / "manifests")
     named = read_deployment(DEPLOYMENT).account
     if account and named and account != named:

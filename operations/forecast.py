@@ -23,13 +23,13 @@ from core.console import print_json, print_text, warn
 from core.findings import Misuse, Refusal
 from core.screen import folded, table, wrapped
 from core.words import listed
-from experiment import Arm, Experiment
+from experiment import Arm, Experiment, load
 from experiment.cost import RunPrice, run_price
 from experiment.expected import ArmForecast, as_lines, expected, expected_of, step_lines
 from experiment.expected import as_json as in_json
 from experiment.step_time import ledger, ledger_lines
 from operations import pricing
-from operations.options import FILE, HOURS, experiment_argument, experiment_of, json_option
+from operations.options import FILE, HOURS, experiment_argument, json_option
 from operations.rental import WHOLE, BreakEven, Prediction, Rental, decide, without_acceptance
 
 Evidence = Callable[[AdviceOptions], Mapping[str, Any]]
@@ -120,7 +120,7 @@ def command(
     if mix and not (run or acceptance):
         why = "weighs classes whose acceptance is known; give --run DIR or --acceptance FILE"
         raise click.UsageError(f"--mix: {why}")
-    experiment = experiment_of(path, verb="forecast")
+    experiment = load(path)
     price = run_price(experiment, to_compile=0 if compiled else None, hours=hours)
     beside: dict[str, Any] = {
         "schema": 1,

@@ -15,8 +15,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from core.findings import Misuse, Refusal
-from experiment import Experiment, load
+from core.findings import Refusal
+from experiment import load
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = ROOT / "experiments"
@@ -140,21 +140,6 @@ def with_experiment(function: Callable[..., int]) -> click.Command:
     common = ("account", "as_json")  # behind what the verb has of its own
     command.params.sort(key=lambda one: one.name in common)
     return command
-
-
-def experiment_of(path: Path, *, verb: str) -> Experiment:
-    """The experiment, which must be one that AWS can hold.
-
-    Raises `InvalidExperiment` and, for experiments of the lab, `Misuse`.
-    """
-    experiment = load(path)
-    local = sorted({arm.runtime.name for arm in experiment.arms if arm.runtime.lab_only})
-    if local:
-        raise Misuse(
-            f"{path}: {experiment.name} runs on {', '.join(local)}, which serves on one machine's CPU in a test, so there is nothing to "
-            f"{verb} on AWS; name another experiment"
-        )
-    return experiment
 
 
 @click.command()

@@ -11,8 +11,9 @@ import click
 from core.console import print_json
 from core.findings import Misuse
 from core.words import count
+from experiment import load
 from experiment.cost import node_price
-from operations.options import experiment_of, with_experiment
+from operations.options import with_experiment
 
 
 @with_experiment
@@ -23,7 +24,7 @@ def command(path: Path, arm: str, replicas: int, as_json: bool) -> int:
 
     It changes nothing. With the section in the file, ARM stands at N replicas and the other arms at 0.
     """
-    experiment = experiment_of(path, verb="promote")
+    experiment = load(path)
     names, cluster = [one.name for one in experiment.arms], experiment.cluster
     if arm not in names:
         close = difflib.get_close_matches(arm, names, n=1)

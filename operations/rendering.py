@@ -14,9 +14,9 @@ from cdk8s_charts.manifests import PLACEHOLDERS, TAG, ManifestFile, fill, names_
 from core.console import print_json
 from core.findings import Misuse, Refusal
 from core.words import count
-from experiment import Experiment
+from experiment import Experiment, load
 from operations.cloud.aws import aws_of
-from operations.options import FILE, experiment_of, manifests_option, on_aws
+from operations.options import FILE, manifests_option, on_aws
 
 _GIVEN = {name for name in PLACEHOLDERS if not name.endswith(TAG)}
 """What somebody must know; what names of Jobs carry follows from it."""
@@ -72,7 +72,7 @@ def command(
     if out is not None and not resolved:
         raise Misuse("--out: is for --resolved; to write reviewed manifests elsewhere, give --manifests")
     if resolved:
-        experiment = experiment_of(path, verb="render")
+        experiment = load(path)
         files = read(experiment, manifests)
         _resolved(experiment, files, out, dict(given), account=account, as_json=as_json)
         return 0

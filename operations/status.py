@@ -8,13 +8,13 @@ from typing import Any
 from core.console import print_json, print_table, warn
 from core.findings import Finding, Refusal, State
 from core.words import count
-from experiment import Experiment
+from experiment import Experiment, load
 from experiment.cost import node_price
 from operations.cloud import cloudformation, experiment_resources, kubernetes, nodegroup
 from operations.cloud.access import cluster_of
 from operations.cloud.aws import Aws, aws_of
 from operations.cloud.clock import Clock
-from operations.options import experiment_of, on_aws
+from operations.options import on_aws
 from operations.running import spending
 from operations.running.state import NodesReplaced, RunStore
 
@@ -27,7 +27,7 @@ def command(path: Path, account: str | None, as_json: bool) -> int:
 
     Exit 0 when everything could be read, 1 when a part is missing or half done, 3 when it was not reached.
     """
-    experiment = experiment_of(path, verb="look at")
+    experiment = load(path)
     look = _StatusSections(experiment, aws_of(experiment, account))
     page: dict[str, Any] = {"experiment": experiment.name, "account": look.aws.account}
     page["region"] = look.aws.region

@@ -13,13 +13,13 @@ from jinja2 import Environment
 from core.console import print_json, print_table, print_text, progress, warn
 from core.findings import Misuse, Refusal
 from core.words import count
-from experiment import Experiment
+from experiment import Experiment, load
 from experiment.naming import cluster_name, stack_name
 from operations.cloud import cloudformation, experiment_resources, nodegroup
 from operations.cloud.aws import NOT_ALLOWED, Aws, AwsError, aws_of
 from operations.cloud.clock import Clock
 from operations.cloud.cloudformation import TAG, Stack
-from operations.options import dry_run_option, experiment_of, on_aws
+from operations.options import dry_run_option, on_aws
 
 _TEXT = Path(__file__).with_name("teardown.txt.jinja")
 POLL_S = 15
@@ -68,7 +68,7 @@ def command(
 
     The buckets and their stack stay. It can be run again. Exit 0 when no stack is left, 1 when some are.
     """
-    experiment = experiment_of(path, verb="take down")
+    experiment = load(path)
     if bool(name) != bool(region):
         why = "one is given without the other; give both, as ./trnspec status prints them"
         raise Misuse(f"--name and --region: {why}")

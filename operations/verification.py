@@ -24,7 +24,7 @@ from cdk8s_charts.pods import (
 from core.console import print_json, print_table, progress
 from core.findings import Finding, Refusal, State
 from core.words import count
-from experiment import Arm, Experiment
+from experiment import Arm, Experiment, load
 from experiment.catalogue.node_images import OLDEST_FOR_CLAIMS
 from experiment.naming import NAME, NEURON_TAINT_KEY
 from experiment.placement import nodes_needed, rounds
@@ -45,7 +45,7 @@ from operations.cloud.kubernetes import (
     role,
     trouble,
 )
-from operations.options import experiment_of, on_aws
+from operations.options import on_aws
 
 POLL_S = 5
 LOOK_S = 10
@@ -77,7 +77,7 @@ def command(path: Path, account: str | None, as_json: bool) -> int:
     On a new node it waits up to ten minutes more until its daemons run and its devices are published. Exit 0 when every check
     passed, 1 when one failed; a warning fails nothing.
     """
-    experiment = experiment_of(path, verb="verify")
+    experiment = load(path)
     with cluster_of(experiment, aws_of(experiment, account)) as kubernetes:
         findings = verify(experiment, kubernetes, Clock(), tell=lambda text: print(text, file=sys.stderr))
     bad = failed(findings)

@@ -87,7 +87,7 @@ def suspended_job(
 
 def fetch_jobs(experiment: Experiment) -> list[dict[str, Any]]:
     """The Jobs of every model that some arm on devices needs, each once."""
-    needed = dict.fromkeys(weights for arm in experiment.device_arms for weights in arm.weights)
+    needed = dict.fromkeys(weights for arm in experiment.arms for weights in arm.weights)
     return [fetching_job(experiment, weights) for weights in needed]
 
 

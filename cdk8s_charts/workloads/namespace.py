@@ -114,17 +114,14 @@ def watching(experiment: Experiment) -> tuple[dict[str, Any], dict[str, Any]]:
 def claim_templates(experiment: Experiment) -> list[dict[str, Any]]:
     """Return one claim template for each distinct demand; arms with the same demand share it. None with the device plugin."""
     templates = [
-        pods.claim_template(experiment, arm)
-        for arm in experiment.device_arms
-        if arm.serving.allocation == "dra"
+        pods.claim_template(experiment, arm) for arm in experiment.arms if arm.serving.allocation == "dra"
     ]
     return list({template["metadata"]["name"]: template for template in templates}.values())
 
 
 def volumes_and_claims(experiment: Experiment) -> list[dict[str, Any]]:
-    """Return read-only volumes for checkpoints and artifacts; none if no arm uses devices."""
-    stores = pods.STORES if experiment.device_arms else ()
-    return [manifest for purpose in stores for manifest in pods.volume_and_claim(experiment, purpose)]
+    """Return read-only volumes for checkpoints and artifacts."""
+    return [manifest for purpose in pods.STORES for manifest in pods.volume_and_claim(experiment, purpose)]
 
 
 POD_IDENTITY = "169.254.170.23/32"
@@ -137,19 +134,18 @@ _LINK_LOCAL = "169.254.0.0/16"
 
 
 def policies(experiment: Experiment) -> list[dict[str, Any]]:
-    """Deny by default. Servers answer clients and call nothing; clients, and jobs if there are any, reach names, AWS
+    """Deny by default. Servers answer clients and call nothing; clients and jobs reach names, AWS
     and the hub.
 
     Servers need no way out: the driver's own pods mount S3 for them, with credentials that they fetch themselves.
     """
     to_servers = {"to": [{"podSelector": _pods("server")}], "ports": [_port(naming.SERVICE_PORT)]}
     from_clients = {"from": [{"podSelector": _pods("client")}], "ports": [_port(naming.SERVICE_PORT)]}
-    jobs = [_policy(experiment, "jobs", _pods("job"), egress=_outside())]
     return [
         _policy(experiment, "default-deny", {}),
         _policy(experiment, "servers", _pods("server"), ingress=[from_clients]),
         _policy(experiment, "clients", _pods("client"), egress=[to_servers, *_outside()]),
-        *(jobs if experiment.device_arms else ()),
+        _policy(experiment, "jobs", _pods("job"), egress=_outside()),
     ]
 
 

@@ -74,12 +74,12 @@ def arguments_objects(experiment: Experiment) -> list[dict[str, Any]]:
 
 def runtimes(experiment: Experiment) -> tuple[Runtime, ...]:
     """Those of the arms on devices, each once."""
-    return tuple({arm.runtime.name: arm.runtime for arm in experiment.device_arms}.values())
+    return tuple({arm.runtime.name: arm.runtime for arm in experiment.arms}.values())
 
 
 def asked(experiment: Experiment, runtime: Runtime) -> list[dict[str, Any]]:
     """Return the program's input about each arm of a runtime; the keys are those that it reads."""
-    arms = [arm for arm in experiment.device_arms if arm.runtime.name == runtime.name]
+    arms = [arm for arm in experiment.arms if arm.runtime.name == runtime.name]
     return [_served(arm) for arm in arms]
 
 
@@ -98,7 +98,7 @@ def _arguments_job(
     experiment: Experiment, runtime: Runtime, program: dict[str, Any], questions: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """Return the suspended Job of one image. It is not retried, because its answer depends only on the image."""
-    arm = next(arm for arm in experiment.device_arms if arm.runtime.name == runtime.name)
+    arm = next(arm for arm in experiment.arms if arm.runtime.name == runtime.name)
     mounted = {"program": program} | {f"arms-{number}": asks for number, asks in enumerate(questions)}
     paths = [f"{_ASKED_MOUNT}/{name}/{_ASKED}" for name in mounted if name != "program"]
     container = pods.container(
@@ -141,10 +141,8 @@ def _files(experiment: Experiment, data: dict[str, str]) -> dict[str, Any]:
 
 
 def proof_objects(experiment: Experiment) -> list[dict[str, Any]]:
-    """Return the program and its CronJobs; empty if no arm is served from devices."""
-    proofs = {proof_name(experiment, arm): arm for arm in experiment.arms if arm.serving.devices}
-    if not proofs:
-        return []
+    """Return the program and its CronJobs."""
+    proofs = {proof_name(experiment, arm): arm for arm in experiment.arms}
     program = config_map(experiment, _ON_NODE_FILES, {_ON_NODE.name: _ON_NODE_TEXT})
     return [
         program,
@@ -211,6 +209,6 @@ def expected(experiment: Experiment, arm: Arm) -> dict[str, Any]:
         "scratch_gib": max(pods.compile_scratch_gib(other) for other in experiment.arms),
         "mounts": list(pods.STORES.values()),
         "pod_security": serving.pod_security,
-        "driver_at_least": drivers.oldest if drivers else "",
-        "driver_at_most": (drivers and drivers.newest) or "",
+        "driver_at_least": drivers.oldest,
+        "driver_at_most": drivers.newest or "",
     }

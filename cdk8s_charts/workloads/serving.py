@@ -36,7 +36,7 @@ _COMPLETION_TIMEOUT_S = 120
 """The first request may still load graphs onto the devices."""
 _DEREGISTRATION_S = 5
 """Time until every node has removed the pod's address from the Service."""
-_PROBE = f"""\
+STARTUP_PROBE = f"""\
 import json, os, sys
 from urllib.request import Request, urlopen
 server = "http://127.0.0.1:{naming.SERVICE_PORT}"
@@ -73,10 +73,9 @@ _API_KEY_VARIABLE = "VLLM_API_KEY"
 
 
 def arm_objects(experiment: Experiment, arm: Arm) -> list[dict[str, Any]]:
-    """Return the objects of an arm; the compilation, if there is one, comes first."""
-    compilation = [artifact_jobs.compiling_job(experiment, arm)] if arm.serving.devices else []
+    """Return the objects of an arm; the compilation comes first."""
     return [
-        *compilation,
+        artifact_jobs.compiling_job(experiment, arm),
         deployment(experiment, arm),
         service(experiment, arm),
         disruption_budget(experiment, arm),
@@ -107,10 +106,9 @@ def deployment(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     body["volumes"][0]["emptyDir"]["sizeLimit"] = f"{pods.shared_memory_gib(share.memory_gib)}Gi"
     (server,) = body["containers"]
     _fill_server(server, experiment, arm)
-    if arm.serving.devices:
-        pods.add_sources(experiment, body, server, arm)
-        pods.hold_devices(body, server, experiment, arm)
-        pods.on_neuron_nodes(body)
+    pods.add_sources(experiment, body, server, arm)
+    pods.hold_devices(body, server, experiment, arm)
+    pods.on_neuron_nodes(body)
     pods.settle(
         body,
         grace_s=_add_drain(server, experiment),
@@ -126,7 +124,7 @@ def _add_probes(server: dict[str, Any], arm: Arm) -> None:
     A busy engine answers late, so liveness waits five minutes: it is for a server that hangs, not for one that works.
     """
     server["startupProbe"] = {
-        "exec": {"command": ["python3", "-c", _PROBE, arm.target.model.name]},
+        "exec": {"command": ["python3", "-c", STARTUP_PROBE, arm.target.model.name]},
         "periodSeconds": _STARTUP_PERIOD_S,
         "timeoutSeconds": _COMPLETION_TIMEOUT_S,
         "failureThreshold": _LOAD_BUDGET_S // _STARTUP_PERIOD_S,

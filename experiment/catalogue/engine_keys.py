@@ -87,8 +87,6 @@ def native_value(table: str, key: str, value: Any, *, sequences: int, tokens: in
 
 @cache
 def known_keys(table: str, mapping: str = "neuron_config") -> frozenset[str]:
-    """Every key of a runtime's Neuron configuration, or of a mapping inside it; none where the runtime has no table."""
-    if not table:
-        return frozenset()
+    """Every key of a runtime's Neuron configuration, or of a mapping inside it."""
     path = Path(__file__).parent / "neuron_config" / f"{table}.json"
     return frozenset(json.loads(path.read_text(encoding="utf-8"))[mapping])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from experiment.catalogue.models import table_of
@@ -19,24 +19,23 @@ class Instance:
     """What one node offers."""
 
     name: str
-    devices: int = 0
+    devices: int
     """Trainium2 chips."""
-    cores_per_device: int = 0
+    cores_per_device: int
     """Physical NeuronCores of one chip."""
-    hbm_gib_per_device: int = 0
+    hbm_gib_per_device: int
     vcpus: int
     memory_gib: int
     allocatable_cpu: int
     """Cores a pod may request, after what the system reserves."""
     allocatable_memory_gib: int
-    scratch_gib: int = 0
+    scratch_gib: int
     """Local NVMe as one RAID0 array: emptyDir volumes, container images and logs live on it."""
-    ephemeral_gib: int = 0
+    ephemeral_gib: int
     """What Kubernetes can allocate of it: nine tenths, the rest is the kubelet's eviction threshold."""
-    max_pods: int = 0
-    efa_interfaces: int = 0
-    neuron: bool = True
-    zones: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    max_pods: int
+    efa_interfaces: int
+    zones: Mapping[str, tuple[str, ...]]
     """The zones in which EC2 offers it, by region; the region that somebody used first."""
 
     @property
@@ -51,7 +50,7 @@ OFFERED_ON: str = _TABLE["offered_on"]
 ZONES = _zones(_TABLE["regions"])
 """The zones of each region, in alphabetical order."""
 INSTANCES = {
-    name: Instance(**{**row, "name": name, "zones": _zones(row.get("zones", {}))})
+    name: Instance(**{**row, "name": name, "zones": _zones(row["zones"])})
     for name, row in _TABLE["instances"].items()
 }
 GROUP_SIZES = (1, 4, 8, 16)

@@ -66,8 +66,6 @@ class Model(Shape):
     """Whether the chat template has a switch for reasoning (`enable_thinking`)."""
     gated: bool = False
     """Whether Hugging Face requires an accepted licence, so that fetching needs a token."""
-    lab_only: bool = False
-    """Whether it is trained by the lab and exists nowhere else."""
     head_for: str | None = None
     """The target whose hidden states it reads (EAGLE, EAGLE3, DFlash); `None` for a model of its own."""
 
@@ -97,7 +95,6 @@ MODELS = {
     name: Model(name=name, **_TABLE["families"][row[0]], **dict(zip(_TABLE["columns"], row, strict=True)))
     for name, row in _TABLE["models"].items()
 }
-FETCHED = {name: model for name, model in MODELS.items() if not model.lab_only}
 HEADS = {row["name"]: Head(**row) for row in _TABLE["heads"]}
 
 

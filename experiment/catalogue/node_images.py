@@ -70,7 +70,7 @@ def images_of(kubernetes: str) -> tuple[NodeImage, ...]:
 
 def serving_image(kubernetes: str, runtimes: Iterable[Runtime]) -> NodeImage | None:
     """The newest image with a driver that every runtime takes; `None` where no image has one."""
-    bounds = [runtime.drivers for runtime in runtimes if runtime.drivers is not None]
+    bounds = [runtime.drivers for runtime in runtimes]
     able = (image for image in images_of(kubernetes) if all(own.serve(image.neuron_driver) for own in bounds))
     return next(able, None)
 

@@ -37,9 +37,8 @@ def version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.partition("-")[0].split("."))
 
 
-MODES = ("fused", "draft", "vanilla", "eagle", "eagle3", "dflash", "medusa")
-"""`fused`: a draft model in one graph with its target; `draft`: the same in upstream vLLM, two models in one server;
-`vanilla`: unfused; the others need a head that was trained for the target."""
+MODES = ("fused", "vanilla", "eagle", "eagle3", "dflash", "medusa")
+"""`fused`: a draft model in one graph with its target; `vanilla`: unfused; the others need a head that was trained for the target."""
 
 
 NO_ASYNC_SCHEDULING = "asynchronous scheduling is off"
@@ -109,40 +108,35 @@ class Runtime:
     and the rendered manifests then follow it together, and what runs stays what was reviewed."""
     dialect: str
     """Which flags and environment the `command` module writes: `nxdi-v0` (vLLM 0.9.1 fork), `nxdi-v1` (plugin with NxD
-    Inference), `native` (plugin without), `vllm` (upstream)."""
+    Inference), `native` (plugin without)."""
     vllm: str
-    instances: frozenset[str]
     architectures: frozenset[str]
     modes: Mapping[str, Mode]
     nearest: str
     """The remedy for a mode that it does not support."""
     metrics: tuple[str, ...]
     """Names that are worth reading from `/metrics` of this image; it may carry more."""
-    neuron_sdk: str = ""
-    """Empty where the runtime has none."""
+    neuron_sdk: str
+    support: tuple[Support, ...]
+    """Announcements that still hold, the oldest first."""
+    drivers: Drivers
+    """What the host must have for it."""
+    config_keys: str
+    """The table in `neuron_config/` of the keys that the image's Neuron configuration knows."""
     nxd_inference: str = ""
     """Empty where the image carries none."""
     plain_only: frozenset[str] = frozenset()
     """Further model classes that it serves, with no mode seen for them."""
-    config_keys: str = ""
-    """The table in `neuron_config/` of the keys that the image's Neuron configuration knows; empty where it has none."""
     greedy_speculation_only: bool = True
     """Whether a speculating server ignores the temperature of a request."""
     schedules_ahead: bool = False
-    """Whether a plain arm schedules the next step while one runs, and vLLM's `--no-async-scheduling` turns that off. vLLM on a CPU
-    never does (`check_and_update_config` of its platforms/cpu.py, 0.29.0)."""
-    lab_only: bool = False
-    """Whether it runs on one machine by the lab and never in a cluster."""
+    """Whether a plain arm schedules the next step while one runs, and vLLM's `--no-async-scheduling` turns that off."""
     runtime_library: str | None = None
     """Neuron runtime inside the image."""
     tested_driver: str | None = None
     """The line of drivers that AWS names as tested with it; `None` where that was not read."""
     longest_context: int | None = None
     """The largest `max_model_len` that it takes as it is started here; `None` where no limit is known."""
-    support: tuple[Support, ...] = ()
-    """Announcements that still hold, the oldest first."""
-    drivers: Drivers | None = None
-    """What the host must have for it; `None` where no device is used."""
 
     @property
     def end_of_support(self) -> str:
@@ -150,7 +144,7 @@ class Runtime:
         return next((one.status for one in self.support if one.ends), "")
 
 
-_SETS = ("instances", "architectures", "plain_only", "degrees")
+_SETS = ("architectures", "plain_only", "degrees")
 
 
 def _frozen(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,14 +156,14 @@ def _frozen(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _runtime(name: str, row: dict[str, Any]) -> Runtime:
-    modes, drivers = row["modes"], row.get("drivers")
+    modes = row["modes"]
     known = {mode: Mode(**_frozen(modes.get(mode, modes["others"]))) for mode in MODES}
     read = {
         "name": name,
         "modes": MappingProxyType(known),
-        "drivers": Drivers(**drivers) if drivers else None,
+        "drivers": Drivers(**row["drivers"]),
         "metrics": tuple(f"vllm:{metric}" for metric in row["metrics"]),
-        "support": tuple(Support(**said) for said in row.get("support", ())),
+        "support": tuple(Support(**said) for said in row["support"]),
     }
     return Runtime(**{**_frozen(row), **read})
 

@@ -53,9 +53,9 @@ def kubernetes_version(file: ExpandedFile) -> Iterator[Finding]:
 def node_driver(file: ExpandedFile) -> Iterator[Finding]:
     """A node image must have a Neuron driver that supports the runtime libraries of all arms, because the arms share their nodes."""
     instance, version = file.instance, file.cluster.kubernetes
-    bounded = {path: runtime for path, runtime in known_runtimes(file).items() if runtime.drivers}
-    images, paths, runtimes = images_of(version), list(bounded), list(bounded.values())
-    if instance is None or not instance.neuron or not images or serving_image(version, runtimes):
+    known = known_runtimes(file)
+    images, paths, runtimes = images_of(version), list(known), list(known.values())
+    if instance is None or not images or serving_image(version, runtimes):
         return
     last = next(n for n in range(len(runtimes)) if serving_image(version, runtimes[: n + 1]) is None)
     newer = [f'set cluster.kubernetes to "{other}"' for other in versions_serving(runtimes)]
@@ -76,8 +76,6 @@ def zones(file: ExpandedFile) -> Iterator[Finding]:
     """The region must offer the instance type, the zones must be in it, and the zone of the nodes must offer it too."""
     region, instance, names = file.cluster.region, file.instance, file.cluster.availability_zones
     regions = tuple(instance.zones) if instance else _TRN2_REGIONS
-    if instance is not None and not instance.neuron:
-        return
     if region not in regions and (region in ZONES or not REGION.fullmatch(region)):
         name = "cluster.region not-offered" if region in ZONES else "cluster.region unknown"
         what = instance.name if instance else "Trn2"
@@ -194,10 +192,8 @@ def end(file: ExpandedFile) -> Iterator[Finding]:
 
 def counts(file: ExpandedFile) -> Iterator[Finding]:
     """The nodes at deploy time are limited by the maximum."""
-    nodes, maximum, instance = file.cluster.nodes, file.cluster.max_nodes, file.instance
-    if instance is not None and not instance.neuron and nodes:
-        yield refused("cluster.nodes in-the-lab", nodes, instance=instance)
-    elif nodes > maximum:
+    nodes, maximum = file.cluster.nodes, file.cluster.max_nodes
+    if nodes > maximum:
         yield refused("cluster.nodes too-many", nodes, maximum=maximum)
 
 
@@ -248,7 +244,7 @@ def served_arm(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
 def replicas(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
     """The promoted arm must fit on the nodes with its replicas."""
     instance, devices, nodes = file.instance, file.serving.devices, file.cluster.max_nodes
-    if instance is None or not instance.neuron or not devices:
+    if instance is None:
         return
     maximum = instance.devices // devices * nodes
     if serve.replicas > maximum:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from core.findings import Finding
 from core.words import count
-from experiment.catalogue.instances import GROUP_SIZES, INSTANCES
+from experiment.catalogue.instances import GROUP_SIZES
 from experiment.catalogue.models import BYTES_PER_VALUE, Model
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.checks.treatments import known_runtimes, treated
@@ -18,10 +18,6 @@ from experiment.sweeps import ExpandedFile
 def groups(file: ExpandedFile) -> Iterator[Finding]:
     """An arm's devices must be a connected set, as the driver publishes and the scheduler extension allocates them."""
     devices, instance = file.serving.devices, file.instance
-    if instance is not None and not instance.neuron:
-        if devices:
-            yield refused("serving.devices in-the-lab", devices, instance=instance)
-        return
     sizes = [size for size in GROUP_SIZES if instance is None or size <= instance.devices]
     if devices not in sizes:
         yield refused("serving.devices no-group", devices, sizes=" or ".join(map(str, sizes)))
@@ -32,9 +28,7 @@ def cores(file: ExpandedFile) -> Iterator[Finding]:
     instance, serving, degree = file.instance, file.serving, file.serving.tensor_parallel
     if instance is None or degree is None:
         return
-    if not instance.neuron and degree != 1:
-        yield refused("serving.tensor_parallel in-the-lab", degree, instance=instance)
-    elif instance.neuron and degree != (have := serving.cores_on(instance)):
+    if degree != (have := serving.cores_on(instance)):
         yield refused(
             "serving.tensor_parallel other-cores",
             degree,
@@ -48,7 +42,7 @@ def cores(file: ExpandedFile) -> Iterator[Finding]:
 def memory(file: ExpandedFile) -> Iterator[Finding]:
     """Weights of target and largest draft, and their KV caches, must fit the high-bandwidth memory of the claim."""
     instance, serving, models = file.instance, file.serving, _largest_models(file)
-    if instance is None or file.described(file.target) is None or not instance.neuron:
+    if instance is None or file.described(file.target) is None:
         return
     sequences = max((arm.max_num_seqs for arm in file.arms), default=1)
     need = memory_bytes(models, serving.degree_on(instance), sequences, serving.max_model_len) / GIB
@@ -83,19 +77,10 @@ def _largest_models(file: ExpandedFile) -> list[Model]:
 
 
 def runtime_fits(file: ExpandedFile) -> Iterator[Finding]:
-    """Every image must support the instance type and the model's class; lab models run only in the lab."""
-    target, instance = file.described(file.target), file.cluster.instance
+    """Every image must support the model's class."""
+    target = file.described(file.target)
     for runtime in known_runtimes(file).values():
-        if instance in INSTANCES and instance not in runtime.instances:
-            needs = "serves in the lab only" if runtime.lab_only else "needs Trainium2"
-            needs = needs if runtime.lab_only or not INSTANCES[instance].neuron else "does not support it"
-            known = ", ".join(sorted(runtime.instances))
-            yield refused(
-                "cluster.instance unsupported", instance, runtime=runtime, needs=needs, instances=known
-            )
-        elif target is not None and target.lab_only and not runtime.lab_only:
-            yield refused("target.model of-the-lab", target.name, runtime=runtime)
-        elif target is not None and target.architecture not in runtime.architectures | runtime.plain_only:
+        if target is not None and target.architecture not in runtime.architectures | runtime.plain_only:
             remedy = f"use a model of: {', '.join(sorted(runtime.architectures))}"
             if able := [one.name for one in RUNTIMES.values() if target.architecture in one.plain_only]:
                 remedy += f", or runtime {' or '.join(able)}, which serves it without drafts"
@@ -108,7 +93,7 @@ def claims(file: ExpandedFile) -> Iterator[Finding]:
     Source: the Neuron DRA guide (https://awsdocs-neuron.readthedocs-hosted.com/en/latest/deploy/eks/dra.html).
     """
     instance = file.instance
-    if instance and instance.neuron and not instance.efa_attached and file.serving.allocation == "dra":
+    if instance and not instance.efa_attached and file.serving.allocation == "dra":
         yield refused("serving.allocation no-claims", "dra", instance=instance)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 
 from core.findings import Finding
 from experiment.catalogue.instances import INSTANCES
-from experiment.catalogue.models import FETCHED, HEADS, MODELS
+from experiment.catalogue.models import HEADS, MODELS
 from experiment.catalogue.runtimes import RUNTIMES
 from experiment.checks.treatments import treated
 from experiment.naming import BENCHMARK_NAME, LMEVAL_NAME, promoted_service
@@ -54,7 +54,7 @@ def models(file: ExpandedFile) -> Iterator[Finding]:
         if more:
             yield refused("shape twice", shapes[more[0]], at=f"{path}.{more[0]}", first=first)
         elif first == "like":
-            yield from known(f"{path}.like", str(ref.like), FETCHED, "model")
+            yield from known(f"{path}.like", str(ref.like), MODELS, "model")
         elif first == "head_for":
             yield from known(f"{path}.head_for", shapes[first] or "", file.models, "model")
         elif first == "model" and ref is not file.target and ref.model in HEADS:

@@ -150,8 +150,7 @@ def engine_keys(file: ExpandedFile, arm: SingleArm) -> Iterator[Finding]:
         elif key not in known:
             close = get_close_matches(key, known - DECIDED.keys(), 3)
             remedy = f"did you mean: {', '.join(close)}" if close else "remove it"
-            name = "engine unknown" if known else "engine without-neuron"
-            yield refused(name, value, at=where, runtime=arm.runtime, remedy=remedy)
+            yield refused("engine unknown", value, at=where, runtime=arm.runtime, remedy=remedy)
         elif asked:
             yield refused("engine refused", value, at=where, runtime=arm.runtime, asked=asked)
 

@@ -12,7 +12,6 @@ from core.findings import Finding
 from core.words import count
 from experiment.catalogue.engine_keys import CONTEXT_BUCKETS, longest_prompt, nxdi_value
 from experiment.catalogue.published import conditions, figure
-from experiment.catalogue.runtimes import RUNTIMES
 from experiment.checks.treatments import treated
 from experiment.model import ExpectedFigure
 from experiment.prompts import Prompt, effective_prompts
@@ -208,7 +207,7 @@ def _other_conditions(file: ExpandedFile, row: str, path: str, arm: SingleArm) -
     own: dict[str, int | float | str] = {"k": 0, "mode": "plain"}
     if treatment is not None:
         own = {"k": treatment.num_speculative_tokens, "mode": treatment.mode}
-    own |= {"batch": arm.max_num_seqs} | ({"chips": chips} if chips else {})
+    own |= {"batch": arm.max_num_seqs, "chips": chips}
     published = conditions(row)
     other = [name for name in published if name in own and own[name] != published[name]]
     if other:
@@ -221,15 +220,7 @@ def _other_conditions(file: ExpandedFile, row: str, path: str, arm: SingleArm) -
         yield refused("figure of-others", row, at=path, arm=arm, of_row=of_row, of_arm=of_arm)
 
 
-def quality_in_a_cluster(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
-    """lm-eval runs as a pod, so it needs a cluster."""
-    runtime = RUNTIMES.get(file.runtime)
-    if file.benchmark.lm_eval and runtime is not None and runtime.lab_only:
-        yield refused("benchmark.lm_eval in-the-lab", None, runtime=runtime)
-
-
 RULES = (
     *(lengths, context_buckets, plan_size, sampling, thinking, every_prompt_asked, distinct_levels),
-    *(objectives, objective_prompts, expected_figures),
-    *(measured_figures, quality_in_a_cluster),
+    *(objectives, objective_prompts, expected_figures, measured_figures),
 )

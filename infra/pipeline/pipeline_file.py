@@ -152,8 +152,6 @@ def _stage(name: str, data: Any, file: str, manifests: Path, region: str) -> Sta
     section = validated(StageSection, data, where, file=file)
     account, path = section.account, section.experiment
     experiment = load(ROOT / path)
-    if experiment.lab_only:
-        raise Misuse(f"{where}.experiment = {path!r}: runs in the lab only; name one for AWS")
     if experiment.cluster.region != region:
         raise Misuse(
             f"{where}: {path} is in {experiment.cluster.region}, the pipeline in {region}; use one region for both"

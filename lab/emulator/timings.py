@@ -211,9 +211,7 @@ def emulated(experiment: Experiment) -> dict[str, Emulated]:
 
 def _emulated(experiment: Experiment, arm: Arm) -> Emulated:
     mode = arm.speculation.mode if arm.speculation else None
-    fitted = not arm.serving.devices or (
-        configuration(arm) == of_row(REFERENCE) and not arm.engine and mode in (None, "fused")
-    )
+    fitted = configuration(arm) == of_row(REFERENCE) and not arm.engine and mode in (None, "fused")
     if not fitted and (steps := _steps(experiment, arm)):
         steps_s, rows, tokens = steps
         times = ", ".join(

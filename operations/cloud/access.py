@@ -31,12 +31,12 @@ from urllib.parse import urlsplit
 import click
 
 from core.findings import Misuse, Outside, Refusal
-from experiment import Experiment
+from experiment import Experiment, load
 from experiment.naming import bastion_name, cluster_name, namespace
 from operations.cloud.aws import Aws, aws_of
 from operations.cloud.cloudformation import not_deployed
 from operations.cloud.kubernetes import Kubernetes
-from operations.options import ROOT, account_option, chosen, experiment_of, json_option
+from operations.options import ROOT, account_option, chosen, json_option
 
 PLUGIN = "session-manager-plugin"
 DOCUMENT = "AWS-StartPortForwardingSessionToRemoteHost"
@@ -66,7 +66,7 @@ def command(ctx: click.Context, account: str | None, as_json: bool, words: tuple
     arguments = words[len(named) :]
     if not arguments:
         raise Misuse("no arguments; write them behind the options, for example `./trnspec kubectl get pods`")
-    experiment = experiment_of(chosen(ctx, None, tuple(named)), verb="ask")
+    experiment = load(chosen(ctx, None, tuple(named)))
     with cluster_of(experiment, aws_of(experiment, account)) as cluster:
         return cluster.passthrough([*arguments, *(["--output=json"] if as_json else [])])
 

@@ -14,13 +14,13 @@ from benchmark.metrics import RUN_ACTIVE
 from core.console import print_json, print_text, warn
 from core.findings import Finding, Misuse, Outside, Refusal
 from core.words import count
-from experiment import Experiment, naming
+from experiment import Experiment, load, naming
 from experiment.cost import node_price
 from infra.off_schedules import AGAIN_AFTER, block_over, next_off
 from operations.cloud.aws import Aws, AwsError, aws_of
 from operations.cloud.clock import TooLateError, stamp, within
 from operations.cloud.cloudformation import deploy_command, not_deployed
-from operations.options import HOURS, dry_run_option, experiment_of, on_aws
+from operations.options import HOURS, dry_run_option, on_aws
 
 DEFAULT_HOURS = 3.0
 LIMIT_S = 45
@@ -44,7 +44,7 @@ def command(path: Path, wanted: int, hours: float, dry_run: bool, account: str |
 
     The time to live is set before the first node starts, and removed after the last one is let go.
     """
-    experiment = experiment_of(path, verb="scale")
+    experiment = load(path)
     refuse_too_many(experiment, wanted)
     aws = aws_of(experiment, account)
     if not wanted and not dry_run:

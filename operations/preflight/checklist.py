@@ -15,7 +15,7 @@ from typing import Any
 
 from core.console import print_json, print_table, progress
 from core.findings import Finding, Outside, Refusal, State, finding, fine
-from experiment import Experiment
+from experiment import Experiment, load
 from experiment.catalogue.node_images import images_of
 from experiment.cost import SYSTEM_NODES
 from experiment.naming import stack_name
@@ -26,7 +26,7 @@ from infra.synthesis import DEPLOYMENT
 from operations.cloud import cloudformation, experiment_resources, spot_price
 from operations.cloud.aws import Aws, aws_of
 from operations.cloud.clock import moment, stamp
-from operations.options import experiment_of, on_aws
+from operations.options import on_aws
 from operations.preflight import external_services
 from operations.preflight.existing_vpc import ExistingVpc
 
@@ -54,7 +54,7 @@ def command(path: Path, account: str | None, as_json: bool) -> int:
 
     Exit 0 if everything is fine, 1 with findings, 3 without findings if something could not be asked.
     """
-    experiment = experiment_of(path, verb="check")
+    experiment = load(path)
     aws, now, web, findings = (
         aws_of(experiment, account),
         datetime.now(UTC),

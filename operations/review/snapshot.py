@@ -64,7 +64,7 @@ def snapshot(*, templates: bool, without: Sequence[str] = ()) -> State:
         objects = {file.name: [item for item in file.objects if item] for file in files}
         state["objects"][experiment.name] = objects
         state["experiments"][experiment.name] = described(experiment, objects)
-        if templates and not experiment.lab_only:
+        if templates:
             try:
                 state["templates"] |= _synthesized(path)
             except Exception as error:  # of whatever kind: a stack may fail in any way
@@ -81,7 +81,6 @@ def _first_line(error: Exception) -> str:
 
 def described(experiment: Any, objects: dict[str, list[dict[str, Any]]]) -> State:
     """An experiment as flat facts, under the names of its file."""
-    lab = experiment.lab_only
     sections = ("description", "benchmark", "cluster", "token_secret", "serve")
     facts = flat({name: getattr(experiment, name) for name in sections})
     prompts: dict[str, list[Any]] = {name: [] for name in experiment.classes}
@@ -90,10 +89,8 @@ def described(experiment: Any, objects: dict[str, list[dict[str, Any]]]) -> Stat
     for name, those in prompts.items():
         digest = hashlib.sha256("\n".join(map(repr, those)).encode()).hexdigest()[:8]
         facts[f"prompts.{name}"] = f"{count(len(those), 'prompt')} ({digest})"
-    costs: State = {}
-    if not lab:
-        costs = {"node": cost.node_price(experiment).usd_per_hour}
-        costs |= {key: cost.per_hour(getattr(cost, key)(experiment)) for key in ("idle", "running")}
+    costs: State = {"node": cost.node_price(experiment).usd_per_hour}
+    costs |= {key: cost.per_hour(getattr(cost, key)(experiment)) for key in ("idle", "running")}
     return {
         "facts": {**facts, "baseline": experiment.arms[0].name},
         "prompts": {name: [_text(one) for one in those] for name, those in prompts.items()},
@@ -101,7 +98,7 @@ def described(experiment: Any, objects: dict[str, list[dict[str, Any]]]) -> Stat
             arm.name: {
                 "facts": arm_facts(arm),
                 "key": artifact_key(arm),
-                "usd_per_hour": None if lab else cost.arm_usd_per_hour(experiment, arm),
+                "usd_per_hour": cost.arm_usd_per_hour(experiment, arm),
             }
             for arm in experiment.arms
         },

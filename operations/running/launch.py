@@ -19,7 +19,7 @@ from cdk8s_charts.manifests import ManifestFile, read
 from core.console import print_json, warn
 from core.findings import Misuse, Outside, Refusal
 from core.words import count
-from experiment import Experiment
+from experiment import Experiment, load
 from experiment.cost import NODE_START_H, node_price, per_hour, run_price, running
 from experiment.placement import nodes_needed
 from infra.off_schedules import AGAIN_AFTER
@@ -34,7 +34,6 @@ from operations.options import (
     USD,
     WAITING,
     dry_run_option,
-    experiment_of,
     manifests_option,
     on_aws,
 )
@@ -99,7 +98,7 @@ def command(
     The same command goes on after any interruption. Exit 0 with an answer, 1 when a step failed, 2 when the experiment
     serves, 130 when interrupted.
     """
-    experiment = experiment_of(path, verb="run")
+    experiment = load(path)
     if experiment.serve is not None:
         raise Misuse(
             f"{path}: {experiment.serve.arm} is a service (serve), and a run ends with every arm and node at 0; remove the "

@@ -12,7 +12,7 @@ from experiment import Experiment
 from tests.apiserver.control_plane import ControlPlane
 from tests.apiserver.kubectl import Kubectl
 from tests.apiserver.objects import Objects, Remember, filled, make_namespace, renamed, without_warnings
-from tests.cdk8s_charts.objects import EXPERIMENTS, objects_of, pods_of
+from tests.cdk8s_charts.objects import RENDERED, objects_of, pods_of
 from tests.cdk8s_charts.variations import with_serving
 
 ENFORCE = "pod-security.kubernetes.io/enforce"
@@ -63,7 +63,7 @@ def _holds_devices(pod: dict[str, Any]) -> bool:
     return "resourceClaims" in pod["spec"] or "aws.amazon.com/neuron" in str(pod["spec"])
 
 
-@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", RENDERED, ids=lambda path: path.stem)
 def test_pods_that_hold_devices_are_the_only_ones_that_restricted_refuses(
     control_plane: ControlPlane, erased: Remember, path: Path
 ) -> None:

@@ -24,7 +24,7 @@ from tests.apiserver.objects import (
     without_warnings,
 )
 from tests.cdk8s_charts.immutable import REFUSED, changed_in_place
-from tests.cdk8s_charts.objects import EXPERIMENTS, objects_of, the
+from tests.cdk8s_charts.objects import RENDERED, objects_of, the
 from tests.cdk8s_charts.test_promoted import SERVE
 from tests.cdk8s_charts.test_second_deploy import CHANGES
 from tests.cdk8s_charts.variations import with_serving
@@ -44,7 +44,7 @@ def _errors(complaints: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "which", [*EXPERIMENTS, *OTHERWISE], ids=lambda which: which.stem if isinstance(which, Path) else which
+    "which", [*RENDERED, *OTHERWISE], ids=lambda which: which.stem if isinstance(which, Path) else which
 )
 def test_every_object_passes_strict_validation_and_stands_as_it_was_applied(
     control_plane: ControlPlane, erased: Remember, reference: Experiment, which: Path | str

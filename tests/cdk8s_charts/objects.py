@@ -29,9 +29,6 @@ def experiment_at(path: Path) -> Experiment:
 
 
 RENDERED = sorted((ROOT / "experiments").glob("*.yaml"))
-"""All, the lab's among them."""
-EXPERIMENTS = [path for path in RENDERED if not experiment_at(path).lab_only]
-"""Those that have a cluster to be applied to."""
 
 
 @cache

@@ -16,7 +16,7 @@ from cdk8s_charts.parity import undeclared_differences
 from cdk8s_charts.pods import EXTENDED_RESOURCE, IMAGE_DEFAULTS
 from experiment import Experiment
 from experiment.compilation import artifact_key
-from experiment.naming import LAB_ONLY, ROLE, namespace
+from experiment.naming import ROLE, namespace
 from tests.cdk8s_charts.immutable import FIELDS, at
 from tests.cdk8s_charts.objects import Object, Pod, mounts, named, pods_of, quantity, words
 
@@ -46,8 +46,6 @@ def names_are_legal_and_stand_once(experiment: Experiment, objects: list[Object]
             yield f"{kind}/{name}: not a name"
         if metadata.get("namespace") != (None if kind in _WITHOUT_NAMESPACE else namespace(experiment)):
             yield f"{kind}/{name}: namespace {metadata.get('namespace')}"
-        if (LAB_ONLY in (metadata.get("annotations") or {})) != experiment.lab_only:
-            yield f"{kind}/{name}: the mark of the lab"
     for pod in pods_of(objects):
         labels = (pod.metadata.get("labels") or {}).values()
         yield from (f"{pod}: label {value}" for value in labels if len(value) > 63)
@@ -205,7 +203,7 @@ def pods_give_up_what_they_do_not_need(experiment: Experiment, objects: list[Obj
     for pod in pods_of(objects):
         devices = "resourceClaims" in pod.spec or EXTENDED_RESOURCE in str(pod.spec)
         named_user = pod.spec["securityContext"].get("runAsNonRoot") is True
-        if not named_user and (level == "restricted" or not (devices or experiment.lab_only)):
+        if not named_user and (level == "restricted" or not devices):
             yield f"{pod}: no user of its own"
         if pod.spec.get("automountServiceAccountToken") is not False:
             yield f"{pod}: a token for the API server"
@@ -275,7 +273,7 @@ def servers_wait_at_0_and_are_asked_when_they_are_ready(
 def an_arm_serves_its_own_artifact(experiment: Experiment, objects: list[Object]) -> Iterator[str]:
     """An artifact that loads wins over every flag, so a wrong folder would be served without a word."""
     deployments = {pod.name: pod for pod in pods_of(objects) if pod.kind == "Deployment"}
-    for arm in (arm for arm in experiment.arms if not arm.runtime.lab_only):
+    for arm in experiment.arms:
         key, pod = artifact_key(arm), deployments[arm.name]
         if (pod.metadata.get("annotations") or {}).get("speculation.trn2/artifact-key") != key:
             yield f"{pod}: annotation"

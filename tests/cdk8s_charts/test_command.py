@@ -84,7 +84,7 @@ def test_every_key_of_a_neuron_config_is_known_to_its_reader(arm: Arm) -> None:
 
 def _keys_are_known(arm: Arm) -> None:
     config, table = compile_config(arm), arm.runtime.config_keys
-    assert bool(config) == bool(table)
+    assert config
     for mapping, keys in (
         ("neuron_config", config),
         ("on_device_sampling_config", config.get("on_device_sampling_config")),
@@ -100,8 +100,6 @@ def test_servers_load_from_local_folders_what_was_compiled_alike_and_reach_no_hu
     shapes_a_graph = compiler_environment(arm).items()
     assert shapes_a_graph <= serving.items()
     assert shapes_a_graph <= compiling.items()
-    if arm.runtime.dialect == "vllm":
-        return
     artifact = "VLLM_CACHE_ROOT" if arm.runtime.dialect == "native" else "NEURON_COMPILED_ARTIFACTS"
     root = {"mount": "/artifacts", "scratch": "/scratch/artifacts"}[arm.serving.artifact_source]
     assert serving[artifact] == f"{root}/{artifact_key(arm)}"

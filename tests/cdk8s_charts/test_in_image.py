@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -13,15 +12,11 @@ from typing import Any
 import pytest
 
 from cdk8s_charts import in_image
-from cdk8s_charts.vllm_command import compile_argv, serve_argv
-from experiment import load
 from experiment.catalogue.runtimes import RUNTIMES
-from experiment.compilation import compile_config
 from tests.cdk8s_charts.made_up_image import SHAPES, SIZES, Image, image_of
 from tests.cdk8s_charts.objects import RENDERED, committed, experiment_at, named, pods_of
 from tests.conftest import ROOT
 
-ENGINE = ROOT / ".lab" / "venv" / "bin" / "python"
 CHECKPOINTS = ROOT / "tests" / "engine" / "checkpoints"
 
 
@@ -66,7 +61,7 @@ def test_an_image_as_recorded_takes_what_the_rendered_manifests_ask_it(path: Pat
         told += [arm["name"] for arm in arms]
         (runtime,) = (one for one in RUNTIMES.values() if one.image == container["image"])
         assert Image(tmp_path / pod.name, runtime, arms).ask() == (in_image.TAKEN, [])
-    names = [arm.name for arm in experiment_at(path).device_arms]
+    names = [arm.name for arm in experiment_at(path).arms]
     assert sorted(told) == sorted(names)
 
 
@@ -307,36 +302,3 @@ def test_code_that_does_not_load_without_a_device_says_nothing_about_the_arms_an
     code, lines = image.ask()
     assert code == in_image.REFUSED
     assert [sorted(line) for line in lines[:2]] == [["arm", "key", "why"], ["part", "why"]]
-
-
-@pytest.mark.skipif(not ENGINE.exists(), reason="no vLLM: tests/engine/install installs it")
-def test_a_real_vllm_takes_the_arms_of_the_lab_and_names_what_it_does_not(tmp_path: Path) -> None:
-    arms: list[dict[str, Any]] = [
-        {
-            "name": arm.name,
-            "dialect": arm.runtime.dialect,
-            "mode": "",
-            "serve": serve_argv(arm),
-            "engine": json.loads(compile_argv(arm)[-1]),
-            "config": compile_config(arm),
-        }
-        for arm in load(ROOT / "experiments" / "lab-tiny.yaml").arms
-    ]
-    for arm in arms:
-        arm["engine"]["model"] = str(CHECKPOINTS / "target")
-        if drafting := arm["engine"].get("speculative_config"):
-            drafting["model"] = str(CHECKPOINTS / "draft")
-
-    def found() -> tuple[int, list[str]]:
-        (tmp_path / "asked.json").write_text(json.dumps(arms), encoding="utf-8")
-        done = _asked(str(ENGINE), [str(tmp_path / "asked.json")], os.environ)
-        lines = [json.loads(line) for line in done.stdout.splitlines() if line[:1] == "{"]
-        return done.returncode, [line["key"] for line in lines]
-
-    assert found() == (in_image.TAKEN, [])
-    arms[0]["serve"] += ["--no-such-thing", "1"]
-    arms[1]["engine"]["speculative_config"]["window"] = 3
-    assert found() == (in_image.REFUSED, ["--no-such-thing", "speculative_config.window"])
-    del arms[0]["serve"][-2:], arms[1]["engine"]["speculative_config"]["window"]
-    arms[1]["engine"]["speculative_config"]["max_model_len"] = 10**6
-    assert found() == (in_image.REFUSED, ["engine config"])

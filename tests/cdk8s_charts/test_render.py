@@ -35,7 +35,7 @@ def test_a_place_where_nothing_can_be_written_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
-    assert main([str(ROOT / "experiments/lab-tiny.yaml"), "--out", str(tmp_path / "file")]) == 2
+    assert main([str(ROOT / "experiments/qwen3-32b.yaml"), "--out", str(tmp_path / "file")]) == 2
     error = capsys.readouterr().err
     assert (
         error

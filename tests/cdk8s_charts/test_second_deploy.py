@@ -13,7 +13,7 @@ from cdk8s_charts.manifests import fill, tags, with_tags
 from core.findings import Misuse
 from experiment import Experiment
 from tests.cdk8s_charts.immutable import changed_in_place
-from tests.cdk8s_charts.objects import EXPERIMENTS, Object, committed, named
+from tests.cdk8s_charts.objects import RENDERED, Object, committed, named
 from tests.cdk8s_charts.variations import rendered, with_benchmark, with_cluster, with_serving
 from tests.conftest import REFERENCE
 
@@ -62,7 +62,7 @@ def _applied(path: Path, image: str) -> list[Object]:
     return fill(committed(path), with_tags(values))
 
 
-@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", RENDERED, ids=lambda path: path.stem)
 @pytest.mark.parametrize("what", IMAGES)
 def test_another_image_is_applied_over_the_first_without_a_refusal(path: Path, what: str) -> None:
     before, after = (_applied(path, image) for image in IMAGES[what])

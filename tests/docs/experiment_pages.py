@@ -62,7 +62,7 @@ def schema() -> dict[str, Any]:
             if place in _CHOICES:
                 text["enum"] = list(_CHOICES[place])
             elif place in _EXAMPLES:
-                text["examples"] = [one.name for one in MODELS.values() if not one.lab_only]
+                text["examples"] = [*MODELS]
     return {"$schema": GenerateJsonSchema.schema_dialect, **whole}
 
 
@@ -152,10 +152,9 @@ def gallery() -> Iterator[str]:
     yield "|---|---|---:|---|---:|"
     for path in sorted((ROOT / "experiments").glob("*.yaml")):
         experiment = load(path)
-        found, where, first = as_json(experiment), "this machine", "0"
-        if experiment.instance.neuron:
-            where = f"{found['nodes']} x {experiment.instance.name}"
-            first = f"{found['first_run']['usd']:.0f}"
+        found = as_json(experiment)
+        where = f"{found['nodes']} x {experiment.instance.name}"
+        first = f"{found['first_run']['usd']:.0f}"
         link = f"[{path.stem}](../experiments/{path.name})"
         yield f"| {question(path)} | {link} | {len(experiment.arms)} | {where} | {first} |"
 

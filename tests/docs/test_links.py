@@ -18,7 +18,7 @@ PAGES = [
     *GUIDES,
     *sorted((ROOT / "docs/decisions").glob("*.md")),
 ]
-MADE_UP = {"experiments/my-gpu.yaml", "tests/data/vllm-options/VERSION.json"}
+MADE_UP = {"tests/data/vllm-options/VERSION.json"}
 _LINK = re.compile(r"\]\((?!https?://|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")
 
 

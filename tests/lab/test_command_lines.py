@@ -43,14 +43,6 @@ def test_the_experiment_comes_first_and_a_wrong_one_is_exit_2_and_leaves_nothing
     assert not list(Path().glob("out/*"))
 
 
-def test_an_experiment_without_neuron_devices_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = str(ROOT / "experiments" / "lab-tiny.yaml")
-    assert demo.main([file, "--out", str(tmp_path / "out")]) == 2
-    assert "arm tiny needs no Neuron devices" in capsys.readouterr().err
-
-
 def test_the_default_comes_from_the_environment_and_an_answer_leads_to_an_own_experiment_and_that_one_to_aws(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from experiment import Experiment, load
-from experiment.catalogue.models import FETCHED
+from experiment.catalogue.models import MODELS
 from lab.emulator.timings import emulated
 from operations.__main__ import main
 from tests.conftest import ROOT
@@ -62,10 +62,10 @@ WAYS: list[tuple[str, str, str, str, str, int]] = [
     (LLAMA.format("1-8"), "--mode fused", OLD, "fused", LLAMA.format("2-1"), 7),
     (LLAMA.format("1-8"), "--mode dflash", NATIVE, "dflash", DFLASH_8B, 9),
     (LLAMA.format("3-70"), "--mode fused", OLD, "fused", LLAMA.format("2-1"), 7),
-    *((model, "--mode eagle3 --draft my/head", NATIVE, "eagle3", "my/head", 3) for model in sorted(FETCHED)),
+    *((model, "--mode eagle3 --draft my/head", NATIVE, "eagle3", "my/head", 3) for model in sorted(MODELS)),
     *(
         (model, "--mode eagle --draft my/head", PLUGIN, "eagle", "my/head", 3)
-        for model in sorted(FETCHED)
+        for model in sorted(MODELS)
         if not model.startswith("Qwen/")
     ),
     (LLAMA.format("1-8"), f"--mode eagle --draft my/head --runtime {OLD}", OLD, "eagle", "my/head", 3),
@@ -73,7 +73,7 @@ WAYS: list[tuple[str, str, str, str, str, int]] = [
 
 
 def test_every_model_and_mode_of_the_catalogue_is_in_the_table() -> None:
-    assert {model for model, *_ in WAYS if model not in SMALLEST} == FETCHED.keys() - SMALLEST
+    assert {model for model, *_ in WAYS if model not in SMALLEST} == MODELS.keys() - SMALLEST
     assert {mode for _, _, _, mode, *_ in WAYS} == {"fused", "eagle", "eagle3", "dflash"}
 
 
@@ -198,9 +198,9 @@ def test_it_writes_into_the_nearest_folder_of_experiments_or_where_it_is_told_an
         ("mine --mode eagle --draft my/head", "has EAGLE and Medusa code for Llama but none for Qwen3"),
         ("mine --mode medusa --draft my/head --model lmsys/vicuna-7b-v1.3", "its benchmark cannot report"),
         ("mine --mode vanilla --model lmsys/vicuna-7b-v1.3", "`inference_demo`, drafts unfused for Llama"),
-        ("mine --mode fast", "is not a mode of speculation; known: fused, draft"),
+        ("mine --mode fast", "is not a mode of speculation; known: fused, vanilla"),
         ("mine --mode fused --runtime native-vllm-0.29", "runtime native-vllm-0.29 cannot do it"),
-        ("mine --runtime vllm-cpu-0.32", "known: nxdi-vllm-0.9.1, nxdi-vllm-0.16, native-vllm-0.29"),
+        ("mine --runtime triton", "known: nxdi-vllm-0.9.1, nxdi-vllm-0.16, native-vllm-0.29"),
         ("mine --runtime native-vllm-0.29 --model Qwen/Qwen3-8B", "drafts with heads only; name a head"),
         ("mine --draft meta-llama/Llama-3.2-1B-Instruct", "its tokenizer (llama3"),
         ("mine --model Qwen/Qwen3-0.6B", "is the smallest of its family"),

@@ -24,8 +24,6 @@ from tests.operations.clients import shared_client
 from tests.operations.conftest import Say
 from tests.operations.world import World
 
-LAB = ROOT / "experiments" / "lab-tiny.yaml"
-
 
 def test_a_verb_that_another_program_carries_out_starts_anywhere_and_names_what_a_person_typed(
     tmp_path: Path,
@@ -43,23 +41,6 @@ def test_kubectl_is_the_real_one_with_its_own_exit_code(world: World, say: Say) 
     assert (code, out.splitlines()) == (0, ["deployment.apps/qwen-vllm", "deployment.apps/qwen-sd-vllm"])
     assert say("kubectl", "get", "deployment", "none")[0] == 1
     assert say("kubectl")[0] == 2
-
-
-def test_an_experiment_of_the_lab_is_none_of_their_business(say: Say) -> None:
-    more = {"scale": ["0"], "kubectl": ["get"], "render": ["--resolved"]}
-    for verb in [
-        "preflight",
-        "status",
-        "scale",
-        "forecast",
-        "teardown",
-        "kubectl",
-        "render",
-        "run",
-        "deploy",
-    ]:
-        code, _, err = say(verb, str(LAB), *more.get(verb, ()))
-        assert (code, "serves on one machine's CPU" in err, len(err.splitlines())) == (2, True, 1), verb
 
 
 def _rendered(experiment: Experiment, folder: Path) -> Path:
@@ -151,8 +132,8 @@ def test_a_shell_completes_verbs_options_and_experiments(
     assert offered("./trnspec results --js", 2) == ["--json"]
     assert offered("./trnspec demo --max", 2) == ["--max-tokens"]
     for words in ("check", "promote", "demo"):
-        assert "experiments/lab-tiny.yaml" in offered(f"./trnspec {words} experiments/l", 2)
-    assert offered("./trnspec check lab-t", 2)[1:] == ["experiments/lab-tiny.yaml"]
+        assert "experiments/qwen3-32b.yaml" in offered(f"./trnspec {words} experiments/q", 2)
+    assert offered("./trnspec check llama-3.3-70b-t", 2)[1:] == ["experiments/llama-3.3-70b-tp64.yaml"]
     assert offered("./trnspec check dep", 2)[1:] == offered("./trnspec check pipe", 2)[1:] == []
     assert offered("./trnspec promote qwen-s", 2)[:1] == ["qwen-sd-vllm"]
     assert offered("./trnspec promote experiments/llama-3.1-8b-eagle3.yaml llama-e", 3)[0] == "llama-eagle3"

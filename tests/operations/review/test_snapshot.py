@@ -23,7 +23,6 @@ from tests.operations.conftest import Say
 ROOMS = ["core", "experiment", "cdk8s_charts", "infra", "benchmark", "store", "images", "operations"]
 SETTINGS = "cdk.json", "deployment.yaml", "requirements.txt"
 FILE = "experiments/qwen3-32b.yaml"
-LAB = "experiments/lab-tiny.yaml"
 K = ("num_speculative_tokens: 7", "num_speculative_tokens: 5")
 TYPO = ("instance: trn2.48xlarge", "instance: trn2.48xlarg")
 Base = Callable[[Callable[[], object]], str]
@@ -37,9 +36,8 @@ def git(tree: Path, *arguments: str) -> str:
 
 
 def rendered(tree: Path) -> None:
-    for file in (FILE, LAB):
-        experiment = load(tree / file)
-        write(texts(experiment, render(experiment), tree / "manifests"))
+    experiment = load(tree / FILE)
+    write(texts(experiment, render(experiment), tree / "manifests"))
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +47,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for room in ROOMS:
         shutil.copytree(ROOT / room, tree / room, ignore=shutil.ignore_patterns("__pycache__"))
     (tree / "experiments").mkdir()
-    for file in (*SETTINGS, FILE, LAB):
+    for file in (*SETTINGS, FILE):
         shutil.copy(ROOT / file, tree / file)
     whole = (tree / FILE).read_text(encoding="utf-8")  # what it expects holds for its own k alone
     (tree / FILE).write_text(
@@ -157,10 +155,9 @@ STALE = r"rendered from another state of .*; run ./trnspec render .*"
     ("file", "edit", "problem"),
     [
         (FILE, K, f"manifests/qwen3-32b: {STALE}"),
-        (LAB, ("max_num_seqs: 4", "max_num_seqs: 2"), f"manifests/lab-tiny: {STALE}"),
         (FILE, TYPO, r"experiments/qwen3-32b\.yaml:\d+: .*'trn2\.48xlarg'.*"),
     ],
-    ids=["not rendered again", "nor the lab", "mistyped instance"],
+    ids=["not rendered again", "mistyped instance"],
 )
 def test_a_side_that_cannot_be_read_stops_the_review(
     edited: Edited, review: Say, file: str, edit: tuple[str, str], problem: str

@@ -23,7 +23,6 @@ from experiment.compilation import artifact_key
 from experiment.naming import BENCHMARK_NAME, PLAN_FILE, artifact_path
 from experiment.placement import rounds
 from operations.cloud.aws import Aws, AwsError
-from operations.options import experiment_of
 from operations.running import context as jobs
 from operations.running import under_load
 from operations.running.context import StepError
@@ -145,7 +144,7 @@ def test_a_large_plan_is_stored_with_the_arms_that_stand_before_the_job_fetches_
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_every_model_and_every_arm_has_its_job_in_the_reviewed_manifests(path: Path) -> None:
-    experiment = experiment_of(path, verb="run")
+    experiment = load(path)
     found = [item for file in read(experiment, ROOT / "manifests") for item in file.objects]
     for weights in experiment.weights:
         assert jobs.fetching(found, weights)["spec"]["suspend"]
