@@ -186,20 +186,12 @@ class Experiment:
         return tuple(dict.fromkeys(prompt.class_name for prompt in self.prompts))
 
 
-_JUDGED = (
-    *("one_layer", "needs_device_sampling", "synchronous", "degrees", "offered"),
-    *("config_keys", "ends", "plain_only", "schedules_ahead"),
-)
-"""Fields of the catalogue that are used only to check a file, so they are left out of the digest."""
-
-
 def digest(experiment: Experiment) -> str:
     """Return the SHA-256, in hexadecimal, of everything that the experiment resolves to, with facts of the catalogue. Files with
     the same meaning have the same digest."""
     plain = _plain(experiment)
     del plain["prompt_format"], plain["expect"]  # neither changes what is deployed and asked
     plain["cluster"]["instance"] = _plain(experiment.instance)
-    plain["benchmark"]["slo"] = list(experiment.benchmark.goodput.items())
     canonical = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(canonical.encode()).hexdigest()
 
@@ -208,8 +200,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, FileSection):
         value = dict(value)
     elif is_dataclass(value):
-        members = ((field.name, getattr(value, field.name)) for field in fields(value))
-        value = {name: inner for name, inner in members if name not in _JUDGED}
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Mapping):
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, frozenset):

@@ -190,7 +190,7 @@ def artifact_inputs(arm: Arm) -> dict[str, Any]:
     scheduler that the file sets is one."""
     speculation, serving = arm.speculation, arm.serving
     return {
-        **({"scheduler": arm.scheduler} if arm.scheduler else {}),
+        "scheduler": arm.scheduler,
         "image": arm.runtime.image,
         "neuron_sdk": arm.runtime.neuron_sdk,
         "instance": arm.instance.name,
@@ -210,8 +210,7 @@ def artifact_inputs(arm: Arm) -> dict[str, Any]:
 
 
 def _weights(weights: Weights) -> dict[str, Any]:
-    found = {"model": weights.model.name, "revision": weights.revision}
-    return found | ({"address": weights.address} if weights.address else {})
+    return {"model": weights.model.name, "revision": weights.revision, "address": weights.address}
 
 
 def cold_start_s(arm: Arm) -> tuple[float, float] | None:

@@ -31,8 +31,6 @@ class Instance:
     allocatable_memory_gib: int
     scratch_gib: int
     """Local NVMe as one RAID0 array: emptyDir volumes, container images and logs live on it."""
-    ephemeral_gib: int
-    """What Kubernetes can allocate of it: nine tenths, the rest is the kubelet's eviction threshold."""
     max_pods: int
     efa_interfaces: int
     zones: Mapping[str, tuple[str, ...]]
