@@ -89,13 +89,15 @@ def _short(place: RegionOffers, kind: str, need: int) -> str:
 
 
 def ways_to_take(experiment: Experiment, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
-    """How to take the cheapest row that needs no purchase and has no obstacle, and the cheapest block."""
-    free = (number for number, row in enumerate(rows) if row.way and not row.offer and not row.obstacle)
-    blocks = (number for number, row in enumerate(rows) if row.offer)
-    for index in (next(free, None), next(blocks, None)):
-        if index is not None:
-            row = rows[index]
-            yield {"row": index + 1, "command": _order(row), "cluster": _section(experiment, row)}
+    """How to take the cheapest row that needs no purchase and has no obstacle, and the cheapest block; of an existing VPC in its own
+    region."""
+    home, fixed = experiment.cluster.region, experiment.cluster.network.vpc
+    known = [*enumerate(rows, start=1)]
+    here = [(number, row) for number, row in known if row.place.region == home] if fixed else known
+    free = ((number, row) for number, row in here if row.way and not row.offer and not row.obstacle)
+    blocks = ((number, row) for number, row in here if row.offer)
+    for number, row in filter(None, (next(free, None), next(blocks, None))):
+        yield {"row": number, "command": _order(row), "cluster": _section(experiment, row)}
 
 
 def _order(row: Row) -> str | None:
@@ -188,14 +190,19 @@ def _print(path: Path, experiment: Experiment, found: Market, rows: Sequence[Row
     for number, offer in ((number, row.offer) for number, row in enumerate(rows, start=1) if row.offer):
         print_text(f"row {number}: {offer.id}, {stamp(offer.starts)} to {stamp(offer.ends)}")
     print_text(*_remarks(experiment, found), "", *NOT_KNOWN, "")
-    for way in ways_to_take(experiment, rows):
+    ways = [*ways_to_take(experiment, rows)]
+    for way in ways:
         print_text(f"To take row {way['row']}:")
         if way["command"]:
             print_text("  Deploy before it begins. AWS takes the dollars at once, and nobody can cancel it:")
             print(f"  {way['command']}")
         print_text(f"  In {path}:")
         print(textwrap.indent(yaml.safe_dump({"cluster": way["cluster"]}, sort_keys=False), "  "))
-    print_text(f"Then: ./trnspec render {path}, preflight, deploy; ./trnspec run {path} --wait 12h")
+    if ways:
+        print("Then:")
+        for verb in ("render", "preflight", "deploy"):
+            print(f"  ./trnspec {verb} {path}")
+        print(f"  ./trnspec run {path} --wait 12h")
 
 
 def _cells(experiment: Experiment, row: Row, hours: float) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from tests.operations.api_server import ApiServer, DirectKubernetes, serving
 from tests.operations.clients import shared_client
 from tests.operations.driver import Driver, driver_of
 from tests.operations.enforcement import Enforcement, enforcing, operator
-from tests.operations.recorded import ASKED, FIT, LATER, Recorded, block, history, product, regions
+from tests.operations.recorded import ASKED, FIT, Recorded, block, history, product, regions
 from tests.operations.world import World
 
 # botocore and moto keep so many objects that looking through all of them took an eighth of the time.
@@ -191,7 +191,7 @@ def large(recorded: Recorded) -> Recorded:
     zone, ends = "ap-south-2b", ASKED.replace(hour=11, minute=30)
     offered = [
         block(FIT, hours=8, usd="308.14", zone=zone, starts=ends - timedelta(hours=8)),
-        block(LATER, hours=24, usd="858.26", zone=zone, starts=ends),
+        block("cb-0aaaaaaaaaaaaaaa2", hours=24, usd="858.26", zone=zone, starts=ends),
         block("cb-0aaaaaaaaaaaaaaa3", hours=32, usd="1166.40", zone=zone, starts=ends - timedelta(hours=8)),
         block("cb-0aaaaaaaaaaaaaaa4", hours=3, usd="115.00", zone=zone, starts=ends),
     ]
@@ -205,8 +205,6 @@ def large(recorded: Recorded) -> Recorded:
         blocks=[(24, {"CapacityBlockOfferings": offered})],
     )
     recorded.place("sa-east-1", instance=name, spot={}, blocks=[])
-    me = {"Account": "111122223333", "Arn": "arn:aws:iam::111122223333:user/me"}
-    recorded.says("ap-south-2", "get_caller_identity", me, service="sts")
     asked = {
         "InstanceTypes": [name],
         "TargetCapacity": 1,

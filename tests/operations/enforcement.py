@@ -56,7 +56,6 @@ _ARNS = {
     "codebuild:StartBuild": "arn:aws:codebuild:{region}:{account}:project/{projectName}",
     "ec2:DescribeVpcAttribute": "arn:aws:ec2:{region}:{account}:vpc/{VpcId}",
     "ec2:GetManagedPrefixListEntries": "arn:aws:ec2:{region}:aws:prefix-list/{PrefixListId}",
-    "ec2:PurchaseCapacityBlock": "arn:aws:ec2:{region}:{account}:capacity-reservation/*",
     "eks:DeleteAccessEntry": _ENTRY,
     "eks:DescribeAccessEntry": _ENTRY,
     "eks:DescribeAddon": "arn:aws:eks:{region}:{account}:addon/{clusterName}/{addonName}/0a1b",
@@ -244,9 +243,6 @@ def requests(client: Any, operation: str, parameters: Mapping[str, Any], caller:
     yield Request(action, resource_of(action, known), {**_BY_EVERYBODY, **_context(action, parameters)})
     if action == "ssm:StartSession":
         yield Request(action, f"arn:aws:ssm:{region}::document/{parameters['DocumentName']}", _BY_EVERYBODY)
-    if action == "ec2:PurchaseCapacityBlock":  # whose tags EC2 makes for its caller
-        made = {"ec2:CreateAction": "PurchaseCapacityBlock"}
-        yield Request("ec2:CreateTags", resource_of(action, known), {**_BY_EVERYBODY, **made})
     if action in ("scheduler:CreateSchedule", "scheduler:UpdateSchedule"):
         service = {"iam:PassedToService": "scheduler.amazonaws.com"}
         yield Request("iam:PassRole", parameters["Target"]["RoleArn"], {**_BY_EVERYBODY, **service})

@@ -14,7 +14,7 @@ from tests.operations.clients import stubbed
 ASKED = datetime(2026, 10, 3, 2, 45, tzinfo=UTC)
 """When the makers of Kiln asked (docs/research/trn2-trn3.md of https://github.com/foxl-ai/kiln); what is here is what they print.
 The middle of their 30 days is the mean, as nobody has their raw history."""
-FIT, LATER = "cb-0aaaaaaaaaaaaaaa1", "cb-0aaaaaaaaaaaaaaa2"
+FIT = "cb-0aaaaaaaaaaaaaaa1"
 ZONE_IDS = {"us-east-2": "use2", "ap-south-2": "aps2", "sa-east-1": "sae1", "ap-southeast-4": "apse4"}
 
 

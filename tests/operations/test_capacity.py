@@ -1,4 +1,4 @@
-"""`capacity`: what AWS answered others, through the verb: its screen, and the file that it writes."""
+"""`capacity`: what AWS answered others, through the verb: its screen, and what to paste."""
 
 from __future__ import annotations
 
@@ -117,6 +117,15 @@ def test_what_a_region_does_not_sell_or_answer_is_a_line(small: Recorded, tmp_pa
         assert words in text, out
 
 
+def test_what_is_pasted_leaves_an_existing_vpc_in_its_region(large: Recorded, file: Path, say: Say) -> None:
+    data = yaml.safe_load(file.read_text(encoding="utf-8"))
+    subnets = {zone: f"subnet-{zone[-1]}1234567" for zone in data["cluster"]["availability_zones"]}
+    data["cluster"]["network"] = {"vpc": "vpc-0123456789abcdef0", "private_subnets": subnets}
+    file.write_text(yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
+    (spot,) = json.loads(say("capacity", str(file), "--json")[1])["take"]
+    assert (spot["row"], spot["cluster"]["region"]) == (1, "us-east-2")
+
+
 def test_a_row_above_the_files_price_or_without_quota_is_not_taken(
     large: Recorded, file: Path, say: Say
 ) -> None:
@@ -148,7 +157,7 @@ def test_a_type_that_no_region_offers_is_a_finding(recorded: Recorded, file: Pat
     recorded.place("us-east-2", instance="trn2.48xlarge", spot={}, blocks=[])
     recorded.says("us-east-1", "get_products", {"PriceList": []}, service="pricing")
     code, out, _ = say("capacity", str(file))
-    assert (code, "offered in no region" in out) == (1, True)
+    assert (code, "offered in no region" in out, "Then:" in out) == (1, True, False)
     assert "has not enabled them: ap-south-2; ap-south-2 offered it when others looked" in " ".join(
         out.split()
     )

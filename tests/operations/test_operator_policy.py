@@ -25,7 +25,6 @@ MOST_CHARACTERS = 6144
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html"""
 POLICIES = list(template_of(OPERATOR)["Resources"])
 NOT_BY_NAME = {
-    "ec2:CreateTags": "by EC2, of what is bought",
     "iam:PassRole": "by EventBridge Scheduler, of the role in a schedule",
     "kms:Decrypt": "by S3",
     "kms:GenerateDataKey": "by S3",
