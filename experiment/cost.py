@@ -95,14 +95,23 @@ def running(experiment: Experiment) -> tuple[Item, ...]:
     return (Item(node_price(experiment), nodes), volumes, *idle(experiment))
 
 
+def spot_rates(experiment: Experiment) -> list[NodeRate]:
+    """Return the published spot rates of a Trn2 node in its zone, or in its region where its zone has none."""
+    name, cluster = experiment.instance.name, experiment.cluster
+    here = [
+        rate
+        for rate in NODE_RATES
+        if (rate.instance, rate.kind, rate.region) == (name, "spot", cluster.region)
+    ]
+    return [rate for rate in here if rate.zone == cluster.trn2_zone] or here
+
+
 def node_price(experiment: Experiment) -> Price:
     """Return the price of a Trn2 node with the purchase option of the file. Where no such price is published, the rate of a
     Capacity Block is used and a note says so."""
     name, region, kind = experiment.instance.name, experiment.cluster.region, experiment.cluster.capacity.kind
-    here = [rate for rate in NODE_RATES if (rate.instance, rate.kind, rate.region) == (name, kind, region)]
-    own = [rate for rate in here if rate.zone == experiment.cluster.trn2_zone]
-    if kind == "spot" and here:
-        rate = min(own or here, key=lambda one: one.usd_per_hour)
+    if kind == "spot" and (rates := spot_rates(experiment)):
+        rate = min(rates, key=lambda one: one.usd_per_hour)
         return _price(rate, f"{name}, spot, {rate.place}", note=f"it changes all the time: {_spread(rate)}")
     rate, bought = BLOCK_RATES[name], f"{name}, Capacity Block rate"
     if kind == "spot":

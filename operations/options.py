@@ -23,6 +23,8 @@ FILES = ROOT / "experiments"
 REFERENCE = FILES / "qwen3-32b.yaml"
 GIVEN = "TRNSPEC_EXPERIMENT"
 """Names another experiment than the reference, for every verb that is given none."""
+MOST_HOURS = 168
+"""A week."""
 
 
 def chosen(ctx: click.Context, _param: click.Parameter | None, given: str | tuple[str, ...] | None) -> Path:
@@ -70,8 +72,8 @@ def _hours(text: str | float) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not 0 < value <= 168:
-        raise click.BadParameter(f"{text!r} is not a number of hours above 0 and up to 168")
+    if not 0 < value <= MOST_HOURS:
+        raise click.BadParameter(f"{text!r} is not a number of hours above 0 and up to {MOST_HOURS}")
     return value
 
 
@@ -93,7 +95,7 @@ def _number(most: float) -> Any:
 def _waiting(text: str) -> float:
     if (
         not re.fullmatch(r"[1-9][0-9]{0,99}[smh]", text)
-        or (hours := int(text[:-1]) / {"s": 3600, "m": 60, "h": 1}[text[-1]]) > 168
+        or (hours := int(text[:-1]) / {"s": 3600, "m": 60, "h": 1}[text[-1]]) > MOST_HOURS
     ):
         raise click.BadParameter(f"{text!r} is not a time like 90m or 12h, of a week at most")
     return hours

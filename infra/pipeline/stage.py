@@ -203,7 +203,7 @@ class DeliveryRoleStack(ExperimentStack):
         self._allow("SayThatNoRunIsOn", "cloudwatch:PutMetricData", "*", where=own)
         if experiment.cluster.capacity.kind == "capacity-block":
             self._allow("WhenTheBlockBegins", "ec2:DescribeCapacityReservations", "*")
-        if experiment.cluster.capacity.kind == "spot":
+        if experiment.cluster.capacity.max_usd_per_hour is not None:
             self._allow("PriceOfSpotNodes", "ec2:DescribeSpotPriceHistory", "*")
         self._allow("Markers", "s3:GetObject", *markers)
         self._allow("ListMarkers", "s3:ListBucket", checkpoints, artifacts)

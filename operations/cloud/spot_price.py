@@ -25,9 +25,3 @@ def usd_per_hour(experiment: Experiment, aws: Aws, *, now: datetime) -> float | 
     )
     newest = max(found, key=lambda one: one["Timestamp"], default=None)
     return float(newest["SpotPrice"]) if newest else None
-
-
-def above(experiment: Experiment, usd: float | None) -> bool:
-    """Return whether a node costs more than the file allows."""
-    maximum = experiment.cluster.capacity.max_usd_per_hour
-    return maximum is not None and usd is not None and usd > maximum

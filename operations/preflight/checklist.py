@@ -23,9 +23,10 @@ from infra.deployment_file import DeploymentSettings, read_deployment
 from infra.off_schedules import BEFORE_BLOCK_ENDS
 from infra.pins import ADDON_VERSIONS
 from infra.synthesis import DEPLOYMENT
-from operations.cloud import cloudformation, experiment_resources, spot_price
+from operations.cloud import cloudformation, experiment_resources
 from operations.cloud.aws import Aws, aws_of
 from operations.cloud.clock import moment, stamp
+from operations.cloud.spot_price import usd_per_hour
 from operations.options import on_aws
 from operations.preflight import external_services
 from operations.preflight.existing_vpc import ExistingVpc
@@ -242,13 +243,13 @@ def capacity(experiment: Experiment, aws: Aws, *, now: datetime) -> Finding:
 
 
 def _by_spot(experiment: Experiment, aws: Aws, *, now: datetime) -> Finding:
-    cluster, usd = experiment.cluster, spot_price.usd_per_hour(experiment, aws, now=now)
+    cluster, usd = experiment.cluster, usd_per_hour(experiment, aws, now=now)
     if usd is None:
         why = f"EC2 has no spot price for {cluster.instance} in {cluster.trn2_zone}"
         return finding(why, "begin cluster.availability_zones with a zone that has one (./trnspec capacity)")
     why = f"by spot a {cluster.instance} costs ${usd:.2f} per hour in {cluster.trn2_zone}"
-    if spot_price.above(experiment, usd):
-        maximum = cluster.capacity.max_usd_per_hour
+    maximum = cluster.capacity.max_usd_per_hour
+    if maximum is not None and usd > maximum:
         remedy = "wait, use another zone (./trnspec capacity), or raise cluster.capacity.max_usd_per_hour"
         return finding(f"{why}, more than max_usd_per_hour {maximum:g}", remedy)
     return fine(f"{why}; whether one is there is known only when nodes are started")

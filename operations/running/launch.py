@@ -20,7 +20,7 @@ from core.console import print_json, warn
 from core.findings import Misuse, Outside, Refusal
 from core.words import count
 from experiment import Experiment, load
-from experiment.cost import NODE_START_H, node_price, per_hour, run_price, running
+from experiment.cost import NODE_START_H, node_price, per_hour, run_price, running, spot_rates
 from experiment.placement import nodes_needed
 from infra.off_schedules import AGAIN_AFTER
 from operations.cloud import experiment_resources, nodegroup
@@ -30,6 +30,7 @@ from operations.cloud.clock import Clock, stamp
 from operations.options import (
     FILE,
     HOURS,
+    MOST_HOURS,
     ROOT,
     USD,
     WAITING,
@@ -77,7 +78,7 @@ _REPORT = (
     "--keep-nodes", is_flag=True, help="Leave the nodes up when a step fails (not when EC2 has none)."
 )
 @click.option("--skip-verify", is_flag=True, help="Prove nothing about nodes and arguments.")
-@click.option("--take-over", is_flag=True, help="Go on with a run whose process is gone elsewhere.")
+@click.option("--take-over", is_flag=True, help="Go on with a run whose process is gone.")
 @dry_run_option
 def command(
     path: Path,
@@ -106,7 +107,7 @@ def command(
         )
     wait_h = wait_h or 0.0
     if max_usd is not None:
-        hours = min(hours or math.inf, paid_hours(experiment, max_usd))
+        hours = min(hours or MOST_HOURS, paid_hours(experiment, max_usd))
     if out is not None:
         _refuse_out(out)
     files = read(experiment, manifests)
@@ -292,23 +293,24 @@ def _plan(experiment: Experiment, ahead: _Ahead, hours: float | None, wait_h: fl
 
 
 def _most_per_hour(experiment: Experiment) -> float:
-    """Everything that is billed while nodes run, with nodes at the most that the file allows, or at the quoted price."""
-    quoted = node_price(experiment).usd_per_hour
-    each = experiment.cluster.capacity.max_usd_per_hour or quoted
+    """Everything that is billed while nodes run. By spot a node costs the most that the file allows, or the highest published price;
+    otherwise the quoted price."""
+    capacity, quoted = experiment.cluster.capacity, node_price(experiment).usd_per_hour
+    published = [rate.high_usd or rate.usd_per_hour for rate in spot_rates(experiment)]
+    each = capacity.max_usd_per_hour or max(published if capacity.kind == "spot" else (), default=quoted)
     return per_hour(running(experiment)) + nodes_needed(experiment) * (each - quoted)
 
 
 def paid_hours(experiment: Experiment, usd: float) -> float:
-    """Hours of all nodes that the dollars pay at the highest price that the file allows. `Misuse` where it allows any price, and
-    where the hours are too few for nodes to start."""
-    capacity, where = experiment.cluster.capacity, f"--max-usd {usd:g}"
-    if capacity.kind == "spot" and capacity.max_usd_per_hour is None:
-        raise Misuse(
-            f"{where}: a spot price can rise; write cluster.capacity.max_usd_per_hour, or give --hours"
-        )
+    """Hours of all nodes that the dollars pay at the highest price that the file allows. `Misuse` where none is known, and where the
+    hours are too few for nodes to start."""
+    capacity, where, name = experiment.cluster.capacity, f"--max-usd {usd:g}", experiment.instance.name
+    if capacity.kind == "spot" and capacity.max_usd_per_hour is None and not spot_rates(experiment):
+        none = f"no spot price of {name} in {experiment.cluster.region} is published"
+        raise Misuse(f"{where}: {none}; write cluster.capacity.max_usd_per_hour, or give --hours")
     if capacity.kind == "on-demand":
-        raise Misuse(f"{where}: no on-demand price of {experiment.instance.name} is published; give --hours")
-    hours = usd / _most_per_hour(experiment)
+        raise Misuse(f"{where}: no on-demand price of {name} is published; give --hours")
+    hours = math.floor(100 * usd / _most_per_hour(experiment)) / 100
     if hours < NODE_START_H:
         raise Misuse(
             f"{where}: pays {60 * hours:.0f} minutes at ${_most_per_hour(experiment):.2f} an hour, and nodes take "

@@ -136,7 +136,7 @@ def or_stop_paying(context: Context, act: Callable[[], str], *, keep_nodes: bool
         raise  # the nodes are the other run's by now
     except Exception as error:
         known = refusal_of(error)
-        # Where the schedule of nodes that failed their proof cannot be set to the end of their grace, they go off at once.
+        # Where the schedule of nodes that failed their proof cannot be set to the end of that time, they go off at once.
         unproven = isinstance(known, UnprovenError)
         # Nobody wants to look at nodes that do not come, or that cost more than the file allows.
         wanted = keep_nodes and not isinstance(known, NoCapacityError)
@@ -149,7 +149,7 @@ def or_stop_paying(context: Context, act: Callable[[], str], *, keep_nodes: bool
 
 
 def _keep_for_a_look(context: Context) -> None:
-    """The nodes stay for the time of grace: their schedule ends then, so that they go off whatever becomes of this process."""
+    """The nodes stay for a while: their schedule ends then, so that they go off whatever becomes of this process."""
     now, state = context.clock.now(), context.state
     allowed = (moment(state.off_at) - now) / timedelta(minutes=1)
     minutes = max(1.0, min(_GRACE_MIN, allowed))

@@ -169,8 +169,13 @@ def test_a_budget_that_bounds_nothing_is_refused(usd: str, say: Say) -> None:
     assert (code, f"'{usd}' is not a number above 0" in " ".join(err.split())) == (2, True)
 
 
-def _capacity(variation: Callable[..., Path], **capacity: Any) -> Experiment:
-    return load(variation(lambda data: data["cluster"].update(capacity=capacity)))
+def _capacity(variation: Callable[..., Path], region: str = "us-east-2", **capacity: Any) -> Experiment:
+    zones = [f"{region}a", f"{region}b"]
+    return load(
+        variation(
+            lambda data: data["cluster"].update(region=region, availability_zones=zones, capacity=capacity)
+        )
+    )
 
 
 BLOCK = {"reservation_id": "cr-0123456789abcdef0", "availability_zone": "us-east-2a"}
@@ -180,7 +185,7 @@ BLOCK = {"reservation_id": "cr-0123456789abcdef0", "availability_zone": "us-east
     ("capacity", "says"),
     [
         ({"kind": "spot", "max_usd_per_hour": 20.0}, r"costs at most \$20\.\d\d$"),
-        ({"kind": "spot"}, r"\$15\.\d\d at \$15\.\d\d an hour; spot can rise, the hours are the limit$"),
+        ({"kind": "spot"}, r"\$16\.\d\d at \$16\.\d\d an hour; spot can rise, the hours are the limit$"),
         ({"kind": "reservation", **BLOCK}, r"costs at most \$\d\d\.\d\d$"),
         (
             {"kind": "on-demand"},
@@ -201,11 +206,14 @@ def test_dollars_are_converted_into_hours_at_the_highest_price_that_the_file_all
 ) -> None:
     limited = _capacity(variation, kind="spot", max_usd_per_hour=20.0)
     hours = launch.paid_hours(limited, 41.0)
-    assert hours == pytest.approx(41.0 / launch._most_per_hour(limited))
-    assert 1.9 < hours < 2.05
+    assert 1.9 < hours < 2.0
+    assert 40.5 < hours * launch._most_per_hour(limited) <= 41.0
+    assert launch.paid_hours(_capacity(variation, kind="spot"), 41.0) > 2.5, (
+        "at $15.37 a node, the highest of 30 days"
+    )
     with pytest.raises(Misuse, match=r"--max-usd 1: pays \d minutes at \$20.*; give more"):
         launch.paid_hours(limited, 1.0)
-    with pytest.raises(Misuse, match="a spot price can rise"):
-        launch.paid_hours(_capacity(variation, kind="spot"), 41.0)
+    with pytest.raises(Misuse, match=r"no spot price of trn2\.48xlarge in ap-south-2 is published; write"):
+        launch.paid_hours(_capacity(variation, "ap-south-2", kind="spot"), 41.0)
     with pytest.raises(Misuse, match="no on-demand price"):
         launch.paid_hours(_capacity(variation, kind="on-demand"), 41.0)
