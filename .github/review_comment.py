@@ -19,9 +19,7 @@ MARK = "<!-- review of this pull request -->"
 MOST_BYTES = 1_000_000
 MOST_CHARACTERS = 65_000
 """GitHub takes 65,536 in a comment."""
-_ACTS = re.compile(
-    r"<(?!(?:/?(?:details|summary)|br)>)|[@\]]|&(?=[#\w])|:(?=//)|#(?=\d)|(?<=www)\.|/(?=codebuild)", re.I
-)
+_ACTS = re.compile(r"<(?!(?:/?(?:details|summary)|br)>)|[@\]]|&(?=[#\w])|:(?=//)|#(?=\d)|(?<=www)\.", re.I)
 
 
 def main() -> int:

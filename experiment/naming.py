@@ -56,8 +56,7 @@ def cluster_name(experiment: Experiment) -> str:
 
 
 def driver_label(allocation: str) -> dict[str, str]:
-    """On the Trn2 nodes of all experiments that get devices in this way, and on nodes of nobody else: a cluster has one driver for
-    them all."""
+    """On the Trn2 nodes, so that the driver for this allocation runs there and on no other node."""
     return {"speculation.trn2/devices": allocation}
 
 

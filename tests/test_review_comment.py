@@ -150,7 +150,6 @@ HARMFUL = [
     "<img src=//evil.example/x.png>",
     "<details open><a href=//evil.example>x</a></details>",
     "</details><!-- ",
-    "/codebuild_run(0dc0acf9)",
     "closes #12",
     "safe\u202elooks \u200b@octocat",
 ]
@@ -160,7 +159,7 @@ HARMFUL = [
 def test_nothing_in_a_review_links_loads_calls_or_starts(text: str) -> None:
     html = MarkdownIt("commonmark", {"html": True}).render(harmless(text))
     assert not re.search(r"<(?=[a-z/!?])(?!/?(p|br|details|summary)>)", html), html
-    assert not re.search(r"@\w|://|www\.\w|#\d|/codebuild|\u202e", html), html
+    assert not re.search(r"@\w|://|www\.\w|#\d|\u202e", html), html
 
 
 def test_what_the_review_uses_keeps_its_form() -> None:

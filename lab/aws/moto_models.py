@@ -110,7 +110,7 @@ def _alarm(properties: Properties, api: Api) -> Made:
     return alarm["AlarmName"], {"Arn": alarm["AlarmArn"]}
 
 
-def make_cluster(properties: Properties, api: Api) -> Made:
+def _make_cluster(properties: Properties, api: Api) -> Made:
     """A cluster with its own group, as EKS makes one: https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-eks-cluster.html"""
     parameters = _as_eks_says(properties)
     parameters["tags"] = {tag["Key"]: tag["Value"] for tag in properties.get("Tags", ())}
@@ -161,7 +161,7 @@ def _as_eks_says(properties: Properties) -> dict[str, Any]:
 _MADE: Mapping[str, tuple[str, Callable[[Properties, Api], Made]]] = {
     "AWS::CloudWatch::Alarm": ("AlarmName", _alarm),
     "AWS::EC2::SecurityGroupEgress": ("", _egress),
-    "AWS::EKS::Cluster": ("Name", make_cluster),
+    "AWS::EKS::Cluster": ("Name", _make_cluster),
     "AWS::EKS::Nodegroup": ("NodegroupName", _node_group),
     "AWS::SNS::Subscription": ("", _by("sns", "subscribe")),
     "AWS::SNS::TopicPolicy": ("", _topic_policy),

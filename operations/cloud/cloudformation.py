@@ -3,8 +3,8 @@ file describes any more because the file's `name` or `region` was changed, or th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -100,7 +100,6 @@ class Stack:
     name: str
     status: str
     reason: str = ""
-    outputs: Mapping[str, str] = field(default_factory=dict)
     protected: bool = False
     """Whether it is protected from deletion."""
     owner: str = ""
@@ -121,7 +120,6 @@ def _stack(entry: dict[str, Any]) -> Stack:
         name=entry["StackName"],
         status=entry["StackStatus"],
         reason=" ".join(entry.get("StackStatusReason", "").split()),
-        outputs={output["OutputKey"]: output.get("OutputValue", "") for output in entry.get("Outputs", ())},
         protected=entry.get("EnableTerminationProtection", False),
         owner={tag["Key"]: tag["Value"] for tag in entry.get("Tags", ())}.get(TAG, ""),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from types import SimpleNamespace
@@ -57,13 +57,10 @@ def make_stacks(
     *parts: str,
     region: str = REGION,
     tag: str = "",
-    outputs: Mapping[str, str] | None = None,
     protected: tuple[str, ...] = ("storage", "cluster"),
 ) -> None:
-    """Stacks as this project deploys them, with one topic and these outputs in each."""
+    """Stacks as this project deploys them, with one topic in each."""
     template: dict[str, Any] = {"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}}
-    if outputs:
-        template["Outputs"] = {key: {"Value": value} for key, value in outputs.items()}
     for part in parts:
         shared_client("cloudformation", region).create_stack(
             StackName=f"{name}-{part}",
