@@ -14,16 +14,17 @@ from urllib.parse import urlsplit
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
     model_validator,
 )
 
-from benchmark.objectives import MAX_S, METRICS, PERCENTILE, by_percentile
-
 MAX_LEVELS, MAX_DEPTH = 64, 32
+MIN_S, MAX_S = 1e-6, 1_000_000
+"""The bounds of a limit of an SLO."""
+_LIMITED = ("ttft_s", "tpot_s", "e2e_s")
+"""What an SLO may limit."""
 _MAX_PROBLEMS = 20
 _MAX_URL_CHARS = 2000
 _HOST, _NUMBERS = re.compile(r"[A-Za-z0-9._-]+"), re.compile(r"[0-9.]+")
@@ -31,7 +32,6 @@ _BRACKETED = re.compile(r"\[[^\[\]]+\](:[0-9]+)?")
 _URL = "an http(s) URL that ends in /v1"
 OMIT_IF_EMPTY = Field(exclude_if=lambda value: not value)
 """A plan file omits the key if the value is empty."""
-OMIT_IF_NONE = Field(exclude_if=lambda value: value is None)
 
 
 def plain(value: Any) -> bool:
@@ -181,11 +181,8 @@ def one_line(problems: list[str]) -> str:
 
 Url = Annotated[str, AfterValidator(_base_url), must_be(f"{_URL}, without spaces")]
 """Base URL up to and including `/v1`, without a trailing slash."""
-FOR_ANY_OF = f"an object of seconds above 0 to {MAX_S:,.0f} for any of {', '.join(METRICS)}"
-_METRIC = Annotated[str, Field(pattern=f"^({'|'.join(METRICS)})$")]
+FOR_ANY_OF = f"an object of seconds above 0 to {MAX_S:,.0f} for any of {', '.join(_LIMITED)}"
+_METRIC = Annotated[str, Field(pattern=f"^({'|'.join(_LIMITED)})$")]
 _SECONDS = Annotated[int | float, number(MAX_S, above=0)]
-_BY_PERCENTILE = Mapping[Annotated[str, Field(pattern=PERCENTILE)], _SECONDS]
 Slo = Mapping[_METRIC, _SECONDS]
 """The limits for a single request."""
-Objective = Mapping[_METRIC, Annotated[_BY_PERCENTILE, Field(min_length=1), BeforeValidator(by_percentile)]]
-"""The limits for an arm, as in a plan."""

@@ -19,8 +19,6 @@ from benchmark.limits import (
     MAX_DEPTH,
     MAX_LEVELS,
     OMIT_IF_EMPTY,
-    OMIT_IF_NONE,
-    Objective,
     Part,
     Slo,
     Url,
@@ -154,11 +152,7 @@ class Plan(Part):
     ignore_eos: Annotated[bool, must_be("true or false")] = False
     """Whether answers are forced to max_tokens. What follows an answer's end is not natural text."""
     slo: Annotated[Slo | None, must_be(FOR_ANY_OF, min_length=1)] = None
-    """The limits for a single request, for goodput: ttft_s, tpot_s, e2e_s, each optional."""
-    objective: Annotated[
-        Objective | None, must_be(f"{FOR_ANY_OF}, or by percentile, p50 to p99.9"), OMIT_IF_NONE
-    ] = None
-    """The limits for an arm, by metric and percentile of its requests; a number alone is p95 (`benchmark.objectives`)."""
+    """The limits for a request: ttft_s, tpot_s, e2e_s, each optional. The report has the share of requests within them."""
     prompts: Annotated[
         tuple[PlannedPrompt, ...], items("a list of at least one prompt", maximum=_MAX_PROMPTS)
     ]
@@ -221,10 +215,9 @@ class Plan(Part):
         return prompt.max_tokens or self.max_tokens
 
     def sha256(self) -> str:
-        """Identity of the plan: which requests are sent to which arms. It does not depend on addresses, prices, descriptions of arms,
-        or the objective, which is judged afterwards."""
+        """Identity of the plan: which requests are sent to which arms. It does not depend on addresses, prices or descriptions of
+        arms."""
         content, aside = self.to_dict(), ("url", "usd_per_hour", "also_changes")
-        content.pop("objective", None)
         content["arms"] = [{k: v for k, v in arm.items() if k not in aside} for arm in content["arms"]]
         return sha256_of(content)
 

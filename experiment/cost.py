@@ -7,14 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from benchmark.cell_size import SETS, SETS_REPEATED, block_s, set_size
-from benchmark.objectives import need
 from core.words import count
 from experiment.arms import Arm, Experiment
 from experiment.catalogue.prices import BLOCK_RATES, NODE_RATES, PRICES, NodeRate, Price
 from experiment.catalogue.published import PLAIN_TPOT_S
 from experiment.compilation import cold_start_like, cold_start_s
 from experiment.placement import compilations_at_once, nodes_needed, rounds
-from experiment.prompts import effective_prompts
 
 SYSTEM_NODES = 2
 """One per zone, so that DNS outlives a node."""
@@ -299,13 +297,6 @@ def quality_s(experiment: Experiment, *, token_s: float) -> float:
     return sum(answers * tokens * token_s for answers, tokens in turns)
 
 
-def objective_text(experiment: Experiment) -> str:
-    """Return how many prompts the objective needs and how many exist; empty without an objective."""
-    if not (limits := experiment.benchmark.limits):
-        return ""
-    return f"objective {need(limits, effective_prompts(experiment.benchmark, experiment.prompts))}"
-
-
 def _compiling(experiment: Experiment, missing: int) -> RunPart:
     """Return the compile step. Each turn takes as long as the slowest arm, because it is not known which arms are missing."""
     at_once, arms = compilations_at_once(experiment), experiment.arms
@@ -335,11 +326,10 @@ def _parts(experiment: Experiment, to_compile: int | None) -> tuple[RunPart, ...
     warm_s = max(1, -(-settings.warmup // max(settings.concurrency))) * answer_s
     seconds = sum(loading_s(experiment, group, answer_s=answer_s) + len(group) * warm_s for group in standing)
     in_rounds = f" in {len(standing)} rounds, in each" if len(standing) > 1 else ","
-    needed = objective_text(experiment)
     requests = settings.requests * len(experiment.classes) + settings.warmup
     loaded = (
         f"{count(sum(map(len, standing)), 'arm')}{in_rounds} at least {requests} requests a level, at most "
-        f"{count(settings.max_tokens, 'token')} of {token}{f'; {needed}' if needed else ''}"
+        f"{count(settings.max_tokens, 'token')} of {token}"
     )
     parts = [
         RunPart("nodes start", NODE_START_H, "assumed: start, join, image pull"),

@@ -223,8 +223,6 @@ def _asked(experiment: Experiment) -> Iterator[str]:
     yield f"  benchmark   {settings.endpoint}, {answers}, {loads}, {requests}"
     if settings.mixed and len(experiment.classes) > 1:
         yield "              classes share a cell, asked in turn"
-    if needed := cost.objective_text(experiment):
-        yield f"              {needed}"
     batch = [arms[0].serving.max_num_seqs for arms in experiment.by_batch]
     if few := [str(size) for size in batch if size < max(settings.concurrency)]:
         queue = "requests wait for a place in the batch"

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, GetCoreSchemaHandler, Tag
 from pydantic_core import CoreSchema, core_schema
 
-from benchmark.objectives import MAX_S, MIN_S, PERCENTILE
+from benchmark.limits import MAX_S, MIN_S
 
 MAX_NUMBER = 1_000_000
 Positive = Annotated[int, Field(gt=0, le=MAX_NUMBER)]
@@ -27,7 +27,6 @@ FORMS = {
     RESERVATION: "the id that EC2 gave the reservation or block, as in cr-0123456789abcdef0",
     VPC: "the id of a VPC, as in vpc-0123456789abcdef0",
     SUBNET: "the id of a subnet, as in subnet-0123456789abcdef0",
-    PERCENTILE: "a percentile from p50 to p99.9, as in p95",
     HOUR: 'hour and minute in UTC, as in "22:00"',
 }
 """Descriptions of the patterns, for refusals."""
@@ -41,16 +40,6 @@ OneOrSeveral = Annotated[
     Discriminator(lambda value: UNION_TAGS[isinstance(value, list)]),
 ]
 """A value, or a list of values to sweep."""
-
-
-Percentiles = Annotated[
-    Annotated[Seconds, Tag(UNION_TAGS[0])]
-    | Annotated[
-        dict[Annotated[str, Field(pattern=PERCENTILE)], Seconds], Field(min_length=1), Tag(UNION_TAGS[1])
-    ],
-    Discriminator(lambda value: UNION_TAGS[isinstance(value, dict)]),
-]
-"""Seconds by percentile; a number alone is p95."""
 
 
 class Listed:

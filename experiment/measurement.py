@@ -6,30 +6,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from benchmark.objectives import by_percentile
-from experiment.forms import FileSection, Listed, NotNegative, Percentiles, Positive, Seconds
+from experiment.forms import FileSection, Listed, NotNegative, Positive, Seconds
 
 
 class Slo(FileSection):
-    """What a single request has to keep, in seconds; goodput is the requests that keep all of it."""
+    """What a request has to keep, in seconds. The report has the share of requests within each limit and within all of them (goodput)."""
 
     ttft_s: Seconds | None = None
     """Time to the first token."""
     tpot_s: Seconds | None = None
     """Time per output token after the first."""
     e2e_s: Seconds | None = None
-    """Time to the end of the answer."""
-
-
-class Objective(FileSection):
-    """What an arm has to keep, in seconds by percentile of its requests: `tpot_s: {p95: 0.04}`, for which 0.04 is short. It is met where
-    that is sure with 95 % confidence; p95 needs 59 different prompts, all within it, and p99 needs 299."""
-
-    ttft_s: Percentiles | None = None
-    """Time to the first token."""
-    tpot_s: Percentiles | None = None
-    """Time per output token after the first."""
-    e2e_s: Percentiles | None = None
     """Time to the end of the answer."""
 
 
@@ -64,13 +51,7 @@ class Benchmark(FileSection):
     seed: NotNegative = 1
     """Decides the order of the arms and what is put before each prompt."""
     slo: Slo | None = None
-    objective: Objective | None = None
     lm_eval: LmEval | None = None
-
-    @property
-    def limits(self) -> dict[str, dict[str, float]]:
-        """What an arm has to keep, seconds by metric and percentile."""
-        return {name: by_percentile(limit) for name, limit in self.objective or () if limit is not None}
 
     @property
     def goodput(self) -> dict[str, float]:

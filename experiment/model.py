@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, Field, JsonValue
 
-from benchmark.objectives import MIN_S
+from benchmark.limits import MIN_S
 from experiment import forms
 from experiment.forms import FileSection, Listed, OneOrSeveral, Positive, SecretName
 from experiment.measurement import Benchmark

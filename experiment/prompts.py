@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmark.objectives import planned
 from core.files import UnreadableFile, whole_text
 from core.findings import Finding, Misuse
 from core.safe_output import shortened
 from core.words import LABEL_RULE, count, is_label
 from experiment.catalogue.models import table_of
-from experiment.measurement import Benchmark
 from experiment.model import PromptsSection
 from experiment.refusals import refused
 
@@ -164,12 +162,6 @@ def _too_few(counts: dict[str, int], path: str) -> Iterable[Finding]:
                 missing=missing,
                 how="" if "{}" in path else " (`class` in their lines)",
             )
-
-
-def effective_prompts(asked: Benchmark, prompts: Sequence[Prompt]) -> float:
-    """Return the number of independent prompts that the requests to an arm at the lowest load are equal to."""
-    each = list(Counter(prompt.class_name for prompt in prompts).values())
-    return planned(each, requests=asked.requests, together=asked.mixed, concurrency=min(asked.concurrency))
 
 
 _MAX_TOKENIZER_BYTES = 64 * 2**20

@@ -16,7 +16,7 @@ from functools import cached_property
 from itertools import product
 from typing import Any, NamedTuple
 
-from benchmark.analyse.stats import Source
+from benchmark.analyse.stats import Source, wilson
 from benchmark.analyse.values import Blocks, Records, output_tokens, pooled, request_values
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import REPEATED, BlockRecord, RequestRecord
@@ -250,25 +250,48 @@ def goodput(
 ) -> dict[str, Any] | None:
     """Requests that kept every limit, as a share of all and per second; None without an SLO or a request.
 
-    An answer of one token has no time per output token and keeps that limit. If tokens cannot be counted, the
-    result is None.
+    An answer of one token has no time per output token and keeps that limit. A failed request keeps no limit. If tokens
+    cannot be counted, the result is None.
     """
-    maximum = arm.max_tokens_per_step
-    if not slo or not records:
+    if not slo or (within := _within(slo, arm, records)) is None:
         return None
-    if TPOT.name in slo and any(r.error is None and output_tokens(r, maximum) is None for r in records):
-        return None
-
-    def kept(record: RequestRecord) -> bool:
-        values = request_values(record, maximum)
-        return bool(values) and all(values.get(name, 0.0) <= limit for name, limit in slo.items())
-
     counted, loaded_s = _loaded(records, blocks)
-    return {
-        "slo": dict(slo),
-        "share": sum(map(kept, records)) / len(records),
-        "per_s": sum(map(kept, counted)) / loaded_s if loaded_s > 0 else None,
-    }
+    per_s = (_within(slo, arm, counted) or 0) / loaded_s if loaded_s > 0 else None
+    return {"slo": dict(slo), "share": within / len(records), "per_s": per_s}
+
+
+def limits_kept(cells: Cells) -> Iterator[dict[str, Any]]:
+    """`limits_kept` of a summary: the share of an arm's requests within each limit of the SLO and, of several, within all of them (`metric`
+    null), by load, over all classes.
+
+    The interval is Wilson's over prompts. A prompt counts once, however often it was asked, with the share of its requests that kept the
+    limit: requests of one prompt are similar, and say little about other prompts. Such shares vary at most as much as a yes or no of the
+    same mean, so the interval is rather too wide than too narrow. It says nothing about other blocks of time.
+    """
+    slo = cells.plan.slo or {}
+    limits: list[tuple[str | None, Mapping[str, float]]] = [(name, {name: slo[name]}) for name in slo]
+    limits += [(None, slo)] * (len(slo) > 1)
+    for load, arm in product(cells.plan.loads, filter(cells.mixes, cells.plan.arms)):
+        records = cells.asked(arm, load)
+        prompts = len({record.prompt_id for record in records})
+        for metric, limit in limits:
+            if (within := _within(limit, arm, records)) is not None:
+                share = within / len(records)
+                low, high = wilson(share * prompts, prompts)
+                row = {"arm": arm.name, **size_of(load), "metric": metric, "limit_s": metric and slo[metric]}
+                row |= {"n": len(records), "within": within, "prompts": prompts, "share": share}
+                yield row | {"low": low, "high": high}
+
+
+def _within(slo: Mapping[str, float], arm: PlannedArm, records: Records) -> int | None:
+    """How many requests kept every limit; None without a request, or if a limit of the time per output token needs tokens that cannot be
+    counted."""
+    maximum = arm.max_tokens_per_step
+    unknown = (record.error is None and output_tokens(record, maximum) is None for record in records)
+    if not records or (TPOT.name in slo and any(unknown)):
+        return None
+    known = (request_values(record, maximum) for record in records)
+    return sum(bool(values) and all(values.get(name, 0.0) <= slo[name] for name in slo) for values in known)
 
 
 def cost(arm: PlannedArm, delivered: Mapping[str, Any] | None) -> dict[str, Any] | None:

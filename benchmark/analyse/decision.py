@@ -18,7 +18,6 @@ from benchmark.analyse.cells import Place
 from benchmark.analyse.comparison import BAND, EQUIVALENT, MIN_PROMPTS, NOT_HELD, STARTS_DIFFER, VERDICT_WORDS
 from benchmark.analyse.sentences import rendered
 from benchmark.metrics import TPOT
-from benchmark.objectives import in_words
 from benchmark.plan import Load
 from core.words import count
 
@@ -139,15 +138,12 @@ def decide(summary: Mapping[str, Any]) -> Decision:
     loads = tuple(
         _at(summary, load) for load in dict.fromkeys(Place.of(cell).load for cell in summary["cells"])
     )
-    met = {(Place.of(row).load, row["arm"]) for row in _outcomes(summary, "met")}
 
-    def cost_rank(index: int) -> tuple[bool, bool, float, int]:
-        """Loads at which the baseline or the best treatment meets the objective come first, then those where its tokens are cheapest."""
-        at, mix = loads[index], loads[index].mix
-        sides = [(mix.baseline, mix.usd_before), (mix.arm, mix.usd_after)] if mix else []
-        able = [usd for arm, usd in sides if (at.load, arm) in met]
-        known = [usd for usd in able or [usd for _, usd in sides] if usd is not None]
-        return mix is None, bool(met) and not able, min(known, default=math.inf), -index
+    def cost_rank(index: int) -> tuple[bool, float, int]:
+        """The load at which tokens are cheapest comes first."""
+        mix = loads[index].mix
+        known = [usd for usd in (mix.usd_before, mix.usd_after) if usd is not None] if mix else []
+        return mix is None, min(known, default=math.inf), -index
 
     here = min(range(len(loads)), key=cost_rank)
     sentence = loads[here].sentence
@@ -160,11 +156,6 @@ def decide(summary: Mapping[str, Any]) -> Decision:
     sentence = ": ".join([*filter(None, [", ".join(labels)]), sentence])
     sentence = f"{sentence[:1].upper()}{sentence[1:]}."
     return Decision(question(summary), sentence, run["provenance"], here, loads)
-
-
-def _outcomes(summary: Mapping[str, Any], outcome: str) -> list[Mapping[str, Any]]:
-    """Rows of arms and loads with this outcome of the objective: met, missed, or cannot tell."""
-    return [row for row in summary.get("objectives", ()) if row["outcome"] == outcome]
 
 
 def question(summary: Mapping[str, Any]) -> str:
@@ -351,12 +342,6 @@ def _troubles(summary: Mapping[str, Any], at: AtLoad, arm: str) -> Iterator[dict
     before, after = counts[at.baseline], counts[arm]
     if after[0] / max(after[1], 1) > before[0] / max(before[1], 1) + MORE_ERRORS:
         yield {"kind": "failures", "failed": after, "before": before}
-    missed, met = (
-        {row["arm"] for row in _outcomes(summary, kind) if Place.of(row).load == at.load}
-        for kind in ("missed", "met")
-    )
-    if arm in missed and at.baseline in met:
-        yield {"kind": "objective", "objective": in_words(summary["run"]["objective"])}
     quality = (summary.get("quality") or {"comparisons": ()})["comparisons"]
     if worse := [row for row in quality if row["treatment"] == arm and row["n"] and row["ci_high"] < 0]:
         yield {"kind": "answers", "points": max(-row["difference"] * 100 for row in worse)}

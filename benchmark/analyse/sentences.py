@@ -12,7 +12,6 @@ from typing import Any
 
 from benchmark.analyse.cells import Place
 from benchmark.analyse.comparison import VERDICT_WORDS
-from benchmark.objectives import in_words as in_words_of
 from core.words import count, listed
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -32,10 +31,6 @@ def environment_of_sentences() -> Any:
     templates.filters |= {"long": _long, "place": Place.of, "percent": "{:.1%}".format}
     templates.filters |= {"size": "{:g}".format}
     templates.filters["listed"] = lambda names, most=None: listed(list(names), max_names=most)
-    # The limit of an objective that an arm is furthest from.
-    templates.filters["furthest"] = lambda row: min(
-        row["limits"], key=lambda of: of["low"] - float(of["percentile"][1:]) / 100
-    )
     templates.globals |= {
         "here": " in this start of the servers",
         "interval": interval,
@@ -61,22 +56,9 @@ def money(usd: float) -> str:
 
 
 def about_loads(summary: SummaryRow) -> Iterator[str]:
-    """The sentences about load: up to which load each treatment pays, and which arms meet the objective."""
+    """The sentences about load: up to which load each treatment pays."""
     rows = [row for row in summary.get("pays_up_to", ()) if row["class"] is None]
-    yield from (rendered("loads", kind="pays", row=row) for row in rows)
-    yield from _objective(summary)
-
-
-def _objective(summary: SummaryRow) -> Iterator[str]:
-    """Which arms meet the objective at each listed load."""
-    by_load: dict[str, list[SummaryRow]] = {}
-    for row in summary.get("objectives", ()):
-        by_load.setdefault(Place.of(row).load.in_words, []).append(row)
-    words = {"met": "met by", "missed": "missed by", "cannot tell": "not known of"}
-    for load, rows in by_load.items():
-        groups = [(text, [row for row in rows if row["outcome"] == code]) for code, text in words.items()]
-        known = {"objective": in_words_of(summary["run"]["objective"]), "load": load}
-        yield rendered("loads", kind="objective", groups=[group for group in groups if group[1]], **known)
+    yield from (rendered("loads", row=row) for row in rows)
 
 
 def _long(seconds: float) -> str:

@@ -1,6 +1,6 @@
 """The stability of a run: arms that became slower or faster, servers that restarted, time without a record.
 
-Drift affects both requests of a pair, so it hardly changes a speed-up; it does change absolute times, costs and objectives. The first
+Drift affects both requests of a pair, so it hardly changes a speed-up; it does change absolute times and costs. The first
 cell, which is repeated at the end, shows it.
 """
 

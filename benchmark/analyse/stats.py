@@ -109,16 +109,8 @@ def t_quantile(probability: float, degrees: float) -> float:
     return float(stdtrit(degrees, probability))
 
 
-def clopper_pearson(count: float, n: float) -> tuple[float, float]:
-    """The two one-sided 95 % bounds of a share, `count` of `n`, which need not be whole (Clopper and Pearson 1934, Biometrika 26)."""
-    from scipy.special import betaincinv
-
-    low = float(betaincinv(count, n - count + 1, 1 - CONFIDENCE)) if count > 0 else 0.0
-    return low, float(betaincinv(count + 1, n - count, CONFIDENCE)) if count < n else 1.0
-
-
-def wilson(count: int, n: int) -> tuple[float, float]:
-    """Wilson's score interval of a share, never of width zero (Journal of the American Statistical Association 22, 1927)."""
+def wilson(count: float, n: int) -> tuple[float, float]:
+    """Wilson's score interval of a share, `count` of `n`, never of width zero (Journal of the American Statistical Association 22, 1927)."""
     if not n:
         return 0.0, 1.0
     middle = (count + Z**2 / 2) / (n + Z**2)

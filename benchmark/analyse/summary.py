@@ -7,7 +7,7 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
 - `schema`: 1
 - `run`: id, experiment, model, baseline, arms (as planned, without addresses), provenance, started, finished,
   plan_sha256, prompts_sha256 (runs with other prompts cannot be compared), complete, requests_planned, requests_recorded, sittings, requests_per_cell, warmup, seed,
-  max_tokens, temperature, ignore_eos, extra_body, slo, objective, timeout_s, client, python, token_source, interval;
+  max_tokens, temperature, ignore_eos, extra_body, slo, timeout_s, client, python, token_source, interval;
   `aa`: two arms have one address; `warnings`: [text]; `largest_client_lag_s`;
   `crossover`: [{class, treatment, concurrency_from_which_plain_is_cheaper, shown, text}], of held loads
 - `cells`: [{arm, class, concurrency, rate_per_s, n, errors, error_rate, error_names, finish_reasons,
@@ -36,9 +36,8 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
 - `pays_up_to`, of several loads: [{class (null: the mix), baseline, treatment, by: "concurrency" | "rate", pays: the last load at which
   the treatment is faster | null, costs: the first load above that at which it is slower | null, loads: [[load, verdict]]}], by the
   verdicts of `mix` and `comparisons`; empty for an A/A
-- `objectives`, empty without one: [{arm, concurrency, rate_per_s, outcome: "met" | "missed" | "cannot tell", limits: [{limit (in words), metric,
-  percentile, limit_s, outcome, n (requests), within (of them), prompts, counts_for (the effective number of independent requests), share, low, high (its one-sided
-  95 % bounds), percentile_s}]}] (`benchmark/analyse/frontier.py`)
+- `limits_kept`, empty without an SLO: [{arm, concurrency, rate_per_s, metric (null: within all limits), limit_s, n (requests), within (of them),
+  prompts, share, low, high (its 95 % interval over prompts)}], over all classes
 - `best_baseline`, of several baselines the one with the cheapest tokens: [{class: null, concurrency, rate_per_s, arm,
   no_dearer: [treatments whose tokens cost no more than 5 % more than its own; all of them where this list would be empty]}]
 - `course`: {restarts: [{arm, after, before: when its counters began again}], nodes: [{at, arm, before, after: its node was replaced, which is another start of the servers}], gaps: [{from, to, seconds, resumed: whether the run was resumed in it}],
@@ -78,10 +77,19 @@ from pathlib import Path
 from typing import Any
 
 from benchmark import metrics
-from benchmark.analyse import frontier, stability
+from benchmark.analyse import stability
 from benchmark.analyse import values as request
 from benchmark.analyse.acceptance.yields import acceptance, step_yield_at
-from benchmark.analyse.cells import Cells, Place, cells_of, cost, goodput, throughput, token_source
+from benchmark.analyse.cells import (
+    Cells,
+    Place,
+    cells_of,
+    cost,
+    goodput,
+    limits_kept,
+    throughput,
+    token_source,
+)
 from benchmark.analyse.comparison import adjust, comparisons, mixes, output_equality, pays_up_to
 from benchmark.analyse.decision import is_withheld
 from benchmark.analyse.explanation import crossovers, explain, is_aa, warnings
@@ -122,7 +130,7 @@ def summarise(raw: RawRun) -> dict[str, Any]:
         "losslessness": losslessness(raw),
         **mixed,
         "pays_up_to": [] if is_aa(raw.plan) else list(pays_up_to([*mixed["mix"], *headlines])),
-        "objectives": frontier.outcomes(cells),
+        "limits_kept": list(limits_kept(cells)),
         "course": happened,
         "sense": sanity_check.outcome(raw.sense),
     }
@@ -139,7 +147,7 @@ def _withheld(summary: dict[str, Any]) -> dict[str, Any]:
         ]
         for key in ("comparisons", "mix")
     }
-    empty: dict[str, Any] = {key: [] for key in ("explanations", "best", "pays_up_to", "objectives")}
+    empty: dict[str, Any] = {key: [] for key in ("explanations", "best", "pays_up_to")}
     return {**summary, "run": {**summary["run"], "crossover": []}, **rows, **empty}
 
 
@@ -174,7 +182,6 @@ def _run(raw: RawRun) -> dict[str, Any]:
         "requests_per_cell": plan.requests,
         **{name: getattr(plan, name) for name in _OF_PLAN},
         "slo": dict(plan.slo) if plan.slo else None,
-        "objective": plan.to_dict().get("objective") or None,
         "extra_body": dict(plan.extra_body),
         "timeout_s": first.timeout_s,
         "client": first.client,

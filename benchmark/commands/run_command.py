@@ -13,25 +13,11 @@ import click
 from benchmark import NODES_VARIABLE
 from benchmark.commands import cli
 from benchmark.errors import ErrorRateExceeded, PlanError
-from benchmark.objectives import DEFAULT
 from core.words import count
 
 if TYPE_CHECKING:
     from benchmark.measure.loader import Loader
-    from benchmark.measure.progress import Progress
     from benchmark.plan import Plan
-
-
-def _by_percentile(text: str) -> dict[str, dict[str, str]]:
-    """`METRIC=SECONDS` or `METRIC.PERCENTILE=SECONDS`, separated by commas."""
-    limits: dict[str, dict[str, str]] = {}
-    for name, value in map(cli.pair, text.split(",")):
-        metric, dot, percentile = name.partition(".")
-        percentile = percentile if dot else DEFAULT
-        if percentile in limits.setdefault(metric, {}):
-            raise ValueError(f"{metric}.{percentile} is given twice")
-        limits[metric][percentile] = value
-    return limits
 
 
 @cli.verb(
@@ -48,7 +34,6 @@ def _by_percentile(text: str) -> dict[str, dict[str, str]]:
     classes=cli.listed,
     extra_body=cli.json_object,
     slo=cli.pairs,
-    objective=_by_percentile,
     epilog="Every arm gets the API key in BENCHMARK_API_KEY, or in OPENAI_API_KEY where that is not set. Where greedy answers of "
     "two arms differ, the baseline is asked again after the load (docs/losslessness.md).",
 )
@@ -70,8 +55,6 @@ def command(**given: Any) -> int:
     async def work() -> None:
         about = {"out": out, "timeout_s": given["timeout"], "progress": progress}
         plan, nodes = _plan(given), dict(given["nodes"])
-        if plan.objective:
-            _report_needed_prompts(plan, progress)
         cli.check_names("--node", nodes, plan.prices)
         await run(
             plan,
@@ -101,16 +84,6 @@ def _only_one(given: Mapping[str, Any], *names: str) -> None:
     switches = {option.name: option.opts[0] for option in click.get_current_context().command.params}
     if len(typed := [switches[name] for name in names if given[name] is not None]) > 1:
         raise click.UsageError(f"{typed[1]}: not allowed with {typed[0]}")
-
-
-def _report_needed_prompts(plan: Plan, progress: Progress) -> None:
-    """Print how many different prompts the objective needs, as a warning if the smallest load has fewer."""
-    from benchmark.measure.schedule import prompts_at_lowest_load
-    from benchmark.objectives import need, prompts_needed
-
-    known = prompts_at_lowest_load(plan)
-    enough = known >= prompts_needed(plan.objective)
-    (progress.tell if enough else progress.warn)(f"objective: {need(plan.objective, known)}")
 
 
 def _look_at_steps(loader: Loader) -> None:

@@ -16,7 +16,6 @@ import hashlib
 import math
 import random
 from bisect import insort
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,7 +25,6 @@ from typing import TypeVar
 from benchmark import cell_size
 from benchmark.cell_size import ANSWERS_PER_BLOCK, SETS, SETS_REPEATED
 from benchmark.measure.records import REPEATED, BlockKey, Phase, RequestRecord
-from benchmark.objectives import planned
 from benchmark.plan import MIXED, Load, Plan, PlannedArm, PlannedPrompt
 
 _MIN_ARRIVALS = 16
@@ -177,18 +175,6 @@ def set_size(plan: Plan, load: Load) -> int:
     """The minimum number of requests of an arm that count in a set of a cell."""
     classes = len(plan.classes) if plan.loaded_with == (MIXED,) else 1
     return cell_size.set_size(requests=plan.requests, classes=classes, concurrency=load.concurrency)
-
-
-def prompts_at_lowest_load(plan: Plan) -> float:
-    """The effective number of different prompts that an arm is asked at the lowest load (`benchmark.objectives`)."""
-    each = list(Counter(prompt.class_ for prompt in plan.prompts).values())
-    lowest = min(plan.loads, key=lambda load: load.concurrency or 0)
-    return planned(
-        each,
-        requests=plan.requests,
-        together=MIXED in plan.loaded_with,
-        concurrency=lowest.concurrency,
-    )
 
 
 def asked_as(plan: Plan, record: RequestRecord) -> Pair:

@@ -39,7 +39,7 @@ CELL_COLUMNS = (
     *("arm", *_PLACE, "n", "errors", "error_rate"),
     *(f"{name}_{statistic}" for name in _OF_CELL for statistic in _STATISTICS),
     *("acceptance_tokens_per_step", "acceptance_source", "equal_outputs", "paired_outputs"),
-    *("goodput_per_s", "goodput_share", "usd_per_hour", "usd_per_million_output_tokens", "objective"),
+    *("goodput_per_s", "goodput_share", "usd_per_hour", "usd_per_million_output_tokens"),
 )
 COMPARISON_COLUMNS = (
     *(*_PLACE, "baseline", "treatment", "metric", "ratio", "ci_low", "ci_high", "n_pairs", "n_prompts"),
@@ -89,14 +89,10 @@ def _requests(raw: RawRun) -> Iterator[Json]:
 
 
 def _cells(summary: Mapping[str, Any]) -> Iterator[Json]:
-    """The rows of cells, each with the outcome of the objective of its arm at its load, over all classes."""
-    at = ("arm", "concurrency", "rate_per_s")
-    outcomes = {tuple(map(row.get, at)): row["outcome"] for row in summary["objectives"]}
     for cell in summary["cells"]:
         row = _flat("", cell) | (cell["cost"] or {})
         outputs = {"equal_outputs": "output_equality_equal", "paired_outputs": "output_equality_n_pairs"}
-        row |= {name: row.get(key) for name, key in outputs.items()}
-        yield row | {"objective": outcomes.get(tuple(map(cell.get, at)))}
+        yield row | {name: row.get(key) for name, key in outputs.items()}
 
 
 def _csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:

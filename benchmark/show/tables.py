@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -198,22 +197,20 @@ def load_table(summary: Summary) -> Table:
     return Table(title, ("arm", "class", "last that pays", "first that costs"), rows)
 
 
-def objective_table(summary: Summary) -> Table:
-    """Which arm meets the objective at which load."""
-    rows = [
-        (
-            *(limit["limit"], Place.of(row).load.in_words, row["arm"]),
-            plain(limit["share"], ".1%"),
-            f"{math.floor(limit['low'] * 1000) / 1000:.1%}",
-            f"{math.ceil(limit['high'] * 1000) / 1000:.1%}",
-            *(str(limit["n"]), str(limit["prompts"]), limit["outcome"]),
-        )
-        for row in summary.get("objectives", ())
-        for limit in row["limits"]
-    ]
-    headings = ("limit", "load", "arm", "within", "at least", "at most", "requests", "prompts", "verdict")
-    title = "Objective: share of requests within the limit, with its one-sided 95 % bounds"
-    return Table(title, headings, rows, names=3)
+def limits_table(summary: Summary) -> Table:
+    """The share of requests within each limit of the SLO and within all of them, by load and arm."""
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    for row in summary.get("limits_kept", ()):
+        name = f"{row['metric'].removesuffix('_s').upper()} {row['limit_s']:g} s" if row["metric"] else "all"
+        share, low, high = (100 * row[key] for key in ("share", "low", "high"))
+        own = rows.setdefault((Place.of(row).load.in_words, row["arm"]), {})
+        own[name] = f"{share:.1f} % [{low:.1f}, {high:.1f}]"
+        own |= {" requests": str(row["n"]), " prompts": str(row["prompts"])}
+    every = dict.fromkeys(name for own in rows.values() for name in own)
+    names = sorted(every, key=lambda name: name.startswith(" "))
+    title = "Requests within the limits of the SLO, with the 95 % interval over prompts"
+    cells = [(*at, *(own.get(name, UNKNOWN) for name in names)) for at, own in rows.items()]
+    return Table(title, ("load", "arm", *(name.strip() for name in names)), cells)
 
 
 def cost_by_class(summary: Summary) -> list[Table]:

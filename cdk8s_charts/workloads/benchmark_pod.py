@@ -37,11 +37,7 @@ _REMEDY = "the benchmark would not take this plan; change it in the experiment's
 def plan(experiment: Experiment) -> Plan:
     """Return the plan of the benchmark. Raises `Misuse` if the benchmark would refuse it."""
     settings, model = experiment.benchmark, experiment.baseline.target.model
-    given: dict[str, Any] = {
-        "mixed": settings.mixed,
-        "cell_minutes": settings.cell_minutes,
-        "objective": settings.limits,
-    }
+    given: dict[str, Any] = {"mixed": settings.mixed, "cell_minutes": settings.cell_minutes}
     asks = {"chat_template_kwargs": {"enable_thinking": settings.thinking}}
     try:
         return Plan(

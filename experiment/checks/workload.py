@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from benchmark.objectives import need, prompts_needed
 from core.findings import Finding
 from core.words import count
 from experiment.catalogue.engine_keys import CONTEXT_BUCKETS, longest_prompt, nxdi_value
 from experiment.catalogue.published import conditions, figure
 from experiment.checks.treatments import treated
 from experiment.model import ExpectedFigure
-from experiment.prompts import Prompt, effective_prompts
+from experiment.prompts import Prompt
 from experiment.refusals import refused
 from experiment.sweeps import ExpandedFile, SingleArm
 
@@ -142,23 +140,10 @@ def distinct_levels(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Findi
         yield refused("benchmark.concurrency twice", list(levels))
 
 
-def objectives(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
-    """An objective must set a time."""
-    asked = file.benchmark
-    for path, objective in (("benchmark.slo", asked.slo), ("benchmark.objective", asked.objective)):
-        if objective and not any(value for _, value in objective):
-            yield refused("objective empty", None, at=path)
-
-
-def objective_prompts(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
-    """An objective of a percentile needs enough different prompts at the lowest load."""
-    asked = file.benchmark
-    if not asked.limits or not prompts:
-        return
-    known, minimum = effective_prompts(asked, prompts), prompts_needed(asked.limits)
-    if math.floor(known + 0.5) < minimum:
-        words = {"need": need(asked.limits, known), "minimum": minimum}
-        yield refused("objective too-few-prompts", None, at="benchmark.objective", **words)
+def slo_limits(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
+    """An SLO must limit a time."""
+    if file.benchmark.slo and not file.benchmark.goodput:
+        yield refused("benchmark.slo empty", None)
 
 
 def expected_figures(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
@@ -222,5 +207,5 @@ def _other_conditions(file: ExpandedFile, row: str, path: str, arm: SingleArm) -
 
 RULES = (
     *(lengths, context_buckets, plan_size, sampling, thinking, every_prompt_asked, distinct_levels),
-    *(objectives, objective_prompts, expected_figures, measured_figures),
+    *(slo_limits, expected_figures, measured_figures),
 )

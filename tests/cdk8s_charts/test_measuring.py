@@ -57,10 +57,6 @@ def _benchmarked(experiment: Experiment, **settings: Any) -> Experiment:
     [
         ({"slo": {"tpot_s": 0.05}}, {"slo": {"tpot_s": 0.05}}),
         ({"concurrency": [1, 4], "cell_minutes": 9.0}, {"cell_minutes": 9.0, "concurrency": [1, 4]}),
-        (
-            {"objective": {"tpot_s": {"p50": 0.02, "p99": 1}}},
-            {"objective": {"tpot_s": {"p50": 0.02, "p99": 1.0}}},
-        ),
     ],
 )
 def test_what_the_file_says_of_the_load_reaches_the_plan(

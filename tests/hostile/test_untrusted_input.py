@@ -83,7 +83,7 @@ WITHIN = {
     "prompts": ["id", "class", "prompt", "messages", "max_tokens"],
 }
 PLACES: list[tuple[str, ...]] = [
-    *((key,) for key in (*PLAN, "rate", "slo", "objective", "unknown")),
+    *((key,) for key in (*PLAN, "rate", "slo", "unknown")),
     *((key, field) for key, fields in WITHIN.items() for field in fields),
 ]
 
@@ -120,7 +120,6 @@ OPTIONS = {
     "--model": ("\x1b[2J", "x" * 1000),
     "--extra-body": ("[]", "{", '{"a": NaN}', "[" * 100_000, '{"a":' * 500 + "1" + "}" * 500),
     "--slo": ("tpot_s=nan", "tpot_s=1e300", "x=1"),
-    "--objective": ("tpot_s.p95=1e308", "tpot_s.=1", "tpot_s.p100=1", "tpot_s=1,tpot_s.p95=2"),
     "--tokens-per-step": ("spec=0", "spec=1000000000000", "spec=nan"),
     "--usd-per-hour": ("spec=nan", "spec=1e300"),
     "--arm": ("spec=http://me:secret@host/v1", "spec=http://host/v1?key=secret", "spec=\x1b[2J"),

@@ -122,7 +122,7 @@ def all_runs() -> dict[str, RawRun]:
         "two endpoints": run_of(ends, ("json", "code", "open-ended")),
         "loads": run_of(classes=CLASSES, loads=(*at_once(1), {"concurrency": None, "rate_per_s": 2.5})),
         "long names": run_of(long_arms, tuple(f"{LONG}-{i}" for i in range(8))),
-        "ladder": ladder(CLASSES, slo=slo, objective={"tpot_s": {"p90": 0.03}}),
+        "ladder": ladder(CLASSES, slo=slo),
         "many requests": run_of(classes=("json",), requests=260),
         "merged chunks": merged(run_of(classes=("repetition",))),
         "one arm": run_of((PLAIN,), ("json",)),

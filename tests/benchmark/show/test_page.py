@@ -200,7 +200,7 @@ def test_a_ladder_of_loads_says_up_to_which_it_pays_and_from_which_it_costs(
     assert table.title[:40] in render_all(summary)
 
 
-def test_dollars_and_objectives_of_all_loads_are_in_one_table_each(summaries: Summaries) -> None:
+def test_dollars_and_goodput_of_all_loads_are_in_one_table_each(summaries: Summaries) -> None:
     for summary in (summaries["ladder"], summarise(ladder(("json",), slo={"tpot_s": 1.0}))):
         dollars, kept = tables.cost_by_class(summary)
         assert [row[0] for row in dollars.rows[::2]] == [f"{load} at a time" for load in (1, 8, 2, 4)]
