@@ -1,4 +1,4 @@
-"""What is said about dollars before any is spent: `forecast`, whose bounds cannot be crossed and whose evidence must suffice; `cost`,
+"""What is said about dollars before any is spent: `forecast`, whose bounds cannot be crossed and whose evidence must suffice;
 `run --dry-run`, `check`."""
 
 from __future__ import annotations
