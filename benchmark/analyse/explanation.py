@@ -26,7 +26,7 @@ from benchmark.analyse.stats import geometric_mean
 from benchmark.analyse.values import decoding, gaps, output_tokens, pooled
 from benchmark.measure.journal import RawRun, extent
 from benchmark.measure.records import LATE_S, RequestRecord
-from benchmark.metrics import INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PER_S
+from benchmark.metrics import INTER_CHUNK_LATENCY
 from benchmark.plan import MIXED, Load, Plan, PlannedArm
 
 _MIN_ANSWERED_SHARE = 0.95
@@ -159,41 +159,6 @@ def _split(
             whole, alone = (geometric_mean([of_arm[class_] for class_ in classes]) for of_arm in both)
             names = {"arm": drafting, "same": same, "base": next(iter(bases)), "load": load.in_words}
             yield rendered("explanation", kind="split", shared=shared, whole=whole, alone=alone, **names)
-
-
-def crossovers(plan: Plan, comparisons: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """For each class and treatment, the lowest listed concurrency from which plain decoding remains cheaper."""
-    for class_, arm in product(plan.classes, plan.arms):
-        base = plan.arm(plan.baselines[arm.name])
-        sought = (class_, base.name, arm.name, OUTPUT_TOKENS_PER_S.name)
-        keys = ("class", "baseline", "treatment", "metric")
-        rows = [
-            row
-            for row in comparisons
-            if tuple(map(row.get, keys)) == sought
-            and row["concurrency"] is not None
-            and row["ratio"] is not None
-        ]
-        priced = bool(base.usd_per_hour and arm.usd_per_hour)
-        price = (arm.usd_per_hour or 1.0) / (base.usd_per_hour or 1.0) if priced else 1.0
-        if len(rows) > 1 or (rows and rows[0]["ratio"] < price):
-            known = _crossover(sorted(rows, key=lambda row: int(row["concurrency"])), price, priced=priced)
-            yield {"class": class_, "treatment": arm.name, **known}
-
-
-def _crossover(rows: Sequence[Mapping[str, Any]], price: float, *, priced: bool) -> dict[str, Any]:
-    """The crossover of one class and treatment. `price` is the price of the arm divided by that of the baseline. `shown` is whether the
-    interval excludes equal cost at the load from which plain decoding is cheaper or, without such a load, at all loads."""
-    levels = [row["concurrency"] for row in rows]
-    index = 1 + max((place for place, row in enumerate(rows) if row["ratio"] >= price), default=-1)
-    level, before = next(iter(levels[index:]), None), levels[index - 1]
-    if level is None:
-        shown = all(row["ci_low"] is not None and row["ci_low"] > price for row in rows)
-    else:
-        shown = (high := rows[index]["ci_high"]) is not None and high < price
-    known = {"levels": levels, "level": level, "before": before, "shown": shown, "priced": priced}
-    text = rendered("explanation", kind="cheaper", **known)
-    return {"concurrency_from_which_plain_is_cheaper": level, "shown": shown, "text": text}
 
 
 def is_aa(plan: Plan) -> bool:

@@ -9,7 +9,6 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   plan_sha256, prompts_sha256 (runs with other prompts cannot be compared), complete, requests_planned, requests_recorded, sittings, requests_per_cell, warmup, seed,
   max_tokens, temperature, ignore_eos, extra_body, slo, timeout_s, client, python, token_source, interval;
   `aa`: two arms have one address; `warnings`: [text]; `largest_client_lag_s`;
-  `crossover`: [{class, treatment, concurrency_from_which_plain_is_cheaper, shown, text}], of held loads
 - `cells`: [{arm, class, concurrency, rate_per_s, n, errors, error_rate, error_names, finish_reasons,
   forced_length (requests), cached_tokens, token_source, <metric of the registry with values of its own>:
   {n, mean, p50, p90, p95, p99}, completion_tokens: the same,
@@ -92,7 +91,7 @@ from benchmark.analyse.cells import (
 )
 from benchmark.analyse.comparison import adjust, comparisons, mixes, output_equality, pays_up_to
 from benchmark.analyse.decision import is_withheld
-from benchmark.analyse.explanation import crossovers, explain, is_aa, warnings
+from benchmark.analyse.explanation import explain, is_aa, warnings
 from benchmark.analyse.losslessness import losslessness
 from benchmark.analyse.stats import distribution
 from benchmark.analyse.values import Records
@@ -122,7 +121,6 @@ def summarise(raw: RawRun) -> dict[str, Any]:
         "run": {
             **_run(raw),
             "warnings": warnings(raw, described.values(), happened),
-            "crossover": list(crossovers(raw.plan, compared)) if cells.held else [],
         },
         "cells": list(described.values()),
         "comparisons": compared,
@@ -148,7 +146,7 @@ def _withheld(summary: dict[str, Any]) -> dict[str, Any]:
         for key in ("comparisons", "mix")
     }
     empty: dict[str, Any] = {key: [] for key in ("explanations", "best", "pays_up_to")}
-    return {**summary, "run": {**summary["run"], "crossover": []}, **rows, **empty}
+    return {**summary, **rows, **empty}
 
 
 def write(summary: dict[str, Any], folder: Path) -> Path:

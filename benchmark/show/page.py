@@ -39,7 +39,6 @@ def render(raw: RawRun, summary: Mapping[str, Any]) -> str:
     gains = [gain for load in decision.loads for gain in (*load.by_class, *load.by_arm)]
     axis = ratio_axis((gain.ratio, gain.low, gain.high) for gain in gains)
     answers = [(load, figures.answer(load, axis)) for load in decision.loads]
-    together = ((row["text"], f"{row['class']} with {row['treatment']}") for row in run["crossover"])
 
     def drawn(made: Iterable[Figure]) -> list[Figure]:
         return [figure for figure in made if figure.panels]
@@ -62,7 +61,6 @@ def render(raw: RawRun, summary: Mapping[str, Any]) -> str:
         windows=drawn(figures.against_windows(decision.loads, predicted)),
         shown=", ".join(shown) if len(shown) < len(run["arms"]) else "",
         errors=tables.error_table(summary, _messages(raw)),
-        crossover=_together(together),
         forecast=figures.forecast(summary.get("expectations", ())),
         predicted=predicted,
         samples=_samples(raw),

@@ -100,7 +100,6 @@ def test_waves_that_were_fired_once_claim_nothing(summaries: dict[str, dict[str,
     assert {one["verdict_holm"] for one in found} == {"not shown"}
     assert all(one["p_value"] is None for one in found)
     assert [(one["pays"], one["costs"]) for one in summary["pays_up_to"]] == [(None, None)] * 2
-    assert summary["run"]["crossover"] == []
     decision = decide(summary)
     assert {at.advice for at in decision.loads} == {"unclear"}
     assert "its load was not held" in decision.sentence

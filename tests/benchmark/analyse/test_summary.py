@@ -11,14 +11,13 @@ import pytest
 
 from benchmark.analyse import summary as summary_module
 from benchmark.analyse.comparison import adjust
-from benchmark.analyse.explanation import crossovers, split_steps
+from benchmark.analyse.explanation import split_steps
 from benchmark.analyse.stats import wilson
 from benchmark.analyse.summary import summarise
 from benchmark.measure.journal import RawRun
 from benchmark.measure.records import RequestRecord
 from benchmark.measure.repeats import Repeat
 from benchmark.metrics import BY_NAME
-from benchmark.plan import from_dict
 from benchmark.show.report_templates import render, render_all
 from tests.benchmark.analyse.acceptance.process import DRAFT_S, PLAIN_S, VERIFY_S, Process
 from tests.benchmark.conftest import plan_content
@@ -68,7 +67,6 @@ def test_speed_up_is_above_one_where_the_treatment_is_better(rate: float | None)
         usd, per_s = one["cost"]["usd_per_million_output_tokens"], one["throughput"]["output_tokens_per_s"]
         assert usd == pytest.approx(36.0 / (per_s * 3600) * 1e6)
     assert after["acceptance_length"] == after["acceptance"]["tokens_per_step"]
-    assert summary["run"]["crossover"] == []
 
 
 def test_failed_requests_are_counted_not_averaged_and_their_pairs_left_out() -> None:
@@ -195,43 +193,6 @@ def test_without_token_counts_or_time_between_chunks_there_is_no_explanation_but
     shared = [answered(arm, pair, chunk_s=at) for pair in range(6) for arm, at in times.items()]
     (said,) = summarise(raw_run(*shared))["explanations"]
     assert said["step_time_ratio"] is None or said["step_time_ratio"] > 0
-
-
-FALLING = ((1, 2.0, 1.9, 2.1), (8, 1.2, 1.1, 1.3), (64, 0.7, 0.6, 0.8))
-NOISY, RISING = ((1, 2.0, 1.9, 2.1), (8, 0.98, 0.9, 1.1)), ((1, 0.9, 0.8, 0.95), (8, 1.5, 1.4, 1.6))
-
-
-@pytest.mark.parametrize(
-    ("ratios", "prices", "level", "shown", "text"),
-    [
-        (FALLING, (), 64, True, "between 8 and 64 at a time (arms at the same price per hour)"),
-        (FALLING, (10.0, 15.0), 8, True, "between 1 and 8 at a time"),
-        (NOISY, (), 8, False, "; not certain, because an interval includes equal cost"),
-        (RISING, (), None, False, "at no load up to 8 at a time"),
-        (((8, 0.5, 0.4, 0.6),), (), 8, True, "from 8 at a time on, the lowest load of the run"),
-        (((8, 1.5, 1.4, 1.6),), (), None, None, None),
-    ],
-    ids=["falls", "prices move it", "within the noise", "recovers", "one load, slower", "one load, faster"],
-)
-def test_plain_decoding_is_cheaper_from_the_load_on_where_the_speed_up_is_below_the_ratio_of_prices(
-    ratios: tuple[tuple[int, float, float, float], ...],
-    prices: tuple[float, ...],
-    level: int | None,
-    shown: bool | None,
-    text: str | None,
-) -> None:
-    content = plan_content(concurrency=[1, 8, 64])
-    for arm, price in zip(content["arms"], prices, strict=False):
-        arm["usd_per_hour"] = price
-    said = {"class": "chat", "baseline": "steady", "treatment": "spec", "metric": "output_tokens_per_s"}
-    names = ("concurrency", "ratio", "ci_low", "ci_high")
-    rows = [said | dict(zip(names, one, strict=True)) for one in ratios]
-    found = list(crossovers(from_dict(content), rows))
-    assert len(found) == (text is not None)
-    for one in found:
-        assert (one["concurrency_from_which_plain_is_cheaper"], one["shown"]) == (level, shown)
-        assert text in one["text"]
-        assert ("same price" in one["text"]) == (not prices)
 
 
 OFF = "asynchronous scheduling is off"

@@ -108,7 +108,6 @@ def test_what_is_withheld_is_nowhere_else_either(
     assert checked("--concurrency", "1,2,3", "--requests", "6") == 0
     found = summary(out)
     assert [found[key] for key in ("explanations", "best", "pays_up_to")] == [[], [], []]
-    assert found["run"]["crossover"] == []
     assert {one["ratio"] for one in (*found["comparisons"], *found["mix"])} == {None}
     assert all(cell["n"] for cell in found["cells"]), "what was measured stays"
     for line in ("faster", "pays", "slower"):
