@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@experiment_argument(REFERENCE, given="TRNSPEC_EXPERIMENT")
+@experiment_argument
 @click.option(
     "--out",
     type=PATH,

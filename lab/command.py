@@ -34,18 +34,15 @@ def _experiments(_ctx: click.Context, _param: click.Parameter, incomplete: str) 
     return [*map(CompletionItem, chosen)] or [CompletionItem(incomplete, type="file")]
 
 
-def experiment_argument(
-    default: Path, *, given: str = ""
-) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """The argument for the experiment file; `given` is an environment variable that replaces the default."""
-    return click.argument(
-        "experiment",
-        required=False,
-        type=PATH,
-        default=lambda: Path(os.environ.get(given) or default),
-        metavar="[EXPERIMENT]",
-        shell_complete=_experiments,
-    )
+experiment_argument = click.argument(
+    "experiment",
+    required=False,
+    type=PATH,
+    default=lambda: Path(os.environ.get("TRNSPEC_EXPERIMENT") or REFERENCE),
+    metavar="[EXPERIMENT]",
+    shell_complete=_experiments,
+)
+"""The argument for the experiment file; an environment variable replaces the default."""
 
 
 def shown(path: Path) -> str:

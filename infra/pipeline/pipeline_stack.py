@@ -44,7 +44,7 @@ from infra.stacks.experiment_stack import (
 )
 from infra.stacks.storage import ACCESS_LOG_DAYS, closed_bucket
 
-PREPARE = ["chmod +x trnspec .ci/run lab/aws/docker_stand_in scripts/*"]
+PREPARE = ["chmod +x trnspec .ci/run scripts/*"]
 """CodePipeline's archive of a GitHub repository keeps no permissions
 (https://docs.aws.amazon.com/codepipeline/latest/userguide/troubleshooting.html#troubleshooting-file-permissions)."""
 CHECKS = "./scripts/test"

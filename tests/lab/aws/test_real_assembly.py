@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,13 +20,14 @@ from moto.cloudformation.parsing import ResourceMap
 from experiment import load
 from experiment.naming import container_insights_log_groups, control_plane_log_group
 from lab.aws.moto_server import client, rehearsal_server
-from lab.aws.rehearsal import Rehearsal, not_as_reviewed, rehearse, rehearse_with_cdk
+from lab.aws.rehearsal import Rehearsal, rehearse
 from lab.aws.stacks import read_assembly, resources_of
 from operations.cloud import cloudformation
 from operations.cloud.aws import Aws
 from operations.teardown import take_down
-from tests.conftest import REFERENCE, ROOT
+from tests.conftest import ROOT
 from tests.lab.aws.assemblies import REGION
+from tests.lab.aws.with_cdk import BOOTSTRAP_STACK, POLICIES_STACK, applied, deployed, not_as_reviewed
 from tests.operations.clock import FakeClock
 
 pytestmark = pytest.mark.slow
@@ -65,8 +67,9 @@ def test_everything_is_created_or_recorded_and_what_is_applied_was_reviewed(rehe
     assert not rehearsed.unresolved
     assert not rehearsed.types("not modelled")
     reviewed = [one for path in (ROOT / "manifests" / "qwen3-32b").glob("*.yaml") for one in _documents(path)]
-    assert len(reviewed) == len(rehearsed.objects)
-    assert not_as_reviewed(reviewed, rehearsed.objects) == ()
+    objects = applied(rehearsed.resources)
+    assert len(reviewed) == len(objects)
+    assert not_as_reviewed(reviewed, objects) == ()
 
 
 def _documents(path: Path) -> list[dict[str, Any]]:
@@ -126,17 +129,17 @@ def test_the_apis_show_what_was_made_and_after_a_teardown_the_same_templates_are
             assert resources_of(stack.name, region=REGION)
 
 
-def test_in_an_existing_vpc_a_second_deployment_changes_nothing_and_a_teardown_leaves_what_was_there(
-    tmp_path: Path,
+@pytest.mark.parametrize("existing_vpc", [False, True])
+def test_a_second_deployment_changes_nothing_and_a_teardown_leaves_the_network_that_was_there(
+    existing_vpc: bool, tmp_path: Path
 ) -> None:
-    """With the CDK's own command line."""
-    found = rehearse_with_cdk(
-        file=REFERENCE, manifests=ROOT / "manifests", folder=tmp_path, report=print, existing_vpc=True
-    )
-    assert (found.not_as_reviewed, found.unresolved, found.types("not modelled")) == ((), (), {})
-    assert found.unchanged_by_a_second_deployment == 6
-    after = found.after_teardown
-    assert after is not None
-    assert after.before > 15
-    assert after.disturbed == ()
-    assert not [name for name in after.left if name.startswith("ec2 ")], after.left
+    """With the CDK's own command line, the committed policies and the bootstrap: every resource of every template."""
+    found = deployed(tmp_path, existing_vpc=existing_vpc)
+    assert found.stacks[:2] == (POLICIES_STACK, BOOTSTRAP_STACK)
+    assert found.unchanged == len(found.stacks) - 2 == (6 if existing_vpc else 7)
+    outcomes = Counter(one.outcome for one in found.resources)
+    assert outcomes.keys() == {"created", "recorded", "skipped"}
+    assert outcomes["created"] > 80
+    assert found.bounded_roles > 10
+    assert (found.not_as_reviewed, found.unresolved) == ((), ())
+    assert found.after == found.before

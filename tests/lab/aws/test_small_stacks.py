@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,29 +14,10 @@ import pytest
 from moto.cloudformation import parsing
 
 from core.findings import Outside, Refusal
-from experiment import load
-from lab.aws import moto_models, stacks
+from lab.aws import moto_models
 from lab.aws.moto_server import child_environment, client, rehearsal_server
-from lab.aws.rehearsal import (
-    account_lines,
-    in_one_line,
-    listed,
-    not_as_reviewed,
-    put_there,
-    rehearse,
-    remains,
-)
-from lab.aws.stacks import (
-    BOOTSTRAP_STACK,
-    EXECUTION_ROLE,
-    Cdk,
-    StackTemplate,
-    check_roles,
-    deploy_policies,
-    read_assembly,
-    resources_of,
-)
-from tests.conftest import REFERENCE
+from lab.aws.rehearsal import account_lines, in_one_line, rehearse
+from lab.aws.stacks import StackTemplate, read_assembly, resources_of
 from tests.lab.aws.assemblies import (
     CLUSTER,
     MANIFEST,
@@ -49,6 +31,14 @@ from tests.lab.aws.assemblies import (
     write_assembly,
 )
 from tests.lab.aws.conftest import ClientOf
+from tests.lab.aws.with_cdk import (
+    BOOTSTRAP_STACK,
+    EXECUTION_ROLE,
+    applied,
+    check_roles,
+    deploy_policies,
+    not_as_reviewed,
+)
 
 
 def test_an_assembly_is_read_in_order_byte_for_byte_with_the_images_and_files_that_it_needs(
@@ -77,7 +67,7 @@ def test_every_resource_of_every_template_is_created_recorded_or_skipped_and_exp
     assert (found.types("recorded"), found.types("skipped")) == (kinds, {"AWS::S3::Bucket": 1})
     assert {one.physical_id for one in found.resources if one.outcome != "created"} == {""}
     (subnet,) = (one.physical_id for one in found.resources if one.logical_id == "Subnet")
-    assert found.objects == [*MANIFEST, {"kind": "ConfigMap", "data": {"on": subnet}}]
+    assert applied(found.resources) == [*MANIFEST, {"kind": "ConfigMap", "data": {"on": subnet}}]
     (barrier,) = (one.physical_id for one in found.resources if one.logical_id == "Barrier")
     parameter = client("ssm", endpoint=endpoint, region=REGION).get_parameter(Name=barrier)["Parameter"]
     assert parameter["Value"] == "not-modelled-Together"
@@ -251,58 +241,6 @@ def test_an_object_more_or_less_is_a_difference_and_a_placeholder_in_a_name_is_n
     assert not_as_reviewed(named, [second]) == (missing,)
 
 
-def test_what_is_new_is_left_and_what_is_changed_or_missing_is_disturbed(client_of: ClientOf) -> None:
-    ec2, sns = client_of("ec2"), client_of("sns")
-    vpc = ec2.create_vpc(CidrBlock="10.9.0.0/16")["Vpc"]["VpcId"]
-    group = ec2.create_security_group(VpcId=vpc, GroupName="theirs", Description="theirs")["GroupId"]
-    old = sns.create_topic(Name="old")["TopicArn"]
-    before = listed(client_of)
-    rule = {"IpProtocol": "tcp", "FromPort": 443, "ToPort": 443, "IpRanges": [{"CidrIp": "10.9.0.0/16"}]}
-    ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=[rule])
-    new = sns.create_topic(Name="new")["TopicArn"]
-    sns.delete_topic(TopicArn=old)
-    found = remains(before, listed(client_of))
-    assert found.disturbed == (f"ec2 SecurityGroups: {group}", f"sns Topics: {old}")
-    assert (found.left, found.before) == ((f"sns Topics: {new}",), len(before))
-
-
-def test_an_experiment_is_written_that_names_what_is_there(client_of: ClientOf, tmp_path: Path) -> None:
-    file, manifests = put_there(REFERENCE, client_of, tmp_path)
-    experiment = load(file)
-    network = experiment.cluster.network
-    assert {*network.private_subnets} >= {*experiment.cluster.availability_zones}
-    subnets = client_of("ec2").describe_subnets(SubnetIds=[*network.private_subnets.values()])["Subnets"]
-    assert {one["VpcId"] for one in subnets} == {network.vpc}
-    assert (manifests / experiment.name / "rendered.sha256").exists()
-
-
-def test_a_command_of_the_cdk_gets_no_profile_of_the_user_and_fails_in_one_line_with_its_reason_or_the_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AWS_PROFILE", "of-the-user")
-    monkeypatch.setattr(stacks, "CDK", tmp_path / "cdk")
-    reported: list[str] = []
-    cdk = Cdk(folder=tmp_path, endpoint="http://localhost:1", region=REGION, report=reported.append)
-
-    def run(script: str) -> str:
-        stacks.CDK.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
-        stacks.CDK.chmod(0o755)
-        return cdk.run("deploy", "--all", app=["--app", "x"], log="deploy.log")
-
-    said = run('echo "$@" "$AWS_ENDPOINT_URL" "profile $AWS_PROFILE" "$CDK_DOCKER"')
-    stand_in = Path(stacks.__file__).with_name("docker_stand_in")
-    assert said == f"deploy --all --ci --no-notices --app x http://localhost:1 profile  {stand_in}\n"
-    assert (tmp_path / "deploy.log").read_text(encoding="utf-8") == said
-    assert reported == ["cdk deploy --all"]
-    with pytest.raises(
-        Refusal, match=r"cdk deploy: exit 1: .*no such subnet; --keep DIR keeps the whole log$"
-    ):
-        run("echo fine; echo '❌  qwen3-32b-nodes failed: no such subnet'; exit 1")
-    stacks.CDK.unlink()
-    with pytest.raises(Refusal, match="run scripts/setup"):
-        cdk.run("deploy", log="deploy.log")
-
-
 ADMINISTRATOR = "arn:aws:iam::aws:policy/AdministratorAccess"
 READING = "arn:aws:iam::aws:policy/ReadOnlyAccess"
 EXECUTION, BOUNDARY = (
@@ -318,26 +256,21 @@ def test_roles_of_a_bootstrap_and_of_stacks_must_be_within_the_committed_policie
     assert policies.flags[1::2] == (EXECUTION, "speculation-boundary")
     assert policies.boundary_arn == BOUNDARY
     bootstrap = {
-        (EXECUTION_ROLE, EXECUTION, BOUNDARY): "",
-        (EXECUTION_ROLE, f"{EXECUTION} {ADMINISTRATOR}", BOUNDARY): "policies: .*AdministratorAccess",
-        (EXECUTION_ROLE, "", BOUNDARY): "policies: none, not .*speculation-execution",
-        (EXECUTION_ROLE, EXECUTION, ""): "permissions boundary: none, not .*boundary",
-        (EXECUTION_ROLE, EXECUTION, EXECUTION): "permissions boundary: .*execution, not",
-        ("LookupRole", READING, ""): "",
-        ("LookupRole", ADMINISTRATOR, ""): "for reading: .*AdministratorAccess, not none",
+        (EXECUTION_ROLE, EXECUTION, BOUNDARY): True,
+        (EXECUTION_ROLE, f"{EXECUTION} {ADMINISTRATOR}", BOUNDARY): False,
+        (EXECUTION_ROLE, "", BOUNDARY): False,
+        (EXECUTION_ROLE, EXECUTION, ""): False,
+        ("LookupRole", READING, ""): True,
+        ("LookupRole", ADMINISTRATOR, ""): False,
     }
-    stacks = {("Node", READING, BOUNDARY): "", ("Node", READING, ""): "permissions boundary: none"}
+    stacks = {("Node", READING, BOUNDARY): True, ("Node", READING, ""): False}
     for stack, cases in ((BOOTSTRAP_STACK, bootstrap), ("nodes", stacks)):
-        for (name, attached, boundary), said in cases.items():
+        for (name, attached, boundary), within in cases.items():
             body = role("ec2.amazonaws.com", ManagedPolicyArns=attached.split())
             body["Properties"] |= {"PermissionsBoundary": boundary} if boundary else {}
             text = str({"Resources": {name: body}}).replace("'", '"')
             StackTemplate(name=stack, body=text).create(cloudformation)
             resources = resources_of(stack, region=REGION)
-            if said:
-                with pytest.raises(Refusal, match=f"^stack {stack}: role .*: .*{said}") as caught:
-                    check_roles(resources, policies, iam)
-                assert "\n" not in str(caught.value)
-            else:
+            with nullcontext() if within else pytest.raises(AssertionError):
                 assert check_roles(resources, policies, iam) == 1
             cloudformation.delete_stack(StackName=stack)
