@@ -86,27 +86,10 @@ class Cells:
     def treatments(self) -> list[PlannedArm]:
         return [arm for arm in self.plan.arms if self.baseline_of(arm) is not arm]
 
-    def per_usd(self, arm: PlannedArm, load: Load) -> float:
-        """Output tokens per second, divided by the price in dollars per hour; if a price is missing, all prices count as equal."""
-        queues = [Place(class_, load) for class_ in self.plan.loaded_with]
-        records = [record for place in queues for record in self.loaded(arm, place)[0]]
-        blocks = [block for place in queues for block in self.blocks_of(arm, place)]
-        delivered = throughput(arm, records, blocks) or {}
-        usd = arm.usd_per_hour if all(self.plan.prices.values()) else None
-        return (delivered.get("output_tokens_per_s") or 0.0) / (usd or 1.0)
-
-    def best_baseline(self, load: Load) -> PlannedArm:
-        baselines = [self.plan.arm(name) for name in dict.fromkeys(self.plan.baselines.values())]
-        return max(baselines, key=lambda arm: self.per_usd(arm, load)) if len(baselines) > 1 else baselines[0]
-
-    def compared(self, load: Load) -> list[tuple[PlannedArm, PlannedArm]]:
-        """(baseline, treatment) pairs: each treatment with its own baseline and, if different, with the best one."""
-        best = self.best_baseline(load)
-        return [
-            (self.plan.arm(name), arm)
-            for arm in self.treatments
-            for name in dict.fromkeys((self.plan.baselines[arm.name], best.name))
-        ]
+    @property
+    def compared(self) -> list[tuple[PlannedArm, PlannedArm]]:
+        """Each treatment with its baseline, the baseline first."""
+        return [(self.baseline_of(arm), arm) for arm in self.treatments]
 
     def of(self, arm: PlannedArm, place: Place) -> list[RequestRecord]:
         """All measured requests of a cell, failed ones too."""

@@ -16,9 +16,7 @@ held has no verdict.
 
 The figure of the best of several treatments is biased upward, because it was chosen as the best. So the intervals of m treatments over
 the baseline hold together (Bonferroni, 1 - 0.05 / m each). The best differs from another treatment if the interval of that pair excludes
-1 at 1 - 0.05 / (m (m - 1) / 2), because the choice of the pair depends on the data. If a batch is smaller than the load, requests wait,
-which the time per token does not show. So with several batches, the best is chosen among arms whose tokens cost no more than those of
-the best baseline.
+1 at 1 - 0.05 / (m (m - 1) / 2), because the choice of the pair depends on the data. With several baselines there is a best of each one's treatments.
 """
 
 from __future__ import annotations
@@ -27,6 +25,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, Literal
 
 from benchmark.analyse.cells import Cells, Footing, Pairs, Place, size_of
@@ -62,7 +61,7 @@ def comparisons(cells: Cells) -> Iterator[dict[str, Any]]:
     """`comparisons` of a summary: the speed-up of each treatment by each compared metric, above 1 where it is better."""
     for place in cells.places:
         footing = cells.footing(place.load)
-        for arms in cells.compared(place.load):
+        for arms in cells.compared:
             base, treated = (cells.of(arm, place) for arm in arms)
             judged, number = cells.judged(arms, place), {"n_pairs": len(cells.pairs(arms, place))}
             names = {"baseline": arms[0].name, "treatment": arms[1].name}
@@ -207,31 +206,30 @@ Times = Mapping[str, Mapping[str, tuple[Source, float]]]
 
 
 def mixes(cells: Cells) -> dict[str, Any]:
-    """`mix`: each treatment against its baselines, by load. `best`: with several treatments, the best by load and class (null: the mix).
-    `best_baseline`: with several baselines, the one with which these are compared."""
-    rows: dict[str, Any] = {"mix": [], "best": [], "best_baseline": []}
-    arms = [arm.name for arm in cells.treatments]
+    """`mix`: each treatment against its baseline, by load. `best`: of several treatments with one baseline, the best by load and class (null:
+    the mix)."""
+    rows: dict[str, Any] = {"mix": [], "best": []}
+    treated: dict[str, list[str]] = {}
+    for own, arm in cells.compared:
+        treated.setdefault(own.name, []).append(arm.name)
+    several = {base: arms for base, arms in treated.items() if len(arms) > 1}
     for load in cells.plan.loads:
         where, footing = {"class": None, **size_of(load)}, cells.footing(load)
         times = {arm.name: times_of(cells, arm, load) for arm in cells.plan.arms}
         whole = {arm.name: times[arm.name] if cells.mixes(arm) else {} for arm in cells.plan.arms}
-        base, compared, able = cells.best_baseline(load), cells.compared(load), arms
-        if len({*cells.plan.baselines.values()}) > 1:
-            minimum = cells.per_usd(base, load) / EQUIVALENT[1]
-            able = [arm.name for arm in cells.treatments if cells.per_usd(arm, load) >= minimum] or arms
-            rows["best_baseline"].append({**where, "arm": base.name, "no_dearer": able})
-        for own, arm in compared:
-            row = {**where, **over(whole, own.name, arm.name, together=len(compared), footing=footing)}
+        for own, arm in cells.compared:
+            row = {**where, **over(whole, own.name, arm.name, together=len(cells.compared), footing=footing)}
             rows["mix"].append(row if cells.mixes(arm) else row | {"verdict": "not judged"})
-        for class_ in (None, *cells.plan.classes) if len(able) > 1 else ():
+        for (base, arms), class_ in product(several.items(), (None, *cells.plan.classes)):
             known_times = whole if class_ is None else times
             within = {arm: of_class(of_arm, class_) for arm, of_arm in known_times.items()}
-            best, *others = ranked(within, base.name, able) or [""]
-            pairs = math.comb(len(able), 2)
+            best, *others = ranked(within, base, arms) or [""]
+            pairs = math.comb(len(arms), 2)
             known = (over(within, arm, best, together=pairs, footing=footing) for arm in others)
             over_others = [{"arm": row["baseline"], **{key: row[key] for key in _OF_BEST}} for row in known]
             if others:
-                rows["best"].append({**where, "class": class_, "arm": best, "over": over_others})
+                of = {"class": class_, "baseline": base, "arm": best}
+                rows["best"].append({**where, **of, "over": over_others})
     return rows
 
 

@@ -82,7 +82,7 @@ class AtLoad:
 
     load: Load
     baseline: str
-    """The arm with which treatments are compared: of several baselines, the one with the cheapest tokens."""
+    """The baseline of the best treatment."""
     mix: Gain | None
     """The best treatment over all classes; None if nothing can be compared."""
     by_class: tuple[Gain, ...]
@@ -91,12 +91,8 @@ class AtLoad:
     """Every treatment over the mix, the best first."""
     by_window: tuple[Gain, ...]
     """Every treatment in every class, by family, class and window."""
-    by_own: tuple[Gain, ...]
-    """Treatments with another baseline of their own, compared with that one: over the mix, then in every class."""
-    able: tuple[str, ...]
-    """With several baselines, the treatments whose tokens cost no more than those of `baseline`; all treatments if none does."""
     winners: tuple[Winner, ...]
-    """With several treatments, the winner of the mix, then that of each class that has one."""
+    """With several treatments of a baseline, the winner of the mix, then that of each class that has one."""
     advice: Advice = "none"
     sentence: str = ""
     """Without a full stop."""
@@ -105,14 +101,13 @@ class AtLoad:
     def of_one_start(self) -> str:
         """A caution about verdicts near 1, or an empty text."""
         low, high = STARTS_DIFFER
-        shown = any(gain.one_start for gain in (*self.by_window, *self.by_arm, *self.by_own))
+        shown = any(gain.one_start for gain in (*self.by_window, *self.by_arm))
         return f"Verdicts from {low:.2f} to {high:.2f} are about this start of the servers." if shown else ""
 
     @property
-    def over_mix(self) -> list[Gain]:
-        """Every treatment over the mix, the best first; after each, the same against the baseline of its own batch."""
-        own = [gain for gain in self.by_own if gain.class_ is None]
-        return [shown for gain in self.by_arm for shown in (gain, *(g for g in own if g.arm == gain.arm))]
+    def before(self) -> str:
+        """The name of the baseline, or words for several."""
+        return self.baseline if len({gain.baseline for gain in self.by_window}) < 2 else "its baseline"
 
 
 @dataclass(frozen=True)
@@ -188,37 +183,34 @@ def baseline_of(run: Mapping[str, Any], name: str) -> str:
 
 
 def _at(summary: Mapping[str, Any], load: Load) -> AtLoad:
-    comparisons, mixes, best, cheapest = (
+    comparisons, mixes, best = (
         [row for row in summary.get(key, ()) if Place.of(row).load == load]
-        for key in ("comparisons", "mix", "best", "best_baseline")
+        for key in ("comparisons", "mix", "best")
     )
-    baseline = cheapest[0]["arm"] if cheapest else summary["run"]["baseline"]
-    able = tuple(cheapest[0]["no_dearer"]) if cheapest else ()
-    every = [_in_class(summary, row, mixes) for row in comparisons if row["metric"] == TPOT.name]
-    over_mix = [_of_mix(summary, row, every) for row in mixes]
-    gains = [gain for gain in every if gain.baseline == baseline]
-    winners = {}
+    gains = [_in_class(summary, row, mixes) for row in comparisons if row["metric"] == TPOT.name]
+    winners: dict[tuple[str, str | None], Winner] = {}
     for row in best:
         alike = tuple(other["arm"] for other in row["over"] if other["verdict"] != "faster")
         second = row["over"][0]
         ends = second["ratio"], second["ci_low"], second["ci_high"]
-        winners[row["class"]] = Winner(row["class"], row["arm"], second["arm"], *ends, alike)
+        winners[row["baseline"], row["class"]] = Winner(row["class"], row["arm"], second["arm"], *ends, alike)
     classes = list(dict.fromkeys(gain.class_ for gain in gains))
 
-    def rank(gain: Gain) -> tuple[bool, bool, float]:
-        won, costs_more = winners.get(gain.class_), bool(able) and gain.arm not in able
-        return costs_more, won is None or gain.arm != won.arm, -(gain.ratio or 0)
+    alone = len({gain.baseline for gain in gains}) == 1
 
-    by_arm = tuple(sorted((gain for gain in over_mix if gain.baseline == baseline), key=rank))
+    def rank(gain: Gain) -> tuple[bool, float]:
+        won = winners.get((gain.baseline, gain.class_))
+        return alone and won is not None and gain.arm != won.arm, -(gain.ratio or 0)
+
+    by_arm = tuple(sorted((_of_mix(summary, row, gains) for row in mixes), key=rank))
+    mix = next((gain for gain in by_arm if gain.ratio), None)
     at = AtLoad(
         load=load,
-        baseline=baseline,
-        mix=next((gain for gain in by_arm if gain.ratio), None),
+        baseline=mix.baseline if mix else summary["run"]["baseline"],
+        mix=mix,
         by_class=tuple(min((g for g in gains if g.class_ == class_), key=rank) for class_ in classes),
         by_arm=by_arm,
         by_window=tuple(sorted(gains, key=lambda g: (g.family, classes.index(g.class_), g.window))),
-        by_own=tuple(gain for gain in (*over_mix, *every) if gain.baseline != baseline),
-        able=able,
         winners=tuple(winners.values()),
     )
     advice, reason, facts = _advised(summary, at)
@@ -233,10 +225,7 @@ def _in_class(summary: Mapping[str, Any], row: Mapping[str, Any], mixes: Sequenc
     usd = [cost[name].get("usd_per_million_output_tokens") for name in (row["baseline"], arm)]
     if row["verdict"] == "not judged":  # calculated from times that are made up
         usd = [None, None]
-    own = row["baseline"] == baseline_of(summary["run"], arm)  # explanations exist only for the own baseline
-    explained = (
-        row for row in summary["explanations"] if own and (Place.of(row), row["treatment"]) == (place, arm)
-    )
+    explained = (row for row in summary["explanations"] if (Place.of(row), row["treatment"]) == (place, arm))
     over_mix = next((m for m in mixes if (m["baseline"], m["treatment"]) == (row["baseline"], arm)), {})
     times = (times for times in over_mix.get("classes", ()) if times["class"] == place.class_)
     return _gain(summary, {**next(explained, {}), **next(times, {}), **row}, usd)

@@ -21,7 +21,7 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   `throughput`: {requests_per_s, output_tokens_per_s, loaded_s, mean_in_flight, client_lag_s} | null,
   `goodput`: {slo, share, per_s} | null, `cost`: {usd_per_million_output_tokens, usd_per_hour,
   output_tokens_per_s_of_arm} | null}]
-- `comparisons`, each arm with its own baseline and, of several, with the best one as well: [{class, concurrency, rate_per_s, baseline, treatment, metric, ratio (speed-up, above 1 is better),
+- `comparisons`, each arm with its own baseline: [{class, concurrency, rate_per_s, baseline, treatment, metric, ratio (speed-up, above 1 is better),
   ci_low, ci_high, n_pairs, n_prompts, verdict, one_start (the verdict is about the one start of the servers that was measured), p_value (of a
   ratio from 0.95 to 1.05; null where the load was not held and the ratio is near 1), p_holm, verdict_holm (both for the headline only),
   detectable_ratio, error_rates: [baseline, treatment], warning}]; the verdict "not judged", with a null ratio, is of
@@ -37,12 +37,10 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
   verdicts of `mix` and `comparisons`; empty for an A/A
 - `limits_kept`, empty without an SLO: [{arm, concurrency, rate_per_s, metric (null: within all limits), limit_s, n (requests), within (of them),
   prompts, share, low, high (its 95 % interval over prompts)}], over all classes
-- `best_baseline`, of several baselines the one with the cheapest tokens: [{class: null, concurrency, rate_per_s, arm,
-  no_dearer: [treatments whose tokens cost no more than 5 % more than its own; all of them where this list would be empty]}]
 - `course`: {restarts: [{arm, after, before: when its counters began again}], nodes: [{at, arm, before, after: its node was replaced, which is another start of the servers}], gaps: [{from, to, seconds, resumed: whether the run was resumed in it}],
   drift: [{arm, metric, ratio (above 1: faster at the end), ci_low, ci_high, verdict, ...}], each arm in the first cell against its
   repetition at the end (`benchmark/analyse/stability.py`)
-- `best`, of several treatments, of those of `no_dearer`: [{class (null: the mix), concurrency, rate_per_s, arm,
+- `best`, of several treatments with one baseline: [{class (null: the mix), concurrency, rate_per_s, baseline, arm,
   over: [{arm, ratio (above 1: `best` is faster), ci_low, ci_high, together, verdict, one_start}]}]
 - `losslessness`: {`baseline`: {arm, and as a treatment has them, of its second answers} | null where it was not
   asked again, `treatments`: [{treatment, n_pairs, equal, differing, ci_low, ci_high (of the share that differs), p_holm,

@@ -197,7 +197,7 @@ def answer(at: AtLoad, axis: Axis) -> Table:
 
 def treatments(at: AtLoad, axis: Axis) -> Table:
     """Every treatment over all classes, the best first; empty if there is only one."""
-    rows = [((gain.arm, gain.baseline), gain) for gain in at.over_mix if len(at.by_arm) > 1]
+    rows = [((gain.arm, gain.baseline), gain) for gain in at.by_arm if len(at.by_arm) > 1]
     return _of_gains(f"Arms over {ALL_CLASSES}", ("arm", "baseline"), rows, axis)
 
 

@@ -105,19 +105,19 @@ def _names(cell: Summary) -> Row:
 def decision_tables(at: AtLoad) -> list[Table]:
     """The tables for a decision: each class and the mix. With several treatments, the best of each class, then all over the mix. Empty if
     nothing is compared."""
-    title = f"{at.load.in_words}, {at.baseline} -> treatment"
+    title = f"{at.load.in_words}, {at.before} -> treatment"
     if not at.by_class:
         return []
     if len(at.by_arm) < 2:
         return [_gains(title, [*at.by_class, *([at.mix] if at.mix and len(at.by_class) > 1 else ())])]
     best = _gains(f"{title}, the best of each class", at.by_class)
-    return [best, _gains("Every treatment, all classes in equal shares", at.over_mix)]
+    return [best, _gains("Every treatment, all classes in equal shares", at.by_arm)]
 
 
 def every_comparison(decision: Decision) -> list[Table]:
     """A table for each load: each treatment in each class."""
     compared = (at for at in decision.loads if at.by_window)
-    return [_gains(at.load.in_words, [*at.by_window, *(g for g in at.by_own if g.class_)]) for at in compared]
+    return [_gains(at.load.in_words, at.by_window) for at in compared]
 
 
 def _gains(title: str, gains: Sequence[Gain]) -> Table:

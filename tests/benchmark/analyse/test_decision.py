@@ -140,12 +140,9 @@ IN_WORDS: list[tuple[RawRun, str, str]] = [
     (run_of({"spec-k2": pair(1.2, 1.2), "spec-k7": pair(3.0, 0.8)}), "route", "; 3.07 times faster for a; 0.79 times as fast for b; spec-k2 (window 2) is 1.19 times faster for b; used for everything"),
     (run_of({"spec-k2": pair(1.0, 1.0), "spec-k7": pair(1.5, 0.6)}), "route", "Route a to spec-k7 (window 7), 1.54 times faster [1.51, 1.56], and keep plain for the rest; spec-k2 (window 2; best of 2,"),
     (run_of({"spec-k3": {"a": 2.0}, "other": {"a": 2.0}}), "use", "Use other (best of 2, no clear difference from spec-k3)"),
-    (two_batches(BETTER), "use", "2.01 times faster over all classes in equal shares [1.98, 2.05], $11.16 -> $5.76 per million output tokens (over plain-b8, the baseline of its own batch and the cheapest); 2.00 to"),
-    (two_batches(BETTER | {"spec-k7": 3.0}), "use", "(over plain-b8, the cheapest baseline; over plain, that of its own batch, 3.06 times faster [3.00, 3.12])"),
-    (two_batches(BETTER | {"plain-b8": 4.0}), "keep", "Keep plain-b8: spec-k7-b8 (window 7; best of 2, 1.61 times faster than spec-k7) is 0.65 times as fast"),
-    (two_batches(BETTER, usd=PRICES | {"plain-b8": 40.0}), "use", "$14.51 -> $5.76 per million output tokens (over plain, the cheapest baseline;"),
-    (two_batches(BETTER | {"spec-k7": 4.0}, usd=PRICES | {"spec-k7": 40.0}), "use", "Use spec-k7-b8 (window 7): 2.01 times faster"),
-    (two_batches(BETTER, usd={}), "use", "[1.98, 2.05] (over plain-b8, the baseline of its own batch and the cheapest)"),
+    (two_batches(BETTER), "use", "Use spec-k7-b8 (window 7): 2.01 times faster over all classes in equal shares [1.99, 2.04] (over plain-b8), $11.16 -> $5.76 per million output tokens; 2.00 to"),
+    (two_batches(BETTER | {"spec-k7": 3.0}), "use", "Use spec-k7 (window 7): 3.06 times faster over all classes in equal shares [3.01, 3.11] (over plain)"),
+    (two_batches(BETTER | {"plain-b8": 4.0, "spec-k7": 0.8}), "keep", "Keep plain: spec-k7 (window 7) is"),
 ]  # fmt: skip
 """Runs of all kinds, their advice, and a part of the sentence."""
 
@@ -241,25 +238,23 @@ def test_the_question_is_made_from_what_is_known_of_the_arms() -> None:
         assert question({"run": run}) == expected
 
 
-def test_a_treatment_is_compared_with_its_own_baseline_and_with_the_best() -> None:
+def test_a_treatment_is_compared_with_its_own_baseline() -> None:
     def compared(rows: list[dict[str, Any]]) -> dict[tuple[str, str], float]:
         return {(one["baseline"], one["treatment"]): one["ratio"] for one in rows}
 
     raw = two_batches(BETTER)
     summary = summarise(raw)
     own = {("plain", "spec-k7"): 1.6, ("plain-b8", "spec-k7-b8"): 2.0}
-    expected = pytest.approx(own | {("plain-b8", "spec-k7"): 1.6 / 1.3}, rel=0.05)
+    expected = pytest.approx(own, rel=0.05)
     for class_ in "ab":
         rows = [one for one in summary["comparisons"] if one["class"] == class_ and one["metric"] == "tpot_s"]
         assert compared(rows) == expected
     assert compared(summary["mix"]) == expected
-    (best,) = summary["best_baseline"]
-    assert (best["arm"], best["no_dearer"]) == ("plain-b8", ["spec-k7", "spec-k7-b8"])
-    assert {one["arm"] for one in summary["best"]} == {"spec-k7-b8"}
+    assert summary["best"] == [], "of one treatment there is no best"
     assert {(one["baseline"], one["treatment"]) for one in summary["explanations"]} == set(own)
 
     table = page.render(raw, summary).partition('aria-label="Arms over all classes"')[2]
-    for arm, baseline in (("spec-k7-b8", "plain-b8"), ("spec-k7", "plain-b8"), ("spec-k7", "plain")):
+    for arm, baseline in (("spec-k7-b8", "plain-b8"), ("spec-k7", "plain")):
         cells = f'data-label="arm">{arm}</td><td role="cell" class="word" data-label="baseline">{baseline}<'
         assert cells in table
 
