@@ -65,11 +65,15 @@ PRICES = {
 }
 NODE_RATES = tuple(NodeRate(**row) for row in _TABLE["node_rates"])
 """Published rates of nodes. No on-demand rate is published."""
+
+
+def block_rates(instance: str) -> list[NodeRate]:
+    """Return the published Capacity Block rates of an instance type."""
+    return [rate for rate in NODE_RATES if rate.kind == "capacity-block" and rate.instance == instance]
+
+
 BLOCK_RATES = {
-    name: min(
-        (rate for rate in NODE_RATES if rate.kind == "capacity-block" and rate.instance == name),
-        key=lambda one: one.usd_per_hour,
-    )
+    name: min(block_rates(name), key=lambda one: one.usd_per_hour)
     for name in dict.fromkeys(rate.instance for rate in NODE_RATES)
 }
 """The lowest Capacity Block rate of each instance type. It is used wherever no other price is known."""

@@ -20,6 +20,7 @@ from core.console import print_json, warn
 from core.findings import Misuse, Outside, Refusal
 from core.words import count
 from experiment import Experiment, load
+from experiment.catalogue.prices import block_rates
 from experiment.cost import NODE_START_H, node_price, per_hour, run_price, running, spot_rates
 from experiment.placement import nodes_needed
 from infra.off_schedules import AGAIN_AFTER
@@ -294,10 +295,14 @@ def _plan(experiment: Experiment, ahead: _Ahead, hours: float | None, wait_h: fl
 
 def _most_per_hour(experiment: Experiment) -> float:
     """Everything that is billed while nodes run. By spot a node costs the most that the file allows, or the highest published price;
-    otherwise the quoted price."""
+    in a block or a reservation the highest published rate of a block; otherwise the quoted price."""
     capacity, quoted = experiment.cluster.capacity, node_price(experiment).usd_per_hour
-    published = [rate.high_usd or rate.usd_per_hour for rate in spot_rates(experiment)]
-    each = capacity.max_usd_per_hour or max(published if capacity.kind == "spot" else (), default=quoted)
+    rates = {
+        "spot": spot_rates(experiment),
+        "on-demand": [],
+    }.get(capacity.kind, block_rates(experiment.instance.name))
+    published = [rate.high_usd or rate.usd_per_hour for rate in rates]
+    each = capacity.max_usd_per_hour or max(published, default=quoted)
     return per_hour(running(experiment)) + nodes_needed(experiment) * (each - quoted)
 
 
@@ -323,7 +328,7 @@ def _costs(experiment: Experiment, hours: float) -> str:
     """What a run of so many hours costs, in one sentence."""
     capacity, each = experiment.cluster.capacity, _most_per_hour(experiment)
     usd = f"${hours * each:.2f}"
-    if capacity.kind in ("capacity-block", "reservation") or capacity.max_usd_per_hour is not None:
+    if capacity.kind in ("capacity-block", "reservation"):
         return f"costs at most {usd}"
     if capacity.kind == "spot":
         return f"{usd} at ${each:.2f} an hour; spot can rise, the hours are the limit"

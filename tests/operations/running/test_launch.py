@@ -184,9 +184,12 @@ BLOCK = {"reservation_id": "cr-0123456789abcdef0", "availability_zone": "us-east
 @pytest.mark.parametrize(
     ("capacity", "says"),
     [
-        ({"kind": "spot", "max_usd_per_hour": 20.0}, r"costs at most \$20\.\d\d$"),
+        (
+            {"kind": "spot", "max_usd_per_hour": 20.0},
+            r"\$20\.\d\d at \$20\.\d\d an hour; spot can rise, the hours are the limit$",
+        ),
         ({"kind": "spot"}, r"\$16\.\d\d at \$16\.\d\d an hour; spot can rise, the hours are the limit$"),
-        ({"kind": "reservation", **BLOCK}, r"costs at most \$\d\d\.\d\d$"),
+        ({"kind": "reservation", **BLOCK}, r"costs at most \$39\.\d\d$"),
         (
             {"kind": "on-demand"},
             r"\$\d\d\.\d\d at .* no on-demand price is published, the hours are the limit$",
