@@ -15,7 +15,7 @@ from benchmark.metrics import BY_NAME, COMPARED, COST, DIMENSIONS, GOODPUT, METR
 
 PACKAGE = Path(benchmark.__file__).parent
 README = (PACKAGE / "README.md").read_text()
-IMAGE = {"aiohttp", "boto3", "botocore", "click", "jinja2", "markupsafe", "numpy", "pydantic", "scipy"}
+IMAGE = {"aiohttp", "boto3", "botocore", "click", "jinja2", "markupsafe", "pydantic", "scipy"}
 MODULES = ("commands.run_command", "commands.recorded_commands", "measure.rounds")
 
 
