@@ -8,7 +8,7 @@ setup:      ## install what the lock files say
 test:       ## lint, types, tests; of one file: make test T=tests/test_readme.py
 	@scripts/test $(T)
 demo:       ## the whole experiment on this machine, emulated
-	@scripts/demo
+	@./trnspec demo
 manifests:  ## render manifests/ from experiments/
 	@scripts/setup && .venv/bin/python -m cdk8s_charts
 docs:       ## write the schema of experiment files, the generated parts of docs/ and the picture of the rooms
