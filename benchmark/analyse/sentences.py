@@ -28,13 +28,9 @@ def environment_of_sentences() -> Any:
 
     templates = environment(_TEMPLATES)
     templates.filters |= {"money": money, "count": count, "by_verdict": _by_verdict}
-    templates.filters |= {"long": _long, "place": Place.of, "percent": "{:.1%}".format}
-    templates.filters |= {"size": "{:g}".format}
+    templates.filters |= {"long": _long, "place": Place.of, "percent": "{:.1%}".format, "size": "{:g}".format}
     templates.filters["listed"] = lambda names, most=None: listed(list(names), max_names=most)
-    templates.globals |= {
-        "here": " in this start of the servers",
-        "interval": interval,
-    }
+    templates.globals |= {"here": " in this start of the servers", "interval": interval}
     return templates
 
 

@@ -33,10 +33,10 @@ def stability(raw: RawRun) -> dict[str, Any]:
         {"at": iso(change.at_unix_s), "arm": change.arm, "before": change.before, "after": change.after}
         for change in raw.node_changes
     ]
-    return {"restarts": list(_restarts(raw)), "nodes": nodes, "gaps": list(_gaps(raw)), "drift": drift(raw)}
+    return {"restarts": list(_restarts(raw)), "nodes": nodes, "gaps": list(_gaps(raw)), "drift": _drift(raw)}
 
 
-def drift(raw: RawRun) -> list[dict[str, Any]]:
+def _drift(raw: RawRun) -> list[dict[str, Any]]:
     """Each arm in the first cell compared with the repetition at the end, under the same start of the servers; above 1 the arm
     became faster."""
     before, after = cells_of(raw), cells_of(raw, repeated=True)

@@ -227,9 +227,12 @@ def spread(moves: Moves) -> Variance:
     """The variance of a mean with these moves, and its degrees of freedom."""
     prompts = between(moves, "prompts")
     if several_starts(moves):
-        return widest(prompts, between(moves, "starts"), between(moves, "prompts in starts"))
+        starts = between(moves, "starts")
+        parts = (prompts, starts, _both(prompts, starts, between(moves, "prompts in starts")))
+        return max(parts, key=lambda of: t_quantile((1 + CONFIDENCE) / 2, round(of[1], 1)) * math.sqrt(of[0]))
     if blocks_known(moves):
-        return joined(prompts, between(moves, "blocks"), between(moves, "prompts in blocks"))
+        blocks, within = between(moves, "blocks"), between(moves, "prompts in blocks")
+        return prompts if blocks[0] <= within[0] else _both(prompts, blocks, within)
     return prompts
 
 
@@ -276,20 +279,8 @@ def added(parts: Sequence[Variance]) -> Variance:
     return variance, variance**2 / math.fsum(part**2 / degrees for part, degrees in parts)
 
 
-def joined(prompts: Variance, blocks: Variance, within: Variance) -> Variance:
-    """The variance with two crossing kinds of clusters: prompts, plus the part of the blocks that is not within them."""
-    return prompts if blocks[0] <= within[0] else _both(prompts, blocks, within)
-
-
-def widest(
-    prompts: Variance, starts: Variance, within: Variance, probability: float = (1 + CONFIDENCE) / 2
-) -> Variance:
-    """The variance of the widest interval: over prompts, over starts, or over both."""
-    parts = (prompts, starts, _both(prompts, starts, within))
-    return max(parts, key=lambda part: t_quantile(probability, round(part[1], 1)) * math.sqrt(part[0]))
-
-
 def _both(prompts: Variance, others: Variance, within: Variance) -> Variance:
+    """The variance with two crossing kinds of clusters."""
     variance = max(prompts[0] + others[0] - within[0], 0.0)
     doubt = math.fsum(part**2 / degrees for part, degrees in (prompts, others, within))
     minimum = min(prompts[1], others[1])

@@ -37,20 +37,19 @@ class Progress:
             stream, "stream", stream
         )  # the stream below, which can move the cursor
         self._moving = stream.isatty()
-        self._blocks: int | None = 0
-        self._begun = 0
+        self._blocks = self._begun = 0
         self._in_progress = _BlockInProgress("", 0.0)
         self.left_s: float | None = None
         """The remaining time in seconds, if known."""
 
-    def expect(self, blocks: int | None) -> None:
-        """Add `blocks` to the expected number of blocks (None: unlimited)."""
-        self._blocks = None if blocks is None or self._blocks is None else self._blocks + blocks
+    def expect(self, blocks: int) -> None:
+        """Add `blocks` to the expected number of blocks."""
+        self._blocks += blocks
 
     def begin(self, block: Block) -> None:
         """A block starts."""
         self._begun += 1
-        count = f"[{self._begun}]" if self._blocks is None else f"[{self._begun}/{self._blocks}]"
+        count = f"[{self._begun}/{self._blocks}]"
         again = "once more " if block.round == REPEATED else ""
         class_ = "all classes" if block.class_ == MIXED else block.class_
         measured = f"{again}{class_} {block.load} {block.arm}"
