@@ -28,7 +28,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 ROOMS = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
 NEEDED = PROJECT["project"]["dependencies"]
 EXTRAS = PROJECT["project"]["optional-dependencies"]
-WORKING = {"benchmark", "check", "forecast", "new", "prompts", "results"}
+WORKING = {"benchmark", "check", "forecast", "new", "promote", "prompts", "results"}
 pypi = pytest.mark.skipif(os.environ.get("PYPI") != "1", reason="installs from PyPI, a minute: PYPI=1")
 
 
