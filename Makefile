@@ -15,5 +15,10 @@ docs:       ## write the schema of experiment files, the generated parts of docs
 	@scripts/setup && .venv/bin/python -m tests.docs.experiment_pages && .venv/bin/python -m tests.docs.architecture
 format:     ## format the code
 	@scripts/setup && .venv/bin/ruff check --fix-only --quiet . && .venv/bin/ruff format .
-lock:       ## write requirements*.txt from requirements*.in
-	@scripts/lock
+lock:       ## write uv.lock, what is exported from it, and package-lock.json
+	@scripts/setup && .venv/bin/uv lock
+	@$(EXPORT) --no-default-groups --extra aws --group app --no-emit-project -o requirements.txt
+	@$(EXPORT) --only-group tools -o images/tools/requirements.txt
+	@$(EXPORT) --only-group lmeval -o images/lmeval/requirements.txt
+	@.venv/bin/npm install --package-lock-only --ignore-scripts --no-audit --no-fund --loglevel=error --omit-lockfile-registry-resolved
+EXPORT = .venv/bin/uv export --frozen --quiet --no-annotate

@@ -11,8 +11,8 @@ from pathlib import Path
 
 gc.disable()  # nearly everything made here lives until the end; looking for garbage takes a fifth of the time
 
-from core.findings import Finding, Misuse  # noqa: E402
 from infra.synthesis import DEPLOYMENT, app_of, configure, synthesize  # noqa: E402
+from trnspec.core.findings import Finding, Misuse  # noqa: E402
 
 
 def _context() -> dict[str, object]:

@@ -5,9 +5,9 @@ import sys
 
 gc.disable()  # as in app.py
 
-from core.findings import Misuse  # noqa: E402
 from infra.pipeline.pipeline_file import read_pipeline  # noqa: E402
 from infra.synthesis import pipeline_app, synthesize  # noqa: E402
+from trnspec.core.findings import Misuse  # noqa: E402
 
 
 def main() -> int:

@@ -12,12 +12,12 @@ from typing import Any
 import click
 
 from cdk8s_charts.manifests import folder_of, region_in, stale, texts, write
-from core.command_line import SETTINGS, carried_out
-from core.findings import Misuse
-from core.words import count
-from experiment import Experiment, InvalidExperiment, load
+from trnspec.core.checkout import ROOT
+from trnspec.core.command_line import SETTINGS, carried_out
+from trnspec.core.findings import Misuse
+from trnspec.core.words import count
+from trnspec.experiment import Experiment, InvalidExperiment, load
 
-ROOT = Path(__file__).resolve().parent.parent
 _PATH: Any = click.Path(path_type=Path)
 
 

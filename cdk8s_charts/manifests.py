@@ -21,16 +21,16 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from core.findings import Misuse
-from experiment.arms import digest
-from experiment.naming import namespace
+from trnspec.core.findings import Misuse
+from trnspec.experiment.arms import digest
+from trnspec.experiment.naming import namespace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     import cdk8s
 
-    from experiment.arms import Experiment
+    from trnspec.experiment.arms import Experiment
 
 
 PLACEHOLDERS = {

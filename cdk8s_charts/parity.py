@@ -11,9 +11,9 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-from core.differences import differences
-from experiment.compilation import TREATED_KEYS, and_what_follows
-from experiment.naming import ARTIFACT_KEY, BATCH, NAME
+from trnspec.core.differences import differences
+from trnspec.experiment.compilation import TREATED_KEYS, and_what_follows
+from trnspec.experiment.naming import ARTIFACT_KEY, BATCH, NAME
 
 _POD = r"spec\.template\.spec\."
 _SERVER = _POD + r"containers\[vllm\]\."

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts import vllm_command
 from cdk8s_charts.manifests import content_suffix, kubernetes_object
-from experiment import naming
-from experiment.catalogue.models import BYTES_PER_VALUE
-from experiment.compilation import artifact_key
-from experiment.placement import GIB
+from trnspec.experiment import naming
+from trnspec.experiment.catalogue.models import BYTES_PER_VALUE
+from trnspec.experiment.compilation import artifact_key
+from trnspec.experiment.placement import GIB
 
 if TYPE_CHECKING:
-    from experiment.arms import Arm, Experiment, Weights
-    from experiment.placement import Share
+    from trnspec.experiment.arms import Arm, Experiment, Weights
+    from trnspec.experiment.placement import Share
 
 
 PodSpec = dict[str, Any]
@@ -27,7 +27,7 @@ TOOLS_IMAGE = "${BENCHMARK_IMAGE}"
 """Holds `benchmark` and `store`."""
 USER = 65532
 """The user that images of this project are built for, and any other under `restricted`."""
-STORE = ["python", "-m", "store"]
+STORE = ["python", "-m", "trnspec.store"]
 
 
 def container(
@@ -103,7 +103,7 @@ def part_of_node(share: Share, *, disk_gib: int) -> dict[str, Any]:
 
 
 def tool(name: str, arguments: list[str], *, cpu: str = "500m", memory: str = "512Mi") -> Container:
-    """Return a container of the tools' image that runs `python -m store` with these arguments."""
+    """Return a container of the tools' image that runs `python -m trnspec.store` with these arguments."""
     security = {**container_security(writable_root=False), **_AS_USER}
     resources = amounts(cpu=cpu, memory=memory)
     return container(name, TOOLS_IMAGE, STORE, arguments=arguments, resources=resources, security=security)

@@ -14,10 +14,10 @@ from cdk8s_charts.workloads import (
     proofs,
 )
 from cdk8s_charts.workloads.serving import arm_objects, promoted_objects
-from experiment import naming
+from trnspec.experiment import naming
 
 if TYPE_CHECKING:
-    from experiment.arms import Experiment
+    from trnspec.experiment.arms import Experiment
 
 Objects = list[dict[str, Any]]
 

@@ -23,22 +23,22 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from experiment.catalogue.runtimes import version
-from experiment.compilation import (
+from trnspec.experiment.catalogue.runtimes import version
+from trnspec.experiment.compilation import (
     cache_blocks,
     compile_config,
     compiler_environment,
     serve_config,
     synchronous,
 )
-from experiment.naming import SERVICE_PORT
-from experiment.naming import artifact_path as artifact_folder
-from experiment.naming import weights_path as weights_folder
+from trnspec.experiment.naming import SERVICE_PORT
+from trnspec.experiment.naming import artifact_path as artifact_folder
+from trnspec.experiment.naming import weights_path as weights_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from experiment.arms import Arm, Weights
+    from trnspec.experiment.arms import Arm, Weights
 
 CHECKPOINTS_MOUNT = "/checkpoints"
 ARTIFACTS_MOUNT = "/artifacts"

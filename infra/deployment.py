@@ -9,7 +9,6 @@ from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
 from cdk8s_charts.manifests import ManifestFile
-from experiment import Experiment
 from infra.deployment_file import DeploymentSettings
 from infra.stacks.cluster import ClusterStack
 from infra.stacks.experiment_stack import keep_logs, tag
@@ -19,6 +18,7 @@ from infra.stacks.nodes import NodesStack
 from infra.stacks.observability import ObservabilityStack
 from infra.stacks.storage import StorageStack
 from infra.stacks.workloads import WorkloadsStack
+from trnspec.experiment import Experiment
 
 
 @dataclass(frozen=True, kw_only=True)

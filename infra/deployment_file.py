@@ -18,10 +18,10 @@ from pydantic import (
     model_validator,
 )
 
-from core.findings import Finding, Misuse
-from core.words import listed
-from core.yaml_file import read_yaml
-from experiment import Experiment
+from trnspec.core.findings import Finding, Misuse
+from trnspec.core.words import listed
+from trnspec.core.yaml_file import read_yaml
+from trnspec.experiment import Experiment
 
 NAME = "deployment.yaml"
 _MAX_VALUE_LENGTH = 300

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from experiment import Experiment
+from trnspec.experiment import Experiment
 
 BEFORE_BLOCK_ENDS = timedelta(minutes=60)
 """EKS empties the group 40 minutes before a capacity block ends and EC2 takes the instances at 30

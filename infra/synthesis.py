@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cdk8s_charts.manifests import ManifestFile, read
-from core.findings import Finding, Misuse
-from experiment import Experiment, load
-from experiment.catalogue.instances import zones_in
-from infra import ROOT
 from infra.deployment_file import KEYS, NAME, DeploymentSettings, read_deployment, refuse_elsewhere
 from infra.pipeline.pipeline_file import PipelineConfiguration
+from trnspec.core.checkout import ROOT
+from trnspec.core.findings import Finding, Misuse
+from trnspec.experiment import Experiment, load
+from trnspec.experiment.catalogue.instances import zones_in
 
 if TYPE_CHECKING:
     import aws_cdk as cdk  # for types alone; imported at run time after the check

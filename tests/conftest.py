@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from experiment import Experiment, load
-from experiment.catalogue.prices import BLOCK_RATES
+from trnspec.experiment import Experiment, load
+from trnspec.experiment.catalogue.prices import BLOCK_RATES
 
 # Texts are compared as they are where there is no terminal; the workers of pytest-xdist have a width.
 os.environ.pop("COLUMNS", None)

@@ -54,7 +54,7 @@ def test_a_python_that_cannot_make_an_environment_is_refused_with_the_package_to
         "raise ImportError", encoding="utf-8"
     )  # Debian without python3-venv
     (tmp_path / "scripts").mkdir()
-    for name in ("scripts/setup", *("requirements.txt", "requirements-dev.txt", "package-lock.json")):
+    for name in ("scripts/setup", *("uv.lock", "package-lock.json")):
         shutil.copy(ROOT / name, tmp_path / name)
     env = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHON": sys.executable}
     done = subprocess.run(

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from cdk8s_charts import pods, vllm_command
 from cdk8s_charts.manifests import content_suffix, kubernetes_object, tags
 from cdk8s_charts.workloads.namespace import JOBS, priority_name
-from experiment import naming
-from experiment.compilation import artifact_inputs, artifact_key, declared_keys
-from experiment.model_config import wanted_config
-from experiment.placement import compile_share
+from trnspec.experiment import naming
+from trnspec.experiment.compilation import artifact_inputs, artifact_key, declared_keys
+from trnspec.experiment.model_config import wanted_config
+from trnspec.experiment.placement import compile_share
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from experiment.arms import Arm, Experiment, Weights
+    from trnspec.experiment.arms import Arm, Experiment, Weights
 
 WRONG_CONFIGURATION = 2
 """Exit code of `store` for errors that a retry does not fix: a gated model without a token, a bad address."""

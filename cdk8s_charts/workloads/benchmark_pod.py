@@ -11,20 +11,20 @@ import cdk8s
 import cdk8s_plus_27 as kplus
 from pydantic import ValidationError
 
-from benchmark import plan as plans
-from benchmark.plan import Plan
 from cdk8s_charts import pods
 from cdk8s_charts.manifests import authored, content_suffix, kubernetes_object
 from cdk8s_charts.workloads.namespace import MEASURING, priority_name
 from cdk8s_charts.workloads.serving import api_key, service_url
-from core.findings import Finding, Misuse
-from experiment import naming
-from experiment.catalogue.published import SLOWEST_TPOT_S
-from experiment.cost import arm_usd_per_hour, loading_s, quality_s, quality_tokens
+from trnspec.benchmark import plan as plans
+from trnspec.benchmark.plan import Plan
+from trnspec.core.findings import Finding, Misuse
+from trnspec.experiment import naming
+from trnspec.experiment.catalogue.published import SLOWEST_TPOT_S
+from trnspec.experiment.cost import arm_usd_per_hour, loading_s, quality_s, quality_tokens
 
 if TYPE_CHECKING:
-    from experiment.arms import Arm, Experiment
-    from experiment.prompts import Prompt
+    from trnspec.experiment.arms import Arm, Experiment
+    from trnspec.experiment.prompts import Prompt
 
 
 MAX_CONFIG_MAP_BYTES = 200_000
@@ -230,7 +230,7 @@ def _author(chart: cdk8s.Chart, experiment: Experiment) -> kplus.Job:
         name="publish",
         image=pods.TOOLS_IMAGE,
         image_pull_policy=kplus.ImagePullPolicy.IF_NOT_PRESENT,
-        command=["python", "-m", "benchmark"],
+        command=["python", "-m", "trnspec.benchmark"],
         args=["publish", RESULTS, "--namespace", naming.metrics_namespace(experiment), *uploaded],
         env_variables={"AWS_REGION": kplus.EnvValue.from_value(experiment.cluster.region)},
         resources=kplus.ContainerResources(

@@ -13,12 +13,12 @@ import cdk8s_plus_27 as kplus
 
 from cdk8s_charts import pods
 from cdk8s_charts.manifests import authored, content_suffix, kubernetes_object
-from experiment import naming
+from trnspec.experiment import naming
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from experiment.arms import Experiment
+    from trnspec.experiment.arms import Experiment
 
 
 SERVING = "serving"

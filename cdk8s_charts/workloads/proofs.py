@@ -25,12 +25,12 @@ from cdk8s_charts.vllm_command import compile_argv, compile_environment, serve_a
 from cdk8s_charts.workloads.artifact_jobs import suspended_job
 from cdk8s_charts.workloads.benchmark_pod import UNUSED_SCHEDULE
 from cdk8s_charts.workloads.namespace import JOBS, priority_name
-from experiment import naming
-from experiment.compilation import compile_config
+from trnspec.experiment import naming
+from trnspec.experiment.compilation import compile_config
 
 if TYPE_CHECKING:
-    from experiment.arms import Arm, Experiment
-    from experiment.catalogue.runtimes import Runtime
+    from trnspec.experiment.arms import Arm, Experiment
+    from trnspec.experiment.catalogue.runtimes import Runtime
 
 ARGUMENTS_DEADLINE_S = 30 * 60
 """Pulling and unpacking tens of GiB onto a small node; the program itself takes a minute, most of it imports."""

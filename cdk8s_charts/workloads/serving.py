@@ -19,13 +19,13 @@ from cdk8s_charts.manifests import authored, kubernetes_object
 from cdk8s_charts.vllm_command import serve_argv, serve_environment
 from cdk8s_charts.workloads import artifact_jobs
 from cdk8s_charts.workloads.namespace import SERVING, priority_name
-from experiment import naming
-from experiment.catalogue.published import SLOWEST_TPOT_S
-from experiment.compilation import artifact_key
-from experiment.placement import pod_share
+from trnspec.experiment import naming
+from trnspec.experiment.catalogue.published import SLOWEST_TPOT_S
+from trnspec.experiment.compilation import artifact_key
+from trnspec.experiment.placement import pod_share
 
 if TYPE_CHECKING:
-    from experiment.arms import Arm, Experiment
+    from trnspec.experiment.arms import Arm, Experiment
 
 
 _LOAD_BUDGET_S = 1800

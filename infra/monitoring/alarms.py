@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
-from benchmark.metrics import ERRORS, PERIOD_S, RUN_ACTIVE, TPOT, Metric
-from experiment import Experiment
-from experiment.arms import Arm
-from experiment.catalogue.published import SLOWEST_TPOT_S
-from experiment.cost import SYSTEM_NODES
-from experiment.naming import cluster_name, metrics_namespace, schedule_group
 from infra.monitoring.panels import INSIGHTS, NODE_COUNT, CloudWatchMetric, cell
+from trnspec.benchmark.metrics import ERRORS, PERIOD_S, RUN_ACTIVE, TPOT, Metric
+from trnspec.experiment import Experiment
+from trnspec.experiment.arms import Arm
+from trnspec.experiment.catalogue.published import SLOWEST_TPOT_S
+from trnspec.experiment.cost import SYSTEM_NODES
+from trnspec.experiment.naming import cluster_name, metrics_namespace, schedule_group
 
 MAX_METRICS_PER_ALARM = 10
 """https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_limits.html"""

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
-from benchmark.metrics import ERRORS, OUTPUT_TOKENS_PER_S, PERIOD_S, Metric
-from core.findings import Misuse
-from core.words import count
-from experiment import Experiment, naming
-from experiment.arms import Arm
-from experiment.cost import arm_usd_per_hour
 from infra.monitoring import panels
 from infra.monitoring.panels import CloudWatchMetric, Detail, InsightsMetric
+from trnspec.benchmark.metrics import ERRORS, OUTPUT_TOKENS_PER_S, PERIOD_S, Metric
+from trnspec.core.findings import Misuse
+from trnspec.core.words import count
+from trnspec.experiment import Experiment, naming
+from trnspec.experiment.arms import Arm
+from trnspec.experiment.cost import arm_usd_per_hour
 
 MAX_CHARACTERS = 900_000
 """Maximum of all pages together: they are in one template, and CloudFormation accepts 1 MB

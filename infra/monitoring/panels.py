@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from benchmark.metrics import COMPARED, ERRORS, PUBLISHED, TOKENS_PER_STEP, Metric
-from core.words import as_ascii
-from experiment import Experiment
-from experiment.arms import Arm
-from experiment.naming import metrics_namespace
+from trnspec.benchmark.metrics import COMPARED, ERRORS, PUBLISHED, TOKENS_PER_STEP, Metric
+from trnspec.core.words import as_ascii
+from trnspec.experiment import Experiment
+from trnspec.experiment.arms import Arm
+from trnspec.experiment.naming import metrics_namespace
 
 HEADLINES: tuple[Metric, ...] = (*COMPARED, TOKENS_PER_STEP)
 """Metrics that have a row of ratios."""

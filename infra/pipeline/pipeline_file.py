@@ -10,10 +10,6 @@ from typing import Annotated, Any
 from pydantic import Field, StrictBool, StrictInt
 
 from cdk8s_charts.manifests import ManifestFile, read
-from core.findings import Misuse
-from experiment import Experiment, load
-from experiment.naming import account_wide
-from infra import ROOT
 from infra.deployment_file import (
     Account,
     Admins,
@@ -26,6 +22,10 @@ from infra.deployment_file import (
     refuse_elsewhere,
     validated,
 )
+from trnspec.core.checkout import ROOT
+from trnspec.core.findings import Misuse
+from trnspec.experiment import Experiment, load
+from trnspec.experiment.naming import account_wide
 
 FILE = ROOT / "pipeline.yaml"
 BOOTSTRAP = ROOT / "infra/bootstrap/policies.yaml"

@@ -19,8 +19,6 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
 
-from experiment import naming
-from infra import ROOT
 from infra.deployment import DeliveryResources, add_stacks
 from infra.pipeline.pipeline_file import (
     AROUND_MINUTES,
@@ -42,13 +40,15 @@ from infra.stacks.experiment_stack import (
     allow,
     keep_logs,
 )
+from trnspec.core.checkout import ROOT
+from trnspec.experiment import naming
 
 SOURCES = (
-    "benchmark", "cdk8s_charts", "core", "experiment", "experiments", "infra", "manifests", "operations", "scripts", "store", "trnspec",
-    "cdk.json", "package.json", "package-lock.json", "requirements.txt", "requirements-dev.txt",
+    "cdk8s_charts", "experiments", "infra", "manifests", "scripts", "src", "trnspec",
+    "cdk.json", "package.json", "package-lock.json", "pyproject.toml", "uv.lock",
 )  # fmt: skip
 """The part of the repository that the steps need."""
-DELIVER = ".venv/bin/python -m operations.delivery"
+DELIVER = ".venv/bin/python -m trnspec.operations.delivery"
 RUNTIMES = {"runtime-versions": {"python": "3.11", "nodejs": "22"}}
 """Versions in the image STANDARD_7_0: the Python of the tests, and Node for the steps of CDK Pipelines outside the repository;
 inside the repository Node is installed by pip."""
@@ -98,7 +98,7 @@ def prod_steps(configuration: PipelineConfiguration) -> tuple[ClusterStep, ...]:
         results = f"s3://{naming.bucket(stage.experiment, 'results', stage.account)}/runs"
         commands += [
             f"aws s3 cp --only-show-errors --recursive {results}/{settings.baseline_run} results/baseline",
-            ".venv/bin/python -m benchmark gate results/run --baseline results/baseline",
+            ".venv/bin/python -m trnspec.benchmark gate results/run --baseline results/baseline",
         ]
     measuring = ClusterStep(name="benchmark", commands=tuple(commands), minutes=5 * 60, starts_nodes=True)
     return (*steps, measuring)

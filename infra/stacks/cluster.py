@@ -13,10 +13,6 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from experiment import Experiment
-from experiment.catalogue.prices import BASTION_INSTANCE_TYPE
-from experiment.cost import BASTION_VOLUME_GIB
-from experiment.naming import bastion_name, cluster_name, control_plane_log_group
 from infra.deployment_file import DeploymentSettings
 from infra.stacks.experiment_stack import (
     EKS_POLICY,
@@ -29,6 +25,10 @@ from infra.stacks.experiment_stack import (
 from infra.stacks.identity import admit_pipeline
 from infra.stacks.nodes import add_system_nodes, metadata_options, root_volume
 from infra.stacks.software import ManagedAddons
+from trnspec.experiment import Experiment
+from trnspec.experiment.catalogue.prices import BASTION_INSTANCE_TYPE
+from trnspec.experiment.cost import BASTION_VOLUME_GIB
+from trnspec.experiment.naming import bastion_name, cluster_name, control_plane_log_group
 
 _IMAGE = "resolve:ssm:/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-arm64"
 """EC2 resolves it when the instance starts, so that a new one is patched; nothing is looked up at synth."""

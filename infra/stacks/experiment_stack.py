@@ -12,9 +12,9 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
 from constructs import Construct, IConstruct
 
-from experiment import Experiment
-from experiment.naming import PROTECTED, stack_name
 from infra.deployment_file import DeploymentSettings
+from trnspec.experiment import Experiment
+from trnspec.experiment.naming import PROTECTED, stack_name
 
 PACK = "AwsSolutions"
 EKS_POLICY = "AWS maintains this policy with EKS and asks for it by name; its own text would lag behind"

@@ -9,7 +9,6 @@ from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from experiment import Experiment, naming
 from infra.deployment_file import DeploymentSettings
 from infra.stacks.experiment_stack import (
     NO_RESOURCE,
@@ -20,6 +19,7 @@ from infra.stacks.experiment_stack import (
     pod_identity,
 )
 from infra.stacks.storage import ModelStore
+from trnspec.experiment import Experiment, naming
 
 Statements = list[iam.PolicyStatement]
 

@@ -6,11 +6,11 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from experiment import Experiment
-from experiment.catalogue.instances import zones_in
-from experiment.cost import SERVICES
 from infra.deployment_file import DeploymentSettings
 from infra.stacks.experiment_stack import ExperimentStack
+from trnspec.experiment import Experiment
+from trnspec.experiment.catalogue.instances import zones_in
+from trnspec.experiment.cost import SERVICES
 
 MAX_ZONES = 6
 """Maximum zones of an AWS region. Addresses are reserved for this number, so that a further zone moves no subnet."""

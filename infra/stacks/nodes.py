@@ -15,10 +15,6 @@ from aws_cdk import aws_scheduler as scheduler
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from experiment import Experiment, naming
-from experiment.catalogue.node_images import images_of
-from experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
-from experiment.cost import NEURON_VOLUME_GIB, SYSTEM_NODES, SYSTEM_VOLUME_GIB
 from infra.deployment_file import DeploymentSettings
 from infra.off_schedules import off_expressions
 from infra.stacks.experiment_stack import (
@@ -28,6 +24,10 @@ from infra.stacks.experiment_stack import (
     acknowledge,
     allow,
 )
+from trnspec.experiment import Experiment, naming
+from trnspec.experiment.catalogue.node_images import images_of
+from trnspec.experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
+from trnspec.experiment.cost import NEURON_VOLUME_GIB, SYSTEM_NODES, SYSTEM_VOLUME_GIB
 
 POLICIES = ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly")
 """Policies that EKS requires for a node role (https://docs.aws.amazon.com/eks/latest/userguide/create-node-role.html). The network

@@ -9,14 +9,14 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from benchmark.metrics import PERIOD_S
-from experiment import Experiment
-from experiment.naming import notices_topic
 from infra.deployment_file import DeploymentSettings
 from infra.monitoring.alarms import CompositeAlarm, MetricAlarm, alarms
 from infra.monitoring.dashboards import dashboards
 from infra.monitoring.panels import CloudWatchMetric
 from infra.stacks.experiment_stack import ExperimentStack, encryption_key
+from trnspec.benchmark.metrics import PERIOD_S
+from trnspec.experiment import Experiment
+from trnspec.experiment.naming import notices_topic
 
 
 class ObservabilityStack(ExperimentStack):

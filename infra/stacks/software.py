@@ -13,9 +13,9 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from experiment import Experiment, naming
 from infra.pins import ADDON_VERSIONS, NEURON_CHART, SCHEDULER_TAGS
 from infra.stacks.experiment_stack import EKS_POLICY, NO_RESOURCE, acknowledge, allow, pod_identity
+from trnspec.experiment import Experiment, naming
 
 OBSERVABILITY = "amazon-cloudwatch-observability"
 BEFORE_NODES: dict[str, dict[str, Any]] = {

@@ -8,10 +8,10 @@ import aws_cdk as cdk
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from experiment import Experiment
-from experiment.naming import STALE_TAG, bucket
 from infra.deployment_file import DeploymentSettings
 from infra.stacks.experiment_stack import ExperimentStack, encryption_key
+from trnspec.experiment import Experiment
+from trnspec.experiment.naming import STALE_TAG, bucket
 
 ACCESS_LOG_DAYS = 90
 _INCOMPLETE_UPLOAD_DAYS = 7
@@ -73,7 +73,7 @@ class ModelStore(Construct):
         )
         cooling = s3.LifecycleRule(transitions=[cooler])
         # Age says nothing: a serving arm reads the same artifact for a year. So only what was marked goes, which every
-        # run does (operations/cloud/experiment_resources.py).
+        # run does (src/trnspec/operations/cloud/experiment_resources.py).
         stale = s3.LifecycleRule(tag_filters=dict([STALE_TAG]), expiration=days(_STALE_ARTIFACT_DAYS))
         self.checkpoints = self._store("checkpoints", [uploads, versions, cooling])
         """Model weights as downloaded."""

@@ -16,11 +16,11 @@ from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
 from constructs import Construct
 
 from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, names_in, tags_in_names
-from experiment import Experiment
-from infra import ROOT
 from infra.deployment_file import DeploymentSettings
 from infra.stacks.experiment_stack import ExperimentStack, acknowledge
 from infra.stacks.software import install_neuron_software
+from trnspec.core.checkout import ROOT
+from trnspec.experiment import Experiment
 
 
 class KubectlAccess(Construct):
@@ -159,7 +159,11 @@ IMAGES = (
         placeholder="BENCHMARK_IMAGE",
         construct_id="BenchmarkImage",
         dockerfile="images/tools/Dockerfile",
-        sources=("images/tools/requirements.txt", "core", "benchmark", "store"),
+        sources=(
+            "images/tools/requirements.txt",
+            "src/trnspec/__init__.py",
+            *(f"src/trnspec/{room}" for room in ("core", "benchmark", "store")),
+        ),
     ),
     Image(
         placeholder="LMEVAL_IMAGE",

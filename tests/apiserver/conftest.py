@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from operations.cloud import access
 from tests.apiserver.control_plane import ControlPlane, started
 from tests.apiserver.kubectl import Kubectl
 from tests.apiserver.objects import Remember, erase
+from trnspec.operations.cloud import access
 
 HOW = "see tests/apiserver/README.md"
 

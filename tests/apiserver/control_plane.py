@@ -13,8 +13,8 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from operations.cloud import access
 from tests.apiserver.kubectl import Kubectl, wait_until
+from trnspec.operations.cloud import access
 
 _TOKEN = "test-only"
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from cdk8s_charts.manifests import PLACEHOLDERS, fill, with_tags
-from experiment import Experiment
 from tests.apiserver.kubectl import Kubectl, wait_until
 from tests.cdk8s_charts.variations import rendered
+from trnspec.experiment import Experiment
 
 Objects = list[dict[str, Any]]
 Remember = Callable[[Sequence[dict[str, Any]]], None]

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from experiment import Experiment
 from tests.apiserver.control_plane import ControlPlane
 from tests.apiserver.kubectl import Kubectl
 from tests.apiserver.objects import Objects, Remember, filled, make_namespace, renamed, without_warnings
 from tests.cdk8s_charts.objects import RENDERED, objects_of, pods_of
 from tests.cdk8s_charts.variations import with_serving
+from trnspec.experiment import Experiment
 
 ENFORCE = "pod-security.kubernetes.io/enforce"
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from cdk8s_charts.render import render
-from experiment import Experiment
 from tests.apiserver.control_plane import ControlPlane
 from tests.apiserver.objects import (
     IMAGE,
@@ -28,6 +27,7 @@ from tests.cdk8s_charts.objects import RENDERED, objects_of, the
 from tests.cdk8s_charts.test_promoted import SERVE
 from tests.cdk8s_charts.test_second_deploy import CHANGES
 from tests.cdk8s_charts.variations import with_serving
+from trnspec.experiment import Experiment
 
 OTHERWISE: dict[str, Callable[[Experiment], Experiment]] = {
     "device-plugin": lambda e: with_serving(e, allocation="device-plugin"),

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from benchmark.__main__ import main
 from tests.benchmark.endpoint import MODEL, Endpoint, Timing
+from trnspec.benchmark.__main__ import main
 
 STEADY = Timing(first_s=0.004, step_s=0.001)
 SPEC = Timing(first_s=0.004, step_s=0.001, sizes=(2, 4))

@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmark.measure.journal import FILE_NAME, Journal, RawRun, read
-from benchmark.measure.records import (
+from tests.benchmark.conftest import plan_content
+from trnspec.benchmark.measure.journal import FILE_NAME, Journal, RawRun, read
+from trnspec.benchmark.measure.records import (
     COUNTED_ACCEPTED,
     COUNTED_DRAFTS,
     COUNTED_PER_POSITION,
@@ -19,8 +20,7 @@ from benchmark.measure.records import (
     RequestRecord,
     RunRecord,
 )
-from benchmark.plan import from_dict
-from tests.benchmark.conftest import plan_content
+from trnspec.benchmark.plan import from_dict
 
 WALL = 1_790_000_040.0
 

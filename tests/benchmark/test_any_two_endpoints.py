@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmark.__main__ import main
-from benchmark.measure import journal
 from tests.benchmark.conftest import Captured
 from tests.benchmark.endpoint import MODEL, Endpoint
 from tests.benchmark.measure.test_run import summary
 from tests.conftest import ROOT
+from trnspec.benchmark.__main__ import main
+from trnspec.benchmark.measure import journal
 
 PROMPTS = [
     {"id": "chat-1", "class": "chat", "messages": [{"role": "user", "content": "One?"}]},

@@ -9,9 +9,18 @@ from pathlib import Path
 
 import pytest
 
-import benchmark
-from benchmark.__main__ import door
-from benchmark.metrics import BY_NAME, COMPARED, COST, DIMENSIONS, GOODPUT, METRICS, PUBLISHED, RUN_ACTIVE
+from trnspec import benchmark
+from trnspec.benchmark.__main__ import door
+from trnspec.benchmark.metrics import (
+    BY_NAME,
+    COMPARED,
+    COST,
+    DIMENSIONS,
+    GOODPUT,
+    METRICS,
+    PUBLISHED,
+    RUN_ACTIVE,
+)
 
 PACKAGE = Path(benchmark.__file__).parent
 README = (PACKAGE / "README.md").read_text()
@@ -20,20 +29,24 @@ MODULES = ("commands.run_command", "commands.recorded_commands", "measure.rounds
 
 
 def test_the_package_travels_with_core_and_the_libraries_of_its_image() -> None:
-    allowed = {"benchmark", "core", *IMAGE, *sys.stdlib_module_names}
+    ours, outside = ("trnspec.benchmark", "trnspec.core"), {*IMAGE, *sys.stdlib_module_names}
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             names = [node.module] if isinstance(node, ast.ImportFrom) else []
             names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            assert {name.partition(".")[0] for name in names if name} <= allowed, path
+            for name in filter(None, names):
+                assert name == "trnspec" or name.startswith(ours) or name.partition(".")[0] in outside, path
 
 
 @pytest.mark.parametrize(
     ("look", "unwanted"),
     [
-        (f"import sys, {', '.join(f'benchmark.{name}' for name in MODULES)}", "jinja2 numpy scipy boto3"),
         (
-            "import sys; from benchmark.__main__ import main; main(['run', '--help'])",
+            f"import sys, {', '.join(f'trnspec.benchmark.{name}' for name in MODULES)}",
+            "jinja2 numpy scipy boto3",
+        ),
+        (
+            "import sys; from trnspec.benchmark.__main__ import main; main(['run', '--help'])",
             "aiohttp boto3 pydantic asyncio jinja2 numpy",
         ),
     ],
@@ -62,4 +75,4 @@ def test_names_are_unique_end_in_their_unit_and_are_found_in_cloudwatch() -> Non
 def test_the_readme_stays_short_and_names_every_verb() -> None:
     assert len([line for line in README.splitlines() if not line.startswith("|")]) <= 80
     assert door.verbs
-    assert all(f"python -m benchmark {verb}" in README for verb in door.verbs)
+    assert all(f"python -m trnspec.benchmark {verb}" in README for verb in door.verbs)

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from benchmark.commands.cli import overridden
-from benchmark.errors import PlanError
-from benchmark.measure.client import request_body, request_path
-from benchmark.measure.schedule import Pair, measured_blocks
-from benchmark.plan import MIXED, Plan, from_dict
 from tests.benchmark.conftest import plan_content
+from trnspec.benchmark.commands.cli import overridden
+from trnspec.benchmark.errors import PlanError
+from trnspec.benchmark.measure.client import request_body, request_path
+from trnspec.benchmark.measure.schedule import Pair, measured_blocks
+from trnspec.benchmark.plan import MIXED, Plan, from_dict
 
 
 def plan(**changes: Any) -> Plan:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from benchmark.prompt_files import PromptFile, read_file, texts_of
+from trnspec.benchmark.prompt_files import PromptFile, read_file, texts_of
 
 CONVERSATION = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
 
@@ -157,7 +157,7 @@ def test_an_entry_that_cannot_be_asked_is_refused(tmp_path: Path, row: tuple[str
 def test_a_file_without_prompts_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None, words: str
 ) -> None:
-    monkeypatch.setattr("benchmark.prompt_files.MAX_ENTRIES", 2000)
+    monkeypatch.setattr("trnspec.benchmark.prompt_files.MAX_ENTRIES", 2000)
     path = tmp_path / ("mine.csv" if "CSV without" in words else "mine.jsonl")
     with path.open("wb") as file:
         file.truncate(2**30 if content is None else 0)

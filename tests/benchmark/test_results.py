@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from benchmark.__main__ import main
-from benchmark.commands.recorded_commands import summarised
 from tests.benchmark.conftest import Captured
 from tests.benchmark.records import store
 from tests.benchmark.show.runs import FUSED, HOSTILE, PLAIN, at_once, run_of
+from trnspec.benchmark.__main__ import main
+from trnspec.benchmark.commands.recorded_commands import summarised
 
 ON = {"hardware": {arm["name"]: {"instance": "trn2.48xlarge", "chips": 8} for arm in (PLAIN, FUSED)}}
 UNKNOWN = dict.fromkeys(("plain_tpot_s", "plain_tpot_low_s", "plain_tpot_high_s"))
@@ -138,7 +138,7 @@ def test_a_wrong_folder_is_one_line(tmp_path: Path, capsys: Captured) -> None:
     }.items():
         assert main(["results", str(tmp_path / given)]) == 2
         error = capsys.readouterr().err
-        assert error.startswith(f"benchmark results: {tmp_path}/{given}: {why}")
+        assert error.startswith(f"trnspec.benchmark results: {tmp_path}/{given}: {why}")
         assert error.count("\n") == 1
 
 

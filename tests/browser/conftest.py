@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from benchmark.analyse.result_files import EXPECTED as EXPECTED_FILE
-from benchmark.analyse.result_files import against_published
-from benchmark.analyse.summary import summarise
-from benchmark.show.page import render
 from tests.benchmark.show.runs import ACCEPTED, FUSED, PLAIN, all_runs, run_of
 from tests.browser import picture
+from trnspec.benchmark.analyse.result_files import EXPECTED as EXPECTED_FILE
+from trnspec.benchmark.analyse.result_files import against_published
+from trnspec.benchmark.analyse.summary import summarise
+from trnspec.benchmark.show.page import render
 
 
 @pytest.fixture(scope="session")

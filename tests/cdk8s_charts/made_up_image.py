@@ -14,9 +14,9 @@ import pytest
 
 from cdk8s_charts import in_image
 from cdk8s_charts.workloads import proofs
-from experiment import load
-from experiment.catalogue.runtimes import Runtime
 from tests.conftest import ROOT
+from trnspec.experiment import load
+from trnspec.experiment.catalogue.runtimes import Runtime
 
 DATA = ROOT / "tests" / "data"
 CLI = """
@@ -140,7 +140,9 @@ class Image:
             self.module("vllm_neuron.model.neuron_config", NATIVE)
             self.module("vllm_neuron.utils.bucket_utils", BUCKETS)
         else:
-            keys = _table(ROOT / "experiment/catalogue/neuron_config" / f"{runtime.config_keys}.json")
+            keys = _table(
+                ROOT / "src/trnspec/experiment/catalogue/neuron_config" / f"{runtime.config_keys}.json"
+            )
             self.module("neuronx_distributed_inference.models.config", keys + NXDI)
         for arm in self.arms:
             self.fetched(arm)

@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from experiment import Experiment, load
 from tests.conftest import ROOT
+from trnspec.experiment import Experiment, load
 
 Object = dict[str, Any]
 Case = tuple[Experiment, list[Object]]

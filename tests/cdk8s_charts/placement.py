@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from experiment import Experiment
-from experiment.cost import SYSTEM_VOLUME_GIB
-from experiment.naming import NEURON_TAINT_KEY, NODE_ROLE_LABEL, STEP
-from experiment.placement import compilations_at_once, nodes_needed, place
 from tests.cdk8s_charts.objects import NEURON_RESOURCE, Object, Pod, named, pods_of, quantity
+from trnspec.experiment import Experiment
+from trnspec.experiment.cost import SYSTEM_VOLUME_GIB
+from trnspec.experiment.naming import NEURON_TAINT_KEY, NODE_ROLE_LABEL, STEP
+from trnspec.experiment.placement import compilations_at_once, nodes_needed, place
 
 RESOURCES = ("cpu", "memory", "ephemeral-storage", NEURON_RESOURCE, "pods")
 RESIDENTS: dict[str, tuple[float, int, str]] = {

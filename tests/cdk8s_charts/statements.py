@@ -14,11 +14,11 @@ from typing import Any
 from cdk8s_charts.manifests import names_in, tags
 from cdk8s_charts.parity import undeclared_differences
 from cdk8s_charts.pods import EXTENDED_RESOURCE, IMAGE_DEFAULTS
-from experiment import Experiment
-from experiment.compilation import artifact_key
-from experiment.naming import ROLE, namespace
 from tests.cdk8s_charts.immutable import FIELDS, at
 from tests.cdk8s_charts.objects import Object, Pod, mounts, named, pods_of, quantity, words
+from trnspec.experiment import Experiment
+from trnspec.experiment.compilation import artifact_key
+from trnspec.experiment.naming import ROLE, namespace
 
 Statement = Callable[[Experiment, list[Object]], Iterator[str]]
 _WITHOUT_NAMESPACE = {"Namespace", "PersistentVolume", "PriorityClass", "ClusterRole", "ClusterRoleBinding"}

@@ -13,13 +13,13 @@ import pytest
 
 from cdk8s_charts.parity import options
 from cdk8s_charts.vllm_command import compile_argv, compile_environment, serve_argv, serve_environment
-from experiment import Arm, load
-from experiment.catalogue.engine_keys import known_keys
-from experiment.catalogue.runtimes import RUNTIMES
-from experiment.compilation import artifact_inputs, artifact_key, compile_config, compiler_environment
 from tests.cdk8s_charts.objects import RENDERED, experiment_at
 from tests.conftest import ROOT
 from tests.experiment.edits import EAGLE, SPECULATION, both, put
+from trnspec.experiment import Arm, load
+from trnspec.experiment.catalogue.engine_keys import known_keys
+from trnspec.experiment.catalogue.runtimes import RUNTIMES
+from trnspec.experiment.compilation import artifact_inputs, artifact_key, compile_config, compiler_environment
 
 ARMS = {f"{path.stem}-{arm.name}": arm for path in RENDERED for arm in experiment_at(path).arms}
 _PLUGIN = RUNTIMES[

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from cdk8s_charts import in_image
-from experiment.catalogue.runtimes import RUNTIMES
 from tests.cdk8s_charts.made_up_image import SHAPES, SIZES, Image, image_of
 from tests.cdk8s_charts.objects import RENDERED, committed, experiment_at, named, pods_of
 from tests.conftest import ROOT
+from trnspec.experiment.catalogue.runtimes import RUNTIMES
 
 CHECKPOINTS = ROOT / "tests" / "engine" / "checkpoints"
 

@@ -13,16 +13,16 @@ import pytest
 from cdk8s_charts.parity import options
 from cdk8s_charts.pods import marker_check
 from cdk8s_charts.workloads.artifact_jobs import compiling_job, fetching_job
-from experiment import Experiment
-from experiment.catalogue.runtimes import RUNTIMES
-from experiment.compilation import artifact_key
-from experiment.description import as_text
-from experiment.naming import ARTIFACT_KEY
-from store import MARKER, artifact
-from store.__main__ import door
 from tests.cdk8s_charts.objects import Case, Object, Pod, committed, named, pods_of
 from tests.cdk8s_charts.variations import rendered
 from tests.conftest import REFERENCE
+from trnspec.experiment import Experiment
+from trnspec.experiment.catalogue.runtimes import RUNTIMES
+from trnspec.experiment.compilation import artifact_key
+from trnspec.experiment.description import as_text
+from trnspec.experiment.naming import ARTIFACT_KEY
+from trnspec.store import MARKER, artifact
+from trnspec.store.__main__ import door
 
 FILES = (artifact.CONFIGURATION, "model.pt")
 WEIGHTS = ("target", "draft")
@@ -162,7 +162,7 @@ def _artifacts(objects: list[Object] | tuple[Object, ...]) -> set[str]:
 
 
 def test_the_store_understands_every_command_that_pods_give_it(case: Case) -> None:
-    store = ["python", "-m", "store"]
+    store = ["python", "-m", "trnspec.store"]
     told = [one["args"] for pod in pods_of(case[1]) for one in pod.containers if one.get("command") == store]
     assert told
     for arguments in told:

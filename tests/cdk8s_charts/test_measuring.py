@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from benchmark.plan import from_dict
 from cdk8s_charts.workloads import benchmark_pod
 from cdk8s_charts.workloads.benchmark_pod import (
     MAX_CONFIG_MAP_BYTES,
@@ -20,14 +19,15 @@ from cdk8s_charts.workloads.benchmark_pod import (
     plan_object,
     plan_text,
 )
-from core.findings import Misuse
-from experiment import Experiment
-from experiment.catalogue.runtimes import RUNTIMES
-from experiment.measurement import Benchmark, LmEval
 from images.lmeval import questions
 from tests.cdk8s_charts.objects import Case, Pod, named, the
 from tests.cdk8s_charts.variations import rendered, with_benchmark, with_serving
 from tests.conftest import NODE_USD, ROOT
+from trnspec.benchmark.plan import from_dict
+from trnspec.core.findings import Misuse
+from trnspec.experiment import Experiment
+from trnspec.experiment.catalogue.runtimes import RUNTIMES
+from trnspec.experiment.measurement import Benchmark, LmEval
 
 
 def test_the_plan_has_every_prompt_and_the_urls_windows_and_prices_of_the_services(case: Case) -> None:

@@ -6,8 +6,8 @@ from ipaddress import ip_address, ip_network
 from itertools import product
 
 from cdk8s_charts.workloads.proofs import runtimes
-from experiment.naming import ROLE
 from tests.cdk8s_charts.objects import Case, Object, named, pods_of
+from trnspec.experiment.naming import ROLE
 
 Labels = dict[str, str]
 S3, CREDENTIALS, INSTANCE = "52.218.0.1", "169.254.170.23", "169.254.169.254"

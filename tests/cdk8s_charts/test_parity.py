@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from cdk8s_charts.parity import as_read, options, undeclared_differences
-from core.differences import differences
-from experiment import load
 from tests.cdk8s_charts.objects import Case, Object, named, objects_of, pod_spec
 from tests.cdk8s_charts.variations import rendered
 from tests.conftest import REFERENCE
 from tests.experiment.edits import NATIVE, Variation, both, put
+from trnspec.core.differences import differences
+from trnspec.experiment import load
 
 Edit = Callable[[Object, Object], object]
 """Of a pod's specification, and of the server's container in it."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from cdk8s_charts import pods as sizes
 from cdk8s_charts.workloads.proofs import runtimes
-from experiment.catalogue.instances import INSTANCES
-from experiment.cost import SYSTEM_VOLUME_GIB
-from experiment.placement import compilations_at_once, compile_share
 from tests.cdk8s_charts.objects import Case, Pod, experiment_at, objects_of, pods_of, the
 from tests.cdk8s_charts.placement import allocatable, misplaced
 from tests.conftest import REFERENCE
+from trnspec.experiment.catalogue.instances import INSTANCES
+from trnspec.experiment.cost import SYSTEM_VOLUME_GIB
+from trnspec.experiment.placement import compilations_at_once, compile_share
 
 SWEEP = REFERENCE.with_name("qwen3-32b-tp4-sweep.yaml")
 

@@ -8,11 +8,11 @@ import pytest
 
 from cdk8s_charts.parity import options
 from cdk8s_charts.workloads.serving import deployment
-from experiment import Experiment
-from experiment.model import Serve
-from experiment.naming import ROLE
 from tests.cdk8s_charts.objects import Object, Pod, named, pods_of
 from tests.cdk8s_charts.variations import rendered
+from trnspec.experiment import Experiment
+from trnspec.experiment.model import Serve
+from trnspec.experiment.naming import ROLE
 
 SERVE = Serve(arm="qwen-sd-vllm", replicas=2)
 

@@ -16,11 +16,11 @@ import pytest
 
 from cdk8s_charts.__main__ import main
 from cdk8s_charts.manifests import PLACEHOLDERS, fill, names_in, read, texts, write
-from core.findings import Misuse
-from experiment import Experiment, load
 from tests.cdk8s_charts.objects import RENDERED, Case, committed
 from tests.cdk8s_charts.variations import rendered, with_benchmark
 from tests.conftest import REFERENCE, ROOT
+from trnspec.core.findings import Misuse
+from trnspec.experiment import Experiment, load
 
 
 def test_committed_manifests_equal_a_fresh_render_under_any_hash_seed() -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from cdk8s_charts.manifests import fill, tags, with_tags
-from core.findings import Misuse
-from experiment import Experiment
 from tests.cdk8s_charts.immutable import changed_in_place
 from tests.cdk8s_charts.objects import RENDERED, Object, committed, named
 from tests.cdk8s_charts.variations import rendered, with_benchmark, with_cluster, with_serving
 from tests.conftest import REFERENCE
+from trnspec.core.findings import Misuse
+from trnspec.experiment import Experiment
 
 CHANGES: dict[str, Callable[[Experiment], Experiment]] = {
     "region": lambda e: with_cluster(e, region="us-west-2"),

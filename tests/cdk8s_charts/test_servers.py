@@ -14,10 +14,10 @@ import pytest
 
 from cdk8s_charts.vllm_command import serve_environment
 from cdk8s_charts.workloads.serving import deployment
-from experiment import Experiment
-from experiment.naming import SERVICE_PORT
 from tests.cdk8s_charts.objects import Object, Pod, pods_of, the
 from tests.cdk8s_charts.variations import rendered, with_serving
+from trnspec.experiment import Experiment
+from trnspec.experiment.naming import SERVICE_PORT
 
 
 class StandIn:

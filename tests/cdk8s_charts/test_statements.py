@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 import yaml
 
-from experiment import Experiment, InvalidExperiment, load
 from tests.cdk8s_charts.objects import Case, Object, experiment_at, objects_of, pod_spec, pods_of, the, words
 from tests.cdk8s_charts.placement import misplaced
 from tests.cdk8s_charts.statements import STATEMENTS, Statement
 from tests.cdk8s_charts.variations import rendered
 from tests.conftest import REFERENCE
 from tests.experiment.edits import put
+from trnspec.experiment import Experiment, InvalidExperiment, load
 
 CHOICES: dict[str, list[Any]] = {
     "serving.devices": [1, 4, 8, 16],

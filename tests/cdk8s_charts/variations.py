@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from cdk8s_charts.render import render
-from experiment import Experiment
 from tests.cdk8s_charts.objects import Object
+from trnspec.experiment import Experiment
 
 
 def with_serving(experiment: Experiment, **settings: Any) -> Experiment:

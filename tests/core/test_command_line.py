@@ -9,9 +9,9 @@ from collections.abc import Callable
 import click
 import pytest
 
-from core.command_line import Verb, Verbs, carried_out
-from core.findings import Finding, Misuse, Outside, Refusal
-from core.screen import MAX_WIDTH, MIN_WIDTH, width
+from trnspec.core.command_line import Verb, Verbs, carried_out
+from trnspec.core.findings import Finding, Misuse, Outside, Refusal
+from trnspec.core.screen import MAX_WIDTH, MIN_WIDTH, width
 
 command = click.Command("fine", callback=lambda: None)
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from benchmark.__main__ import main as benchmark
-from core.screen import table
-from experiment import load
-from experiment.__main__ import main as experiment
-from experiment.cost import purchase_options, purchase_text, run_price
-from lab import __main__ as demo
-from operations.__main__ import main as operations
 from tests.benchmark.records import store
 from tests.benchmark.show.runs import all_runs
 from tests.conftest import REFERENCE, ROOT
+from trnspec.benchmark.__main__ import main as benchmark
+from trnspec.core.screen import table
+from trnspec.experiment import load
+from trnspec.experiment.__main__ import main as experiment
+from trnspec.experiment.cost import purchase_options, purchase_text, run_price
+from trnspec.lab import __main__ as demo
+from trnspec.operations.__main__ import main as operations
 
 WIDTHS = pytest.mark.parametrize("columns", [60, 80, 100])
 
@@ -91,7 +91,7 @@ def test_a_verb_fits(
 def test_the_answer_of_a_demonstration_fits(
     columns: int, runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from benchmark.analyse.summary import summarise
+    from trnspec.benchmark.analyse.summary import summarise
 
     monkeypatch.setenv("COLUMNS", str(columns))
     price = run_price(load(REFERENCE))

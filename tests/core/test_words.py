@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from core.differences import ABSENT, Difference, differences
-from core.json_text import json_text
-from core.words import as_ascii, count, is_label, listed
+from trnspec.core.differences import ABSENT, Difference, differences
+from trnspec.core.json_text import json_text
+from trnspec.core.words import as_ascii, count, is_label, listed
 
 COUNTS = [(1, "arm", "1 arm"), (0, "problem", "0 problems"), (1024, "request", "1,024 requests")]
 COUNTS += [(3, "class", "3 classes"), (2, "Trn2 node", "2 Trn2 nodes"), (2, "query", "2 queries")]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from core.findings import Misuse
-from core.yaml_file import read_yaml
+from trnspec.core.findings import Misuse
+from trnspec.core.yaml_file import read_yaml
 
 BOMB = "\n".join(
     f"a{n}: &a{n} [{', '.join(f'*a{n - 1}' for _ in range(9))}]" if n else "a0: &a0 [1]" for n in range(9)

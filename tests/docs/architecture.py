@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.conftest import ROOT
-from tests.test_architecture import MODULES, imported
+from tests.test_architecture import MODULES, imported, room_of
 
 PICTURE = ROOT / "docs" / "images" / "architecture.svg"
 WIDTH, ROOM, HEIGHT, STEP = 900, 200, 56, 96
@@ -30,7 +30,7 @@ def picture() -> Iterator[str]:
     """Each room above those that it imports, and right below those that import it."""
     needs: dict[str, set[str]] = {room: set() for room in HOLDS}
     for name in MODULES:
-        room, others = name.split(".")[0], {other.split(".")[0] for other in imported(name)}
+        room, others = room_of(name), {room_of(other) for other in imported(name)}
         needs.get(room, set()).update(others & HOLDS.keys() - {room})
     floors = dict.fromkeys(HOLDS, 0)
     for _ in HOLDS:  # as often as a chain of rooms can be long

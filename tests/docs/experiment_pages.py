@@ -17,14 +17,14 @@ from typing import Any
 import yaml
 from pydantic.json_schema import GenerateJsonSchema
 
-from benchmark.metrics import METRICS
-from experiment import load, measurement, model
-from experiment.catalogue.instances import INSTANCES
-from experiment.catalogue.models import MODELS
-from experiment.catalogue.runtimes import MODES, RUNTIMES, Mode
-from experiment.description import as_json
-from experiment.expected import expected_of
 from tests.conftest import REFERENCE, ROOT
+from trnspec.benchmark.metrics import METRICS
+from trnspec.experiment import load, measurement, model
+from trnspec.experiment.catalogue.instances import INSTANCES
+from trnspec.experiment.catalogue.models import MODELS
+from trnspec.experiment.catalogue.runtimes import MODES, RUNTIMES, Mode
+from trnspec.experiment.description import as_json
+from trnspec.experiment.expected import expected_of
 
 SCHEMA = ROOT / "experiments" / "experiment.schema.json"
 _CHOICES = {
@@ -227,7 +227,7 @@ WRITTEN: dict[Path, Callable[[str], str]] = {
     ROOT / "docs" / "quick-start.md": _in_block("gallery", gallery),
     ROOT / "docs" / "sizing.md": _in_block("contexts", contexts),
     ROOT / "docs" / "speculation.md": _in_block("modes", modes),
-    ROOT / "benchmark" / "README.md": _in_block("definitions", definitions),
+    ROOT / "src/trnspec/benchmark" / "README.md": _in_block("definitions", definitions),
 }
 """Each file's text, made from what it is now."""
 

@@ -14,9 +14,9 @@ from unittest import mock
 
 import click
 
-from operations import delivery
-from operations.__main__ import door
 from tests.conftest import ROOT
+from trnspec.operations import delivery
+from trnspec.operations.__main__ import door
 
 CDK = {"bootstrap", "deploy", "destroy", "diff", "synth", "list"}
 OUTSIDE = {
@@ -57,7 +57,7 @@ def module_of(command: Sequence[str]) -> tuple[str, list[str]] | None:
     program, *arguments = command
     name = program.removeprefix("./")
     if name == "trnspec":
-        return "operations", arguments
+        return "trnspec.operations", arguments
     if name in ("python", ".venv/bin/python") and arguments[:1] == ["-m"]:
         return arguments[1], list(arguments[2:])
     return None
@@ -81,12 +81,12 @@ def _judge_module(module: str, arguments: list[str]) -> None:
     """The options of a verb are read, and nothing else happens."""
     if module == "pytest":
         return
-    if module.partition(".")[0] not in {path.name for path in ROOT.iterdir()}:
+    if module.partition(".")[0] not in {"cdk8s_charts", "tests", "trnspec"}:
         raise Wrong(f"python -m {module}: no such module")
     known: click.Command | None = door
-    if module == "operations.delivery":
+    if module == "trnspec.operations.delivery":
         known = click.Group(commands=delivery.VERBS)
-    elif module != "operations":
+    elif module != "trnspec.operations":
         program = _main_of(module)
         known = getattr(program, "door", None) or getattr(program, "command", None)
     words, context, name = arguments, None, "trnspec"

@@ -11,10 +11,10 @@ import jsonschema
 import pytest
 import yaml
 
-from experiment.loading import read
 from tests.conftest import REFERENCE, ROOT
 from tests.docs.experiment_pages import SCHEMA, WRITTEN, question, schema, sections
 from tests.experiment.edits import BLOCK, DFLASH, EAGLE, SMALL, Edit, put, remove
+from trnspec.experiment.loading import read
 
 EXPERIMENTS = sorted((ROOT / "experiments").glob("*.yaml"))
 FIRST_LINE = "# yaml-language-server: $schema=./experiment.schema.json\n"

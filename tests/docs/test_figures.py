@@ -7,16 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from experiment import Experiment, load
-from experiment.catalogue.published import DRAFTED
-from experiment.catalogue.published import REFERENCE as PUBLISHED
-from experiment.cost import COMPILE_H, idle, per_hour, purchase_options, purchase_text, run_price, running
-from experiment.expected import expected_of
-from experiment.starter import compose
-from experiment.step_time import of_row, published_forecaster
 from tests.conftest import REFERENCE, ROOT
 from tests.docs.blocks import between, command_blocks
 from tests.docs.programs import run
+from trnspec.experiment import Experiment, load
+from trnspec.experiment.catalogue.published import DRAFTED
+from trnspec.experiment.catalogue.published import REFERENCE as PUBLISHED
+from trnspec.experiment.cost import (
+    COMPILE_H,
+    idle,
+    per_hour,
+    purchase_options,
+    purchase_text,
+    run_price,
+    running,
+)
+from trnspec.experiment.expected import expected_of
+from trnspec.experiment.starter import compose
+from trnspec.experiment.step_time import of_row, published_forecaster
 
 DOCS = ROOT / "docs"
 
@@ -83,7 +91,7 @@ def test_the_windows_shown_are_those_advised(
     (_, shares), (_, _, *advise) = block.commands
     monkeypatch.chdir(tmp_path)
     Path("shares.json").write_text(shares, encoding="utf-8")
-    assert run("benchmark", [*advise, "--json"]) == 0
+    assert run("trnspec.benchmark", [*advise, "--json"]) == 0
     cells = {cell["class"]: cell for cell in json.loads(capsys.readouterr().out)["cells"]}
     heading, _, *rows = between(DOCS / "tuning.md", "windows").splitlines()
     windows = [int(name.removeprefix("k = ")) for name in _cells(heading)[1:-1]]

@@ -13,7 +13,7 @@ GUIDES = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
-    ROOT / "benchmark" / "README.md",
+    ROOT / "src/trnspec/benchmark" / "README.md",
     ROOT / "tests" / "apiserver" / "README.md",
     *GUIDES,
     *sorted((ROOT / "docs/decisions").glob("*.md")),

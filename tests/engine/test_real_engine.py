@@ -18,19 +18,19 @@ from typing import Any
 
 import pytest
 
-from benchmark.measure import journal
-from benchmark.measure.client import request_body
-from benchmark.measure.endpoints import OF_DRAFTS, counters_in, metrics_url
-from benchmark.measure.schedule import Pair
-from benchmark.measure.stream import Output, StreamTally
-from benchmark.plan import Plan
 from cdk8s_charts import in_image
 from cdk8s_charts.workloads.serving import STARTUP_PROBE
-from experiment.naming import SERVICE_PORT
-from lab.programs import LOG, Container, benchmark
-from lab.servers import LOOPBACK, running
 from tests.conftest import ROOT
 from tests.engine.test_models import CHECKPOINTS
+from trnspec.benchmark.measure import journal
+from trnspec.benchmark.measure.client import request_body
+from trnspec.benchmark.measure.endpoints import OF_DRAFTS, counters_in, metrics_url
+from trnspec.benchmark.measure.schedule import Pair
+from trnspec.benchmark.measure.stream import Output, StreamTally
+from trnspec.benchmark.plan import Plan
+from trnspec.experiment.naming import SERVICE_PORT
+from trnspec.lab.programs import LOG, Container, benchmark
+from trnspec.lab.servers import LOOPBACK, running
 
 ENGINE = ROOT / ".lab" / "venv" / "bin"
 ALONE = (
@@ -83,7 +83,7 @@ def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 
 
 def measured(out: Path, urls: dict[str, str], *options: str) -> tuple[Plan, dict[str, Any]]:
-    """Plan and summary of a run of `python -m benchmark`, which leaves no request without an answer."""
+    """Plan and summary of a run of `python -m trnspec.benchmark`, which leaves no request without an answer."""
     asked = [
         "run",
         "--out",

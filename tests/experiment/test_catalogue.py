@@ -8,28 +8,28 @@ from pathlib import Path
 
 import pytest
 
-from experiment import Experiment, InvalidExperiment, cost, load
-from experiment.__main__ import main
-from experiment.catalogue import node_images
-from experiment.catalogue.instances import INSTANCES, ZONES
-from experiment.catalogue.models import HEADS, MODELS
-from experiment.catalogue.node_images import (
+from tests.conftest import ROOT
+from tests.experiment.edits import NATIVE, Edit, Variation, both, combined, put
+from trnspec.experiment import Experiment, InvalidExperiment, cost, load
+from trnspec.experiment.__main__ import main
+from trnspec.experiment.catalogue import node_images
+from trnspec.experiment.catalogue.instances import INSTANCES, ZONES
+from trnspec.experiment.catalogue.models import HEADS, MODELS
+from trnspec.experiment.catalogue.node_images import (
     NODE_IMAGES,
     OLDEST_FOR_CLAIMS,
     NodeImage,
     images_of,
     serving_image,
 )
-from experiment.catalogue.prices import BLOCK_RATES
-from experiment.catalogue.published import DRAFTED, PLAIN
-from experiment.catalogue.runtimes import MODES, RUNTIMES, Drivers, Runtime, version
-from experiment.checks.cluster_section import NEWEST_KUBERNETES, OLDEST_KUBERNETES
-from experiment.description import as_text
-from experiment.expected import configuration
-from experiment.placement import pod_share
-from experiment.step_time import of_row
-from tests.conftest import ROOT
-from tests.experiment.edits import NATIVE, Edit, Variation, both, combined, put
+from trnspec.experiment.catalogue.prices import BLOCK_RATES
+from trnspec.experiment.catalogue.published import DRAFTED, PLAIN
+from trnspec.experiment.catalogue.runtimes import MODES, RUNTIMES, Drivers, Runtime, version
+from trnspec.experiment.checks.cluster_section import NEWEST_KUBERNETES, OLDEST_KUBERNETES
+from trnspec.experiment.description import as_text
+from trnspec.experiment.expected import configuration
+from trnspec.experiment.placement import pod_share
+from trnspec.experiment.step_time import of_row
 
 EXPERIMENTS = sorted((ROOT / "experiments").glob("*.yaml"))
 TODAY = ROOT / "experiments" / "qwen3-32b-today.yaml"

@@ -6,11 +6,12 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from experiment import Arm, Experiment, load, naming
-from experiment.catalogue.instances import INSTANCES
-from experiment.catalogue.models import MODELS
-from experiment.catalogue.runtimes import RUNTIMES
-from experiment.compilation import (
+from tests.conftest import ROOT
+from trnspec.experiment import Arm, Experiment, load, naming
+from trnspec.experiment.catalogue.instances import INSTANCES
+from trnspec.experiment.catalogue.models import MODELS
+from trnspec.experiment.catalogue.runtimes import RUNTIMES
+from trnspec.experiment.compilation import (
     KEY_LENGTH,
     artifact_inputs,
     artifact_key,
@@ -18,9 +19,8 @@ from experiment.compilation import (
     declared_keys,
     synchronous,
 )
-from experiment.expected import expected_of, handicap
-from store.artifact import comparison
-from tests.conftest import ROOT
+from trnspec.experiment.expected import expected_of, handicap
+from trnspec.store.artifact import comparison
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from benchmark.cell_size import block_s
-from benchmark.measure.records import REPEATED
-from benchmark.measure.schedule import measured_blocks
 from cdk8s_charts.workloads.benchmark_pod import plan
-from experiment import Experiment, load
-from experiment.cost import RunPart, loading_s, run_price
-from experiment.description import as_text
-from experiment.measurement import Benchmark
 from tests.experiment.edits import Variation, both, put
+from trnspec.benchmark.cell_size import block_s
+from trnspec.benchmark.measure.records import REPEATED
+from trnspec.benchmark.measure.schedule import measured_blocks
+from trnspec.experiment import Experiment, load
+from trnspec.experiment.cost import RunPart, loading_s, run_price
+from trnspec.experiment.description import as_text
+from trnspec.experiment.measurement import Benchmark
 
 
 def loaded_s(experiment: Experiment, **settings: Any) -> float:

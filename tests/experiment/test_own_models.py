@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 import yaml
 
-from experiment import Experiment, InvalidExperiment, expected, load
-from experiment.arms import digest
-from experiment.catalogue.models import MODELS
-from experiment.compilation import artifact_key
-from experiment.description import as_json, as_text
-from experiment.model_config import model_of, wanted_config
-from experiment.naming import weights_path
 from tests.conftest import ROOT
 from tests.experiment.edits import NATIVE, SPECULATION, Variation, both, put
+from trnspec.experiment import Experiment, InvalidExperiment, expected, load
+from trnspec.experiment.arms import digest
+from trnspec.experiment.catalogue.models import MODELS
+from trnspec.experiment.compilation import artifact_key
+from trnspec.experiment.description import as_json, as_text
+from trnspec.experiment.model_config import model_of, wanted_config
+from trnspec.experiment.naming import weights_path
 
 BASE = "Qwen/Qwen3-32B"
 MINE = {"model": "my-org/mine", "like": BASE}

@@ -11,14 +11,21 @@ from typing import Any
 
 import pytest
 
-from experiment import Experiment, load
-from experiment.catalogue.instances import INSTANCES
-from experiment.catalogue.prices import BLOCK_RATES, NODE_RATES, NodeRate
-from experiment.cost import BLOCK_END_H, node_price, per_hour, purchase_options, purchase_text, running
-from experiment.description import as_text
 from infra.off_schedules import BEFORE_BLOCK_ENDS
-from operations.__main__ import main
 from tests.conftest import REFERENCE, ROOT
+from trnspec.experiment import Experiment, load
+from trnspec.experiment.catalogue.instances import INSTANCES
+from trnspec.experiment.catalogue.prices import BLOCK_RATES, NODE_RATES, NodeRate
+from trnspec.experiment.cost import (
+    BLOCK_END_H,
+    node_price,
+    per_hour,
+    purchase_options,
+    purchase_text,
+    running,
+)
+from trnspec.experiment.description import as_text
+from trnspec.operations.__main__ import main
 
 Variation = Callable[[Callable[[dict[str, Any]], object]], Path]
 SMALL = ROOT / "experiments" / "llama-3.1-8b-eagle3.yaml"

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from benchmark.prompt_files import read_file
-from experiment import Experiment, InvalidExperiment, load
-from experiment.__main__ import main
-from experiment.arms import digest
-from experiment.description import as_json, as_text
-from experiment.expected import expected
-from experiment.prompts import estimated
 from tests.benchmark.test_prompt_files import CONVERSATION, FORMATS, line, mt_bench
 from tests.experiment.edits import Variation
+from trnspec.benchmark.prompt_files import read_file
+from trnspec.experiment import Experiment, InvalidExperiment, load
+from trnspec.experiment.__main__ import main
+from trnspec.experiment.arms import digest
+from trnspec.experiment.description import as_json, as_text
+from trnspec.experiment.expected import expected
+from trnspec.experiment.prompts import estimated
 
 
 def _with_file(variation: Variation, lines: list[str], name: str = "mine.jsonl") -> Path:

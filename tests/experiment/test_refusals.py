@@ -15,12 +15,6 @@ from typing import Any
 import pytest
 import yaml
 
-from experiment import InvalidExperiment, load
-from experiment.catalogue.instances import INSTANCES, ZONES
-from experiment.checks.names import max_name_length
-from experiment.forms import FORMS
-from experiment.model import ExperimentFile
-from experiment.naming import bucket
 from tests.conftest import ROOT
 from tests.experiment.edits import (
     EXPECT,
@@ -35,6 +29,12 @@ from tests.experiment.edits import (
     combined,
     put,
 )
+from trnspec.experiment import InvalidExperiment, load
+from trnspec.experiment.catalogue.instances import INSTANCES, ZONES
+from trnspec.experiment.checks.names import max_name_length
+from trnspec.experiment.forms import FORMS
+from trnspec.experiment.model import ExperimentFile
+from trnspec.experiment.naming import bucket
 
 TABLE = Path(__file__).with_name("refusals.txt")
 """Name | what passes, beyond the reference | the mistake in it | where it is said | words of the line. Edits as in
@@ -220,8 +220,11 @@ def test_every_pattern_of_the_schema_is_explained() -> None:
 
 
 def test_every_sentence_of_the_table_is_said_by_some_rule_and_no_rule_says_another() -> None:
-    known = yaml.safe_load((ROOT / "experiment" / "refusals.yaml").read_text(encoding="utf-8"))
-    modules = [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "experiment").rglob("*.py")]
+    known = yaml.safe_load((ROOT / "src/trnspec/experiment" / "refusals.yaml").read_text(encoding="utf-8"))
+    modules = [
+        ast.parse(path.read_text(encoding="utf-8"))
+        for path in (ROOT / "src/trnspec/experiment").rglob("*.py")
+    ]
     nodes = [node for module in modules for node in ast.walk(module)]
     literals = {node.value for node in nodes if isinstance(node, ast.Constant)}
     called = [n for n in nodes if isinstance(n, ast.Call) and getattr(n.func, "id", "") == "refused"]

@@ -10,12 +10,12 @@ from dataclasses import replace
 import pytest
 
 from cdk8s_charts.vllm_command import serve_argv
-from experiment import Experiment, load
-from experiment.__main__ import main
-from experiment.arms import digest
-from experiment.compilation import artifact_key
 from tests.conftest import NODE_PRICE, REFERENCE, ROOT
 from tests.experiment.edits import NATIVE, QWEN_DFLASH, SPECULATION, Variation, both, combined, put
+from trnspec.experiment import Experiment, load
+from trnspec.experiment.__main__ import main
+from trnspec.experiment.arms import digest
+from trnspec.experiment.compilation import artifact_key
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_check_prints_arms_keys_unknowns_and_dated_cost_without_jsii_and_network
     reference: Experiment,
 ) -> None:
     program = (
-        "import sys; from experiment.__main__ import main; code = main(sys.argv[1:]);"
+        "import sys; from trnspec.experiment.__main__ import main; code = main(sys.argv[1:]);"
         "print([m for m in ('jsii', 'boto3', 'aiohttp', 'urllib.request', 'asyncio') if m in sys.modules]);"
         "sys.exit(code)"
     )

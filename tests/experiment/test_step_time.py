@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from experiment.catalogue.models import MODELS
-from experiment.catalogue.published import (
+from trnspec.experiment.catalogue.models import MODELS
+from trnspec.experiment.catalogue.published import (
     DRAFTED,
     NOT_DENSE,
     PLAIN,
@@ -18,7 +18,7 @@ from experiment.catalogue.published import (
     Drafted,
     Plain,
 )
-from experiment.step_time import (
+from trnspec.experiment.step_time import (
     MAX_BATCH,
     MAX_CONTEXT,
     DraftedStep,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from experiment import Experiment, load
-from experiment.arms import digest
-from experiment.compilation import artifact_key, compile_config
-from experiment.expected import concurrent_sequences
-from experiment.placement import nodes_needed, place, rounds
 from tests.experiment.edits import NATIVE, SPECULATION, Edit, Variation, both, put
+from trnspec.experiment import Experiment, load
+from trnspec.experiment.arms import digest
+from trnspec.experiment.compilation import artifact_key, compile_config
+from trnspec.experiment.expected import concurrent_sequences
+from trnspec.experiment.placement import nodes_needed, place, rounds
 
 DRAFTS = [{"model": "Qwen/Qwen3-0.6B"}, {"model": "Qwen/Qwen3-1.7B"}]
 HEADS = [{"model": f"{owner}/Qwen3-32B-Eagle3-{owner}", "head_for": "Qwen/Qwen3-32B"} for owner in "ab"]

@@ -18,14 +18,14 @@ from urllib.parse import quote
 
 import pytest
 
-from benchmark.__main__ import main
-from benchmark.measure.client import Failure, ask, http_session
-from benchmark.measure.stream import Output
 from tests.benchmark.conftest import Captured, plan_content
 from tests.benchmark.endpoint import MODEL
 from tests.benchmark.measure.once import ask_once
 from tests.conftest import ROOT
 from tests.hostile.misbehaving import DONE, STREAM, Answer, Misbehaving, answered, chunk, event
+from trnspec.benchmark.__main__ import main
+from trnspec.benchmark.measure.client import Failure, ask, http_session
+from trnspec.benchmark.measure.stream import Output
 
 MAX_TOKENS = 40
 MOST_MIB = 160
@@ -188,7 +188,7 @@ _MEASURED = """
 import json, re, sys
 from pathlib import Path
 import pytest
-from benchmark.__main__ import main
+from trnspec.benchmark.__main__ import main
 from tests.benchmark.measure.once import ask_once
 ask_once(pytest.MonkeyPatch())
 plans = sorted(Path(sys.argv[1]).glob("*.json"))

@@ -12,20 +12,20 @@ from typing import Any
 import pytest
 from moto.moto_api._internal.models import moto_api_backend
 
-from core.findings import Outside, Refusal
-from experiment import Experiment
-from operations.cloud.aws import Aws
-from operations.cloud.kubernetes import Kubernetes
-from operations.running.measuring import fetch
-from operations.running.state import parse
-from store.__main__ import restore
-from store.artifact import pull
-from store.bucket import Incomplete, from_json, inside
 from tests.hostile.foreign import BODIES, Foreign, in_place_of
 from tests.operations.api_server import ApiServer, DirectKubernetes
 from tests.operations.driver import Driver
 from tests.operations.world import World
 from tests.store.conftest import folder, s3
+from trnspec.core.findings import Outside, Refusal
+from trnspec.experiment import Experiment
+from trnspec.operations.cloud.aws import Aws
+from trnspec.operations.cloud.kubernetes import Kubernetes
+from trnspec.operations.running.measuring import fetch
+from trnspec.operations.running.state import parse
+from trnspec.store.__main__ import restore
+from trnspec.store.artifact import pull
+from trnspec.store.bucket import Incomplete, from_json, inside
 
 __all__ = ["folder", "s3"]
 

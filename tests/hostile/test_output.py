@@ -10,23 +10,23 @@ from pathlib import Path
 import click
 import pytest
 
-from benchmark.__main__ import main
-from benchmark.measure import journal
-from core.console import print_table
-from core.findings import Finding, Misuse, Outside
-from operations import __main__ as operations
-from operations import status
 from tests.benchmark.conftest import Captured, WritePlan
 from tests.benchmark.measure.test_run import nothing_is_lost_or_there_twice
 from tests.conftest import ROOT
+from trnspec.benchmark.__main__ import main
+from trnspec.benchmark.measure import journal
+from trnspec.core.console import print_table
+from trnspec.core.findings import Finding, Misuse, Outside
+from trnspec.operations import __main__ as operations
+from trnspec.operations import status
 
 DOORS = {
-    **{verb: f"-m operations {verb} --help" for verb in ("benchmark", "demo")},
-    "no verb": "-m operations",
-    "checked": "-m operations check",
-    "refused": "-m operations check --json nothing.yaml",
-    "ledger": "-m operations forecast --json",
-    "store": "-m store --help",
+    **{verb: f"-m trnspec.operations {verb} --help" for verb in ("benchmark", "demo")},
+    "no verb": "-m trnspec.operations",
+    "checked": "-m trnspec.operations check",
+    "refused": "-m trnspec.operations check --json nothing.yaml",
+    "ledger": "-m trnspec.operations forecast --json",
+    "store": "-m trnspec.store --help",
     "manifests": "-m cdk8s_charts --help",
 }
 FORGED = "name\x1b]0;owned\x07\x9b31m\u202e\x1b[2J"
@@ -50,8 +50,8 @@ TEXTS = {
     "half a character": "\ud800",
     "forges lines": "a\nstatus: fine\n\x1b[31mstatus: all is well",
 }
-WRITE = "from pathlib import Path; from core.files import write_whole; write_whole(Path('plan.json'), '{}')"
-NEW = "import sys; from operations.__main__ import main; sys.exit(main(['new', 'mine']))"
+WRITE = "from pathlib import Path; from trnspec.core.files import write_whole; write_whole(Path('plan.json'), '{}')"
+NEW = "import sys; from trnspec.operations.__main__ import main; sys.exit(main(['new', 'mine']))"
 
 
 def typed(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -140,7 +140,9 @@ def test_a_disk_that_fills_up_ends_the_run_in_one_line_and_keeps_what_is_there(
         assert main(command) == code
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    refusals = [line for line in capsys.readouterr().err.splitlines() if line.startswith("benchmark run: ")]
+    refusals = [
+        line for line in capsys.readouterr().err.splitlines() if line.startswith("trnspec.benchmark run: ")
+    ]
     assert ["File too large; what is there is kept" in line for line in refusals] == [True] * (code == 3)
     assert list(out.rglob("*.part")) == []
     kept = recorded(out) if room > 500 else []

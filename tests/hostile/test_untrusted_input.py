@@ -17,22 +17,22 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from benchmark.__main__ import main
-from benchmark.analyse.summary import summarise
-from benchmark.errors import PlanError, ResultsError
-from benchmark.limits import url_problem
-from benchmark.measure.endpoints import counters_in
-from benchmark.measure.journal import FILE_NAME, read
-from benchmark.measure.records import to_json
-from benchmark.measure.stream import MAX_TOKENS, SseParser, StreamFault, StreamTally
-from benchmark.plan import from_dict, load
-from benchmark.prompt_files import as_line, read_file
-from core.findings import Misuse
-from experiment import load as load_experiment
 from infra.deployment_file import read_deployment
 from infra.pipeline.pipeline_file import read_pipeline
 from tests.benchmark.conftest import Captured, plan_content
 from tests.benchmark.records import answered, block, raw_run, store
+from trnspec.benchmark.__main__ import main
+from trnspec.benchmark.analyse.summary import summarise
+from trnspec.benchmark.errors import PlanError, ResultsError
+from trnspec.benchmark.limits import url_problem
+from trnspec.benchmark.measure.endpoints import counters_in
+from trnspec.benchmark.measure.journal import FILE_NAME, read
+from trnspec.benchmark.measure.records import to_json
+from trnspec.benchmark.measure.stream import MAX_TOKENS, SseParser, StreamFault, StreamTally
+from trnspec.benchmark.plan import from_dict, load
+from trnspec.benchmark.prompt_files import as_line, read_file
+from trnspec.core.findings import Misuse
+from trnspec.experiment import load as load_experiment
 
 SOUND: dict[str, Any] = {"chunk_s": (0.1, 0.2, 0.3), "chunk_tokens": (1, 3, 4), "completion_tokens": 8}
 ODD_TEXT = st.sampled_from(

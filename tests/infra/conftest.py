@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cdk8s_charts.render import render
-from experiment import Experiment, load
-from experiment.model import Capacity, Network, Serve
 from infra.deployment_file import DeploymentSettings
 from infra.synthesis import app_of, configure
 from tests.conftest import ROOT
 from tests.infra.templates import Deployment, Deployments
+from trnspec.experiment import Experiment, load
+from trnspec.experiment.model import Capacity, Network, Serve
 
 if TYPE_CHECKING:
     from infra.nag import Rules

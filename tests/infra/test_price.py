@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from experiment import Experiment
-from experiment.cost import idle, running
 from tests.infra.conftest import Variants
 from tests.infra.templates import Deployment, Deployments, resolved
+from trnspec.experiment import Experiment
+from trnspec.experiment.cost import idle, running
 
 
 def counted(experiment: Experiment) -> dict[str, int]:

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 import yaml
 
-from core.findings import Misuse
-from experiment import Experiment
-from experiment.model import Network
-from infra import ROOT
 from infra.deployment_file import KEYS, DeploymentSettings, read_deployment, refuse_elsewhere
 from infra.synthesis import DEPLOYMENT, app_of, configure
 from tests.infra.conftest import ADMIN, DESTINATION, KEY, SECOND_ADMIN
 from tests.infra.templates import ACCOUNT, Deployment, Deployments, json_of, resolved
+from trnspec.core.checkout import ROOT
+from trnspec.core.findings import Misuse
+from trnspec.experiment import Experiment
+from trnspec.experiment.model import Network
 
 BOUNDARY = "@aws-cdk/core:permissionsBoundary"
 WRITTEN: dict[str, Any] = {

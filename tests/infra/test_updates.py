@@ -8,15 +8,15 @@ from typing import Any, Literal
 
 from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
-from experiment import Experiment
-from experiment.catalogue.instances import ZONES
-from experiment.catalogue.runtimes import RUNTIMES
-from experiment.checks.names import MAX_EXPERIMENT_NAME
-from experiment.model import Capacity
-from experiment.naming import dashboard_name, neuron_nodegroup, off_role_name, service_dashboard_name
 from infra.pipeline.pipeline_file import delivery_role_name, read_pipeline
 from tests.infra.conftest import ADMIN, SECOND_ADMIN, changed
 from tests.infra.templates import REGION, Deployment, Deployments, Resource, resolved
+from trnspec.experiment import Experiment
+from trnspec.experiment.catalogue.instances import ZONES
+from trnspec.experiment.catalogue.runtimes import RUNTIMES
+from trnspec.experiment.checks.names import MAX_EXPERIMENT_NAME
+from trnspec.experiment.model import Capacity
+from trnspec.experiment.naming import dashboard_name, neuron_nodegroup, off_role_name, service_dashboard_name
 
 RETAINED = ("Retain", "RetainExceptOnCreate", "Snapshot")
 KEPT = {

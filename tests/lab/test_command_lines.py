@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from core.findings import Refusal
-from lab import __main__ as demo
-from lab.command import REFERENCE, Stages
 from tests.conftest import ROOT
+from trnspec.core.findings import Refusal
+from trnspec.lab import __main__ as demo
+from trnspec.lab.command import REFERENCE, Stages
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +83,7 @@ def test_a_demonstration_that_ends_early_is_one_line_and_leaves_no_empty_file(
         (out / "requests.jsonl").write_text("{}\n", encoding="utf-8")
         raise raised
 
-    monkeypatch.setattr("lab.demo.demonstrate", demonstrate)
+    monkeypatch.setattr("trnspec.lab.demo.demonstrate", demonstrate)
     monkeypatch.chdir(tmp_path)
     assert demo.main(["--out", "mine"]) == code
     (line,) = capsys.readouterr().err.splitlines()

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from benchmark.plan import from_dict
-from core.findings import Refusal
-from lab import programs
-from lab.programs import load_arms, requests_of
 from tests.benchmark.conftest import plan_content
+from trnspec.benchmark.plan import from_dict
+from trnspec.core.findings import Refusal
+from trnspec.lab import programs
+from trnspec.lab.programs import load_arms, requests_of
 
 
 @pytest.mark.parametrize(

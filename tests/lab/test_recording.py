@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from benchmark.measure.endpoints import OF_DRAFTS, counters_in
-from benchmark.measure.stream import Output, StreamTally
-from experiment.catalogue.runtimes import RUNTIMES
-from lab.emulator.payloads import PayloadFormat, event, usage
 from tests.conftest import ROOT
+from trnspec.benchmark.measure.endpoints import OF_DRAFTS, counters_in
+from trnspec.benchmark.measure.stream import Output, StreamTally
+from trnspec.experiment.catalogue.runtimes import RUNTIMES
+from trnspec.lab.emulator.payloads import PayloadFormat, event, usage
 
 DRAFTS, DRAFTED, ACCEPTED = OF_DRAFTS
 K = 7

@@ -9,10 +9,10 @@ import pytest
 
 from cdk8s_charts.manifests import ManifestFile, read
 from cdk8s_charts.vllm_command import serve_argv
-from core.findings import Refusal
-from experiment import Experiment
-from lab.programs import containers, mounted_plan, rendered
 from tests.conftest import REFERENCE, ROOT
+from trnspec.core.findings import Refusal
+from trnspec.experiment import Experiment
+from trnspec.lab.programs import containers, mounted_plan, rendered
 
 
 @pytest.fixture(scope="module")

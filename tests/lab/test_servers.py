@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from core.findings import Refusal
-from lab.programs import Container
-from lab.servers import running
 from tests.conftest import ROOT
+from trnspec.core.findings import Refusal
+from trnspec.lab.programs import Container
+from trnspec.lab.servers import running
 
 PATIENCE_S = 300
 """Of tests and of a server's start: generous, for a machine that does much else."""

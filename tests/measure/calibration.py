@@ -26,12 +26,12 @@ from itertools import repeat
 from statistics import median
 from typing import Any
 
-from benchmark.analyse.stats import percentile, wilson
-from benchmark.analyse.summary import summarise
-from benchmark.measure.journal import RawRun
-from benchmark.measure.records import Phase, RequestRecord
-from benchmark.measure.schedule import Block, HeldLoad, Pair, measured_blocks, warmup_blocks
 from tests.benchmark import records
+from trnspec.benchmark.analyse.stats import percentile, wilson
+from trnspec.benchmark.analyse.summary import summarise
+from trnspec.benchmark.measure.journal import RawRun
+from trnspec.benchmark.measure.records import Phase, RequestRecord
+from trnspec.benchmark.measure.schedule import Block, HeldLoad, Pair, measured_blocks, warmup_blocks
 
 PLAIN_S, DRAFTED_S = (0.0185, 0.00003), (0.0227, 0.00022)
 """A step with one sequence, and what each further one adds: without drafts, and with one draft."""

@@ -91,11 +91,11 @@ def bare_loop(url: str, requests: int, concurrency: int, out: Path) -> Used:
 
 
 def our_client(url: str, requests: int, concurrency: int, out: Path, tokens: int = TOKENS) -> Used:
-    """`python -m benchmark run`, with everything that it writes and computes."""
+    """`python -m trnspec.benchmark run`, with everything that it writes and computes."""
     prompts = out.with_suffix(".jsonl")
     content = {"id": "any", "class": "any", "messages": [{"role": "user", "content": "Count."}]}
     prompts.write_text(json.dumps(content) + "\n")
-    words = f"-m benchmark run --prompts {prompts} --model {MODEL} --arm known={url} --max-tokens {tokens}"
+    words = f"-m trnspec.benchmark run --prompts {prompts} --model {MODEL} --arm known={url} --max-tokens {tokens}"
     words += f" --requests {requests} --concurrency {concurrency} --warmup 0 --out {out}"
     return run([sys.executable, *words.split()], output=out.with_suffix(".out"))
 
@@ -107,11 +107,10 @@ def main() -> int:
     parser.add_argument("--without-flatness", action="store_true", help=f"leave out {FLAT[-1]:,} requests")
     options = parser.parse_args()
     # As in the benchmark's image; where Python may not write bytecode, each start would compile the package again.
-    for room in ("core", "benchmark"):
-        compileall.compile_dir(ROOT / room, quiet=1)
+    compileall.compile_dir(ROOT / "src", quiet=1)
     writing = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
     subprocess.run(
-        [sys.executable, "-m", "benchmark.show.report_templates"], cwd=ROOT, env=writing, check=True
+        [sys.executable, "-m", "trnspec.benchmark.show.report_templates"], cwd=ROOT, env=writing, check=True
     )
     with tempfile.TemporaryDirectory() as name:
         limits = _side_by_side(options.repeats, Path(name))

@@ -30,7 +30,7 @@ COMMANDS = {
     PYDANTIC: ["-c", "import pydantic"],
     "app.py, all stacks": ["app.py"],
     "pipeline.py, two stages": ["pipeline.py"],
-    "experiment check": ["-m", "experiment", "check", "experiments/qwen3-32b.yaml"],
+    "experiment check": ["-m", "trnspec.experiment", "check", "experiments/qwen3-32b.yaml"],
     "cdk8s_charts": ["-m", "cdk8s_charts", "--out", "SCRATCH"],
 }
 LIMITS = {

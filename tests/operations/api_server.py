@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from operations.cloud.kubernetes import ConflictError, Kubernetes, explain
+from trnspec.operations.cloud.kubernetes import ConflictError, Kubernetes, explain
 
 _KINDS = """
 v1: Pod Node* Namespace* ConfigMap Service Secret ServiceAccount ResourceQuota PersistentVolume* PersistentVolumeClaim

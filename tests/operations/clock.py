@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from operations.cloud.clock import Clock
+from trnspec.operations.cloud.clock import Clock
 
 START = datetime(2026, 4, 1, 12, 0, tzinfo=UTC)
 

@@ -15,13 +15,6 @@ import pytest
 from botocore.exceptions import ConnectTimeoutError
 from moto import mock_aws
 
-from core.command_line import carried_out
-from experiment import Experiment, load
-from lab.aws.moto_models import protection_honoured
-from operations.__main__ import VERBS, main
-from operations.cloud import access
-from operations.cloud.aws import Aws
-from operations.cloud.kubernetes import Kubernetes
 from tests.conftest import REFERENCE
 from tests.operations.api_server import ApiServer, DirectKubernetes, serving
 from tests.operations.clients import shared_client
@@ -29,6 +22,13 @@ from tests.operations.driver import Driver, driver_of
 from tests.operations.enforcement import Enforcement, enforcing, operator
 from tests.operations.recorded import ASKED, FIT, Recorded, block, history, product, regions
 from tests.operations.world import World
+from trnspec.core.command_line import carried_out
+from trnspec.experiment import Experiment, load
+from trnspec.lab.aws.moto_models import protection_honoured
+from trnspec.operations.__main__ import VERBS, main
+from trnspec.operations.cloud import access
+from trnspec.operations.cloud.aws import Aws
+from trnspec.operations.cloud.kubernetes import Kubernetes
 
 # botocore and moto keep so many objects that looking through all of them took an eighth of the time.
 gc.set_threshold(50_000, 20, 20)
@@ -45,7 +45,7 @@ def enforcement(monkeypatch: pytest.MonkeyPatch) -> Iterator[Enforcement]:
         with state.acting_as(operator(verb) if verb in VERBS else state.caller):
             return carried_out(command, arguments, prog=prog)
 
-    monkeypatch.setattr("operations.__main__.carried_out", as_operator)
+    monkeypatch.setattr("trnspec.operations.__main__.carried_out", as_operator)
     with enforcing() as state, state.acting_as(operator()):
         yield state
     assert state.denied == []
@@ -154,7 +154,7 @@ def recorded(credentials: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rec
     """The account of the question, on its day; one region does not answer."""
     made = Recorded()
     monkeypatch.setattr(Aws, "_boto_client", lambda self, service: made.client(service, self.region)[0])
-    monkeypatch.setattr("operations.cloud.clock.Clock.now", lambda _: ASKED)
+    monkeypatch.setattr("trnspec.operations.cloud.clock.Clock.now", lambda _: ASKED)
 
     def silent(**_: object) -> None:
         raise ConnectTimeoutError(endpoint_url="https://ec2.me-south-1.amazonaws.com/")

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from core.findings import Finding, Refusal
-from experiment import Experiment
-from operations.cloud.aws import Aws
-from operations.cloud.kubernetes import Kubernetes
-from operations.running.context import Context
-from operations.running.state import RunStore, claimed, unfinished
-from operations.running.steps import carry_out
 from tests.operations.api_server import ApiServer, DirectKubernetes
 from tests.operations.clock import FakeClock
 from tests.operations.world import World
+from trnspec.core.findings import Finding, Refusal
+from trnspec.experiment import Experiment
+from trnspec.operations.cloud.aws import Aws
+from trnspec.operations.cloud.kubernetes import Kubernetes
+from trnspec.operations.running.context import Context
+from trnspec.operations.running.state import RunStore, claimed, unfinished
+from trnspec.operations.running.steps import carry_out
 
 
 class Driver:

@@ -98,8 +98,8 @@ _CODES = {"ec2": "UnauthorizedOperation"} | dict.fromkeys(
     ("cloudformation", "cloudwatch", "iam", "s3", "sts"), "AccessDenied"
 )
 _ABSENT = ("NoSuchKey", "404")
-_PRODUCT = tuple(f"{ROOT}/{room}/" for room in ("operations", "store", "benchmark", "core"))
-_NOT_THE_OPERATORS = f"{ROOT}/operations/delivery.py"
+_PRODUCT = tuple(f"{ROOT}/src/trnspec/{room}/" for room in ("operations", "store", "benchmark", "core"))
+_NOT_THE_OPERATORS = f"{ROOT}/src/trnspec/operations/delivery.py"
 """What starts builds is a role of the pipeline's account."""
 
 
@@ -191,7 +191,7 @@ def enforcing() -> Iterator[Enforcement]:
 
 
 def _by_product() -> bool:
-    """Whether the call comes from the product, and not from a test or what stands for a controller. `operations/cloud/aws.py`,
+    """Whether the call comes from the product, and not from a test or what stands for a controller. `src/trnspec/operations/cloud/aws.py`,
     which calls for both, says nothing of that; a thread of boto3's uploads has no caller, and only pods upload."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:

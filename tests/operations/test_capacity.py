@@ -13,14 +13,14 @@ import pytest
 import yaml
 from botocore import xform_name
 
-from experiment import load
-from experiment.catalogue.instances import INSTANCES
-from operations import capacity, market
-from operations.cloud.aws import Aws
 from tests.conftest import ROOT
 from tests.operations.clients import shared_client
 from tests.operations.conftest import Say
 from tests.operations.recorded import ASKED, FIT, ZONE_IDS, Recorded, history, product, regions
+from trnspec.experiment import load
+from trnspec.experiment.catalogue.instances import INSTANCES
+from trnspec.operations import capacity, market
+from trnspec.operations.cloud.aws import Aws
 
 
 def test_the_screen_of_the_guide_is_what_the_verb_prints(

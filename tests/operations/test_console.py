@@ -13,18 +13,18 @@ from threading import Thread
 
 import pytest
 
-from core.console import progress
-from core.findings import Finding, State
-from operations.__main__ import main
-from operations.preflight import checklist
 from tests.conftest import ROOT
 from tests.operations.conftest import Say
+from trnspec.core.console import progress
+from trnspec.core.findings import Finding, State
+from trnspec.operations.__main__ import main
+from trnspec.operations.preflight import checklist
 
 _LEAVING = r"""
 import os, sys, time
 import click
-from core.command_line import carried_out
-from core.console import progress
+from trnspec.core.command_line import carried_out
+from trnspec.core.console import progress
 
 @click.command()
 def act():

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from experiment import Experiment, load
-from experiment.catalogue.models import MODELS
-from lab.emulator.timings import emulated
-from operations.__main__ import main
 from tests.conftest import ROOT
+from trnspec.experiment import Experiment, load
+from trnspec.experiment.catalogue.models import MODELS
+from trnspec.lab.emulator.timings import emulated
+from trnspec.operations.__main__ import main
 
 SMALLEST = {"Qwen/Qwen3-0.6B", "meta-llama/Llama-3.2-1B-Instruct", "TinyLlama/TinyLlama-1.1B-Chat-v1.0"}
 GENERAL = ROOT / "experiments" / "prompts" / "general.jsonl"
@@ -224,7 +224,7 @@ def test_what_cannot_work_is_refused_in_one_line_and_nothing_is_written(
 def test_without_a_checkout_prompts_must_be_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    monkeypatch.setattr("operations.creation.FILES", tmp_path / "nothing")
+    monkeypatch.setattr("trnspec.operations.creation.FILES", tmp_path / "nothing")
     assert main(["new", "mine"]) == 2
     assert "general.jsonl is not a file; give a file of prompts" in capsys.readouterr().err
     assert main(["new", "mine", "--prompts", str(GENERAL)]) == 0

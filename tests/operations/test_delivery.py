@@ -12,18 +12,25 @@ from typing import Any
 import pytest
 
 from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, read, with_tags
-from core.findings import Refusal
-from experiment import Experiment
-from experiment.naming import artifact_path
-from operations.cloud.aws import Aws
-from operations.delivery import KINDS, PREPARING, Starter, compile_artifacts, findings, nothing_to_compile
-from operations.running.steps import steps
 from tests.conftest import ROOT
 from tests.operations.api_server import ApiServer
 from tests.operations.clients import stubbed
 from tests.operations.clock import FakeClock
 from tests.operations.driver import Driver, interrupt
 from tests.operations.world import World
+from trnspec.core.findings import Refusal
+from trnspec.experiment import Experiment
+from trnspec.experiment.naming import artifact_path
+from trnspec.operations.cloud.aws import Aws
+from trnspec.operations.delivery import (
+    KINDS,
+    PREPARING,
+    Starter,
+    compile_artifacts,
+    findings,
+    nothing_to_compile,
+)
+from trnspec.operations.running.steps import steps
 
 
 def test_every_artifact_is_made_by_the_steps_up_to_there_and_no_node_is_left(driver: Driver) -> None:

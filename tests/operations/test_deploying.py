@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from experiment.model import Network
-from operations.cloud import cloudformation
-from operations.cloud.aws import Aws
-from operations.cloud.clock import stamp
-from operations.running.state import LEASE, RunStore, claimed
 from tests.conftest import REFERENCE
 from tests.operations.clients import make_stacks
 from tests.operations.conftest import Say
 from tests.operations.driver import Driver
 from tests.operations.world import World
+from trnspec.experiment.model import Network
+from trnspec.operations.cloud import cloudformation
+from trnspec.operations.cloud.aws import Aws
+from trnspec.operations.cloud.clock import stamp
+from trnspec.operations.running.state import LEASE, RunStore, claimed
 
 
 @pytest.fixture

@@ -13,23 +13,23 @@ from typing import Any
 
 import pytest
 
-from benchmark.plan import from_dict
-from core.findings import Misuse, State
-from experiment import Experiment, load
-from experiment.catalogue.published import DRAFTED, PLAIN
-from experiment.description import as_json
-from experiment.expected import expected_of
-from operations.__main__ import main
-from operations.cloud.aws import Aws
-from operations.forecast import Steps, measured, of_experiment, of_file, predict, published
-from operations.preflight.checklist import instance_offered as where_offered
-from operations.rental import Prediction
 from tests.benchmark.conftest import plan_content
 from tests.cdk8s_charts.objects import objects_of
 from tests.conftest import NODE_USD, REFERENCE, ROOT
 from tests.experiment.edits import put
 from tests.operations.conftest import Say
 from tests.operations.test_verbs import _rendered
+from trnspec.benchmark.plan import from_dict
+from trnspec.core.findings import Misuse, State
+from trnspec.experiment import Experiment, load
+from trnspec.experiment.catalogue.published import DRAFTED, PLAIN
+from trnspec.experiment.description import as_json
+from trnspec.experiment.expected import expected_of
+from trnspec.operations.__main__ import main
+from trnspec.operations.cloud.aws import Aws
+from trnspec.operations.forecast import Steps, measured, of_experiment, of_file, predict, published
+from trnspec.operations.preflight.checklist import instance_offered as where_offered
+from trnspec.operations.rental import Prediction
 
 ALL = [1.0] * 7
 NONE = [0.0] * 7

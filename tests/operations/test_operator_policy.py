@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from moto.core.models import DEFAULT_ACCOUNT_ID
 
-from operations.__main__ import IN_A_CHANGE, ON_AWS, VERBS
-from operations.cloud import cloudformation
-from operations.cloud.aws import Aws, AwsError
 from tests.conftest import ROOT
 from tests.infra.findings import lint
 from tests.infra.pipeline.iam import Request, allows, committed, template_of
 from tests.infra.templates import as_list
 from tests.operations.enforcement import OPERATOR, Enforcement, arn_formats, operator
+from trnspec.operations.__main__ import IN_A_CHANGE, ON_AWS, VERBS
+from trnspec.operations.cloud import cloudformation
+from trnspec.operations.cloud.aws import Aws, AwsError
 
 MOST_CHARACTERS = 6144
 """Of a managed policy, without white space:
@@ -51,7 +51,9 @@ def test_every_verb_that_asks_aws_has_a_policy() -> None:
 
 def test_every_action_is_one_that_the_product_calls_and_names_its_resource_where_it_takes_one() -> None:
     """But stacks and alarms, which are listed, and metrics, whose namespace is a condition."""
-    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "operations").rglob("*.py"))
+    sources = "".join(
+        path.read_text(encoding="utf-8") for path in (ROOT / "src/trnspec/operations").rglob("*.py")
+    )
     listed = {"cloudformation:DescribeStacks", "cloudwatch:DescribeAlarms", "cloudwatch:PutMetricData"}
     for statement in (one for name in POLICIES for one in committed(OPERATOR, name)):
         for action, resource in product(as_list(statement["Action"]), as_list(statement["Resource"])):

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from experiment import load
-from experiment.model import Serve
 from tests.conftest import NODE_USD, REFERENCE
 from tests.operations.conftest import Say
+from trnspec.experiment import load
+from trnspec.experiment.model import Serve
 
 pytestmark = pytest.mark.usefixtures("direct")
 

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from moto.core.models import DEFAULT_ACCOUNT_ID
 
-from core.findings import Refusal
-from experiment import Experiment
-from experiment.naming import neuron_nodegroup
-from operations import status
-from operations.cloud import cloudformation, nodegroup
-from operations.cloud.aws import Aws
 from tests.conftest import NODE_USD
 from tests.operations.clients import make_stacks, stubbed
 from tests.operations.conftest import Say
 from tests.operations.world import World
+from trnspec.core.findings import Refusal
+from trnspec.experiment import Experiment
+from trnspec.experiment.naming import neuron_nodegroup
+from trnspec.operations import status
+from trnspec.operations.cloud import cloudformation, nodegroup
+from trnspec.operations.cloud.aws import Aws
 
 pytestmark = pytest.mark.usefixtures("direct")
 RENTAL = {"Name": "qwen3-32b-scale-to-zero", "GroupName": "qwen3-32b-off"}

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from operations import teardown
-from operations.cloud import cloudformation
-from operations.cloud.aws import Aws, AwsError
-from operations.cloud.cloudformation import Stack
-from operations.preflight.checklist import leftovers
 from tests.operations.clients import make_stacks, shared_client, stack_names
 from tests.operations.clock import FakeClock
 from tests.operations.conftest import Say
 from tests.operations.world import World
+from trnspec.operations import teardown
+from trnspec.operations.cloud import cloudformation
+from trnspec.operations.cloud.aws import Aws, AwsError
+from trnspec.operations.cloud.cloudformation import Stack
+from trnspec.operations.preflight.checklist import leftovers
 
 pytestmark = pytest.mark.usefixtures("direct")
 TAGS = [{"Key": "experiment", "Value": "qwen3-32b"}]

@@ -14,21 +14,21 @@ import yaml
 from moto.core.models import DEFAULT_ACCOUNT_ID
 
 from cdk8s_charts.manifests import ManifestFile, fill, texts, with_tags, write
-from experiment import Experiment
-from operations import deploying
-from operations.__main__ import main
-from operations.cloud import aws
-from operations.cloud.aws import Aws
 from tests.conftest import REFERENCE, ROOT
 from tests.operations.clients import shared_client
 from tests.operations.conftest import Say
 from tests.operations.world import World
+from trnspec.experiment import Experiment
+from trnspec.operations import deploying
+from trnspec.operations.__main__ import main
+from trnspec.operations.cloud import aws
+from trnspec.operations.cloud.aws import Aws
 
 
 def test_a_verb_that_another_program_carries_out_starts_anywhere_and_names_what_a_person_typed(
     tmp_path: Path,
 ) -> None:
-    command = [sys.executable, "-P", "-m", "operations", "demo", "--help"]
+    command = [sys.executable, "-P", "-m", "trnspec.operations", "demo", "--help"]
     env = {"PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -140,11 +140,11 @@ def test_a_shell_completes_verbs_options_and_experiments(
 
 
 def test_help_imports_no_verb() -> None:
-    code = "import sys; from operations.__main__ import main; main([]); print(*sys.modules, file=sys.stderr)"
+    code = "import sys; from trnspec.operations.__main__ import main; main([]); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    rooms = ("experiment", "operations", "rich")
-    imported = {name for name in done.stderr.split() if name.split(".")[0] in rooms}
-    assert imported == {"operations", "operations.__main__"}
+    rooms = ("trnspec.experiment", "trnspec.operations", "rich")
+    imported = {name for name in done.stderr.split() if name.startswith(rooms)}
+    assert imported == {"trnspec.operations", "trnspec.operations.__main__"}
 
 
 ASKING = (("deploy",), ("run",), ("status",), ("scale", "1"), ("teardown", "--confirm", "qwen3-32b"))

@@ -13,14 +13,14 @@ import pytest
 
 from cdk8s_charts import on_node
 from cdk8s_charts.workloads.proofs import CONTAINER, proof_name
-from core.findings import Finding, Refusal, State
-from experiment import Experiment
-from experiment.naming import namespace
-from operations import verification as checks
-from operations.verification import verify
 from tests.conftest import ROOT
 from tests.operations.api_server import ApiServer, DirectKubernetes, merge
 from tests.operations.clock import START, FakeClock
+from trnspec.core.findings import Finding, Refusal, State
+from trnspec.experiment import Experiment
+from trnspec.experiment.naming import namespace
+from trnspec.operations import verification as checks
+from trnspec.operations.verification import verify
 
 
 def test_the_documentation_lists_every_check_with_the_assumption_that_it_decides() -> None:
@@ -186,7 +186,12 @@ DEPARTURES: list[tuple[Depart, str, str, str]] = [
     (_node(spec={"taints": []}), READY, "taint aws.amazon.com/neuron is absent", "replace"),
     (_node(spec=EVICTING), READY, "is NoExecute, pods are rendered for", "replace"),
     (_node(status=OLD_KUBELET), READY, "kubelet v1.34.1-eks-1, resource claims need 1.34.2", "replace"),
-    (_allocatable(memory="1800Gi"), SIZE, LESS, "lower both in experiment/catalogue/instances.py"),
+    (
+        _allocatable(memory="1800Gi"),
+        SIZE,
+        LESS,
+        "lower both in src/trnspec/experiment/catalogue/instances.py",
+    ),
     (_allocatable(ephemeral_storage="90000000000"), SIZE, "GiB of disk", "localStorage RAID0"),
     (_allocatable(ephemeral_storage=None), SIZE, "GiB of disk", "localStorage RAID0"),
     (_without("deviceclasses"), "device-class", "does not exist", "Helm release"),

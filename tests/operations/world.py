@@ -14,12 +14,12 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.eks.models import eks_backends
 
 from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, tags, with_tags
-from experiment import Experiment, naming
-from experiment.compilation import artifact_key
-from experiment.placement import rounds
 from infra.off_schedules import off_expressions
 from tests.operations.api_server import ApiServer, plural
 from tests.operations.clients import shared_client
+from trnspec.experiment import Experiment, naming
+from trnspec.experiment.compilation import artifact_key
+from trnspec.experiment.placement import rounds
 
 TICKS = 2
 """That a Job takes."""

@@ -15,7 +15,7 @@ from typing import Any
 import boto3
 import pytest
 
-from store.bucket import BucketFolder, StoredFile, Unreachable
+from trnspec.store.bucket import BucketFolder, StoredFile, Unreachable
 
 REGION = "us-east-2"
 BUCKET = "store"

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from store import FILES, MARKER
-from store.__main__ import main
-from store.artifact import DIFFERENCES, MountedFolder, check, pull, push
-from store.bucket import BucketFolder, Incomplete, Unreachable
 from tests.store.conftest import REGION, Interrupted
+from trnspec.store import FILES, MARKER
+from trnspec.store.__main__ import main
+from trnspec.store.artifact import DIFFERENCES, MountedFolder, check, pull, push
+from trnspec.store.bucket import BucketFolder, Incomplete, Unreachable
 
 KEY = "0123456789abcdef"
 REQUIRED = ("neuron_config.json", "model.pt")

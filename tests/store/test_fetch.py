@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from store import MARKER
-from store.__main__ import main
-from store.artifact import check
-from store.bucket import BucketFolder, Incomplete, StoredFile, StoreError, Unreachable
-from store.fetch import Folder, Hub, fetch, wanted
 from tests.store.conftest import COMMIT, LATER, REGION, TOKEN, Interrupted, StandInHub
+from trnspec.store import MARKER
+from trnspec.store.__main__ import main
+from trnspec.store.artifact import check
+from trnspec.store.bucket import BucketFolder, Incomplete, StoredFile, StoreError, Unreachable
+from trnspec.store.fetch import Folder, Hub, fetch, wanted
 
 SERVED = (
     "config.json",
@@ -207,7 +207,7 @@ def test_the_command_reads_the_token_from_a_file_and_compares_what_a_folder_hold
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("store.fetch.Hub", partial(Hub, endpoint=hub.url))
+    monkeypatch.setattr("trnspec.store.fetch.Hub", partial(Hub, endpoint=hub.url))
     hub.gated = True
     token = tmp_path / "token"
     token.write_text(TOKEN + "\n")

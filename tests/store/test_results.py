@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from store.__main__ import keep, keep_once, restore
 from tests.store.conftest import Interrupted
+from trnspec.store.__main__ import keep, keep_once, restore
 
 
 def test_a_new_pod_gets_the_records_of_a_lost_one(folder: Any, tmp_path: Path) -> None:

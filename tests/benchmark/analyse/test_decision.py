@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from benchmark.analyse.decision import AtLoad, decide, question
-from benchmark.analyse.losslessness import losslessness
-from benchmark.analyse.summary import summarise
-from benchmark.measure.journal import RawRun
-from benchmark.measure.records import RequestRecord
-from benchmark.show import page, tables
-from benchmark.show.report_templates import render
-from benchmark.show.tables import UNKNOWN
 from tests.benchmark.records import answered, emulated, failed, held, raw_run
+from trnspec.benchmark.analyse.decision import AtLoad, decide, question
+from trnspec.benchmark.analyse.losslessness import losslessness
+from trnspec.benchmark.analyse.summary import summarise
+from trnspec.benchmark.measure.journal import RawRun
+from trnspec.benchmark.measure.records import RequestRecord
+from trnspec.benchmark.show import page, tables
+from trnspec.benchmark.show.report_templates import render
+from trnspec.benchmark.show.tables import UNKNOWN
 
 Gains = dict[str, dict[str, float]]
 """By treatment and class, the speed-up."""

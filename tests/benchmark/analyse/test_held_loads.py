@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from benchmark.analyse.cells import Place, cells_of
-from benchmark.analyse.summary import summarise
-from benchmark.measure.journal import RawRun
-from benchmark.measure.records import REPEATED, BlockRecord, RequestRecord
-from benchmark.plan import Load
 from tests.benchmark.records import WALL, answered, block, held, raw_run
+from trnspec.benchmark.analyse.cells import Place, cells_of
+from trnspec.benchmark.analyse.summary import summarise
+from trnspec.benchmark.measure.journal import RawRun
+from trnspec.benchmark.measure.records import REPEATED, BlockRecord, RequestRecord
+from trnspec.benchmark.plan import Load
 
 PROMPTS, BLOCK_S = 8, 30.0
 

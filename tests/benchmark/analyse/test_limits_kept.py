@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from benchmark.analyse.cells import cells_of, limits_kept
-from benchmark.analyse.stats import wilson
-from benchmark.analyse.summary import summarise
-from benchmark.measure.journal import RawRun
-from benchmark.measure.records import RequestRecord
-from benchmark.show import page, tables
-from benchmark.show.report_templates import render, render_all
 from tests.benchmark.records import answered, failed, raw_run
+from trnspec.benchmark.analyse.cells import cells_of, limits_kept
+from trnspec.benchmark.analyse.stats import wilson
+from trnspec.benchmark.analyse.summary import summarise
+from trnspec.benchmark.measure.journal import RawRun
+from trnspec.benchmark.measure.records import RequestRecord
+from trnspec.benchmark.show import page, tables
+from trnspec.benchmark.show.report_templates import render, render_all
 
 SLO = {"tpot_s": 0.04}
 FAST, SLOW = ((0.1, 0.1 + tpot_s, 0.1 + 2 * tpot_s) for tpot_s in (0.01, 0.1))

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from benchmark.analyse.decision import decide
-from benchmark.analyse.summary import summarise
-from benchmark.analyse.values import pooled
-from benchmark.measure.journal import RawRun
-from benchmark.metrics import TPOT
 from tests.benchmark.records import recorded_run
 from tests.conftest import ROOT
+from trnspec.benchmark.analyse.decision import decide
+from trnspec.benchmark.analyse.summary import summarise
+from trnspec.benchmark.analyse.values import pooled
+from trnspec.benchmark.measure.journal import RawRun
+from trnspec.benchmark.metrics import TPOT
 
 RECORDED = ROOT / "tests" / "data" / "h200"
 NEAR = (0.91, 1.10)

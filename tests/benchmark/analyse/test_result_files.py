@@ -12,21 +12,21 @@ from typing import Any
 
 import pytest
 
-from benchmark.__main__ import main
-from benchmark.analyse.decision import decide
-from benchmark.analyse.result_files import EXPECTED, against_published
-from benchmark.analyse.summary import summarise
-from benchmark.measure.journal import RawRun
-from benchmark.measure.records import RequestRecord
-from benchmark.show.figures import forecast
-from benchmark.show.page import render as render_page
-from benchmark.show.report_templates import render, render_all, sentence
-from store.artifact import comparison
 from tests.benchmark.conftest import Captured, plan_content
 from tests.benchmark.records import answered, emulated, raw_run, store
 from tests.benchmark.show.runs import FUSED, PLAIN, run_of
 from tests.benchmark.show.test_page import text_of
 from tests.conftest import ROOT
+from trnspec.benchmark.__main__ import main
+from trnspec.benchmark.analyse.decision import decide
+from trnspec.benchmark.analyse.result_files import EXPECTED, against_published
+from trnspec.benchmark.analyse.summary import summarise
+from trnspec.benchmark.measure.journal import RawRun
+from trnspec.benchmark.measure.records import RequestRecord
+from trnspec.benchmark.show.figures import forecast
+from trnspec.benchmark.show.page import render as render_page
+from trnspec.benchmark.show.report_templates import render, render_all, sentence
+from trnspec.store.artifact import comparison
 
 ANSWERS = ROOT / "tests" / "data" / "lmeval"
 PLAIN_CONFIG = {"neuron_config": {"speculation_length": 0, "async_mode": False, "tp_degree": 32}}

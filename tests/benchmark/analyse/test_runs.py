@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from benchmark.__main__ import main
-from benchmark.analyse.runs import judge
-from benchmark.analyse.summary import summarise
-from benchmark.errors import ResultsError
-from benchmark.measure.journal import RawRun
-from benchmark.measure.records import REPEATED
-from benchmark.measure.schedule import measured_blocks
 from tests.benchmark.analyse.acceptance.process import Process
 from tests.benchmark.conftest import Captured
 from tests.benchmark.records import answered, block, emulated, held, raw_run, store
+from trnspec.benchmark.__main__ import main
+from trnspec.benchmark.analyse.runs import judge
+from trnspec.benchmark.analyse.summary import summarise
+from trnspec.benchmark.errors import ResultsError
+from trnspec.benchmark.measure.journal import RawRun
+from trnspec.benchmark.measure.records import REPEATED
+from trnspec.benchmark.measure.schedule import measured_blocks
 
 ENGINE = Process(conditional=(0.9,) * 4, k=4)
 

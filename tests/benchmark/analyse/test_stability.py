@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from benchmark.analyse.stability import stability
-from benchmark.analyse.summary import summarise
-from benchmark.measure.records import RequestRecord
 from tests.benchmark.records import WALL, answered, block, counted, raw_run
+from trnspec.benchmark.analyse.stability import stability
+from trnspec.benchmark.analyse.summary import summarise
+from trnspec.benchmark.measure.records import RequestRecord
 
 
 def test_another_start_of_the_servers_is_no_restart() -> None:

@@ -9,10 +9,10 @@ from itertools import product
 import pytest
 from scipy import stats  # type: ignore[import-untyped] # scipy publishes no types
 
-from benchmark.analyse.cells import Footing
-from benchmark.analyse.comparison import BAND, as_ratio, verdict
-from benchmark.analyse.result_files import compare, mcnemar
-from benchmark.analyse.stats import (
+from trnspec.benchmark.analyse.cells import Footing
+from trnspec.benchmark.analyse.comparison import BAND, as_ratio, verdict
+from trnspec.benchmark.analyse.result_files import compare, mcnemar
+from trnspec.benchmark.analyse.stats import (
     Estimate,
     Source,
     clustered_mean,

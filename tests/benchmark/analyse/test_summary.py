@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from benchmark.analyse import summary as summary_module
-from benchmark.analyse.comparison import adjust
-from benchmark.analyse.explanation import split_steps
-from benchmark.analyse.stats import wilson
-from benchmark.analyse.summary import summarise
-from benchmark.measure.journal import RawRun
-from benchmark.measure.records import RequestRecord
-from benchmark.measure.repeats import Repeat
-from benchmark.metrics import BY_NAME
-from benchmark.show.report_templates import render, render_all
 from tests.benchmark.analyse.acceptance.process import DRAFT_S, PLAIN_S, VERIFY_S, Process
 from tests.benchmark.conftest import plan_content
 from tests.benchmark.records import WALL, answered, block, failed, held, raw_run
+from trnspec.benchmark.analyse import summary as summary_module
+from trnspec.benchmark.analyse.comparison import adjust
+from trnspec.benchmark.analyse.explanation import split_steps
+from trnspec.benchmark.analyse.stats import wilson
+from trnspec.benchmark.analyse.summary import summarise
+from trnspec.benchmark.measure.journal import RawRun
+from trnspec.benchmark.measure.records import RequestRecord
+from trnspec.benchmark.measure.repeats import Repeat
+from trnspec.benchmark.metrics import BY_NAME
+from trnspec.benchmark.show.report_templates import render, render_all
 
 
 def slow(pair: int, **changes: Any) -> RequestRecord:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from benchmark.analyse.cells import goodput, throughput
-from benchmark.analyse.values import of_steps, request_values
-from benchmark.measure.records import RequestRecord
-from benchmark.plan import PlannedArm
 from tests.benchmark.analyse.acceptance.process import Process
 from tests.benchmark.records import WALL, answered, block, failed
+from trnspec.benchmark.analyse.cells import goodput, throughput
+from trnspec.benchmark.analyse.values import of_steps, request_values
+from trnspec.benchmark.measure.records import RequestRecord
+from trnspec.benchmark.plan import PlannedArm
 
 ARM = PlannedArm(name="steady", url="http://a/v1")
 TOTAL: dict[str, Any] = {"chunk_tokens": None, "completion_tokens": 9}

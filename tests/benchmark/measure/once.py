@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmark.measure.records import REPEATED
-from benchmark.measure.schedule import Block, Pair
-from benchmark.plan import Plan
+from trnspec.benchmark.measure.records import REPEATED
+from trnspec.benchmark.measure.schedule import Block, Pair
+from trnspec.benchmark.plan import Plan
 
 
 def ask_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs of this process have this load."""
     for module in ("rounds", "journal"):
-        monkeypatch.setattr(f"benchmark.measure.{module}.measured_blocks", _blocks)
+        monkeypatch.setattr(f"trnspec.benchmark.measure.{module}.measured_blocks", _blocks)
 
 
 def _blocks(plan: Plan, round_: int = 1, *_: int, **__: int) -> Iterator[Block]:

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from benchmark.__main__ import main
-from benchmark.measure import journal, sanity_check
-from benchmark.measure.records import to_json
-from benchmark.measure.sanity_check import QUESTIONS, Answer
 from tests.benchmark.conftest import Captured, WritePlan
 from tests.benchmark.endpoint import Endpoint
 from tests.benchmark.measure.test_run import summary
+from trnspec.benchmark.__main__ import main
+from trnspec.benchmark.measure import journal, sanity_check
+from trnspec.benchmark.measure.records import to_json
+from trnspec.benchmark.measure.sanity_check import QUESTIONS, Answer
 
 RIGHT = {one.text: f"The answer is **{one.accepted[0].title()}**." for one in QUESTIONS}
 LOOP = "Paris is the capital. " * 8

@@ -9,14 +9,14 @@ from time import monotonic
 
 import pytest
 
-from benchmark.measure import journal
-from benchmark.measure.client import ask, http_session
-from benchmark.measure.progress import Progress
-from benchmark.measure.rounds import run
-from benchmark.measure.stream import Output
-from benchmark.plan import from_dict
 from tests.benchmark.conftest import plan_content
 from tests.benchmark.endpoint import KNOWN, MODEL, Endpoint, served
+from trnspec.benchmark.measure import journal
+from trnspec.benchmark.measure.client import ask, http_session
+from trnspec.benchmark.measure.progress import Progress
+from trnspec.benchmark.measure.rounds import run
+from trnspec.benchmark.measure.stream import Output
+from trnspec.benchmark.plan import from_dict
 
 BODY = json.dumps({"model": MODEL, "messages": [], "max_tokens": 40}).encode()
 

@@ -11,13 +11,13 @@ from subprocess import DEVNULL
 
 import pytest
 
-from benchmark.__main__ import main
-from benchmark.measure import journal
 from tests.benchmark.conftest import STEADY, Captured, Run, WritePlan
 from tests.benchmark.endpoint import FAULTS, ODDITIES, Endpoint, Timing, wait_until
 from tests.benchmark.measure.once import ask_once
 from tests.benchmark.measure.test_run import lose, measured, nothing_is_lost_or_there_twice, sets, summary
 from tests.conftest import ROOT
+from trnspec.benchmark.__main__ import main
+from trnspec.benchmark.measure import journal
 
 FAILING = {
     "429": ("http_429", "Retry-After: 7"),
@@ -26,7 +26,7 @@ FAILING = {
     "reset": ("reset", "2 chunks with text had come"),
 }
 """Name of the error and a part of its message."""
-BENCHMARK = (sys.executable, "-m", "benchmark")
+BENCHMARK = (sys.executable, "-m", "trnspec.benchmark")
 PATIENCE_S = 120
 """For what takes a second on an idle machine."""
 ONE_PROMPT = [{"id": "one", "class": "chat", "messages": [{"role": "user", "content": "One?"}]}]
@@ -107,7 +107,7 @@ def test_a_run_stops_when_too_many_fail(run: Run, out: Path, endpoint: Endpoint,
 def test_a_server_gets_the_pause_it_asks(
     run: Run, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("benchmark.measure.client._MAX_PAUSE_S", 0.3)
+    monkeypatch.setattr("trnspec.benchmark.measure.client._MAX_PAUSE_S", 0.3)
     options = "--classes raw --concurrency 1 --max-error-rate 0.5"
     assert run(f"--arm spec={endpoint.url('429')} {options}") == 1
     began = [seen.began for seen in endpoint.seen if seen.arm == "429"][1:]

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import pytest
 
-from benchmark.cell_size import ANSWERS_PER_BLOCK, block_s
-from benchmark.measure.records import Phase
-from benchmark.measure.schedule import HeldLoad
+from trnspec.benchmark.cell_size import ANSWERS_PER_BLOCK, block_s
+from trnspec.benchmark.measure.records import Phase
+from trnspec.benchmark.measure.schedule import HeldLoad
 
 
 class Sent(NamedTuple):

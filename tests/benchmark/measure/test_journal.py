@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from benchmark.cell_size import SETS, SETS_REPEATED
-from benchmark.measure.journal import FILE_NAME, Journal, RawRun, exists, extent, read
-from benchmark.measure.records import REPEATED, to_json
-from benchmark.measure.schedule import measured_blocks
 from tests.benchmark.records import answered, block, failed, raw_run, store
+from trnspec.benchmark.cell_size import SETS, SETS_REPEATED
+from trnspec.benchmark.measure.journal import FILE_NAME, Journal, RawRun, exists, extent, read
+from trnspec.benchmark.measure.records import REPEATED, to_json
+from trnspec.benchmark.measure.schedule import measured_blocks
 
 
 def test_records_come_back_as_written_and_half_a_line_is_cut_off(tmp_path: Path) -> None:

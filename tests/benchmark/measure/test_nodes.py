@@ -15,21 +15,21 @@ from typing import Any
 
 import pytest
 
-from benchmark.analyse.cells import Place, cells_of
-from benchmark.analyse.explanation import warnings
-from benchmark.analyse.losslessness import losslessness
-from benchmark.analyse.stability import stability
-from benchmark.analyse.summary import summarise
-from benchmark.measure import journal
-from benchmark.measure.journal import RawRun, extent
-from benchmark.measure.records import REPEATED
-from benchmark.plan import Load
 from tests.benchmark.conftest import plan_content
 from tests.benchmark.endpoint import wait_until
 from tests.benchmark.measure.test_run import lines
 from tests.benchmark.records import WALL, answered, block, failed, raw_run
 from tests.conftest import ROOT
 from tests.lab.emulator.arms import BASELINE, MODEL, SPECULATIVE
+from trnspec.benchmark.analyse.cells import Place, cells_of
+from trnspec.benchmark.analyse.explanation import warnings
+from trnspec.benchmark.analyse.losslessness import losslessness
+from trnspec.benchmark.analyse.stability import stability
+from trnspec.benchmark.analyse.summary import summarise
+from trnspec.benchmark.measure import journal
+from trnspec.benchmark.measure.journal import RawRun, extent
+from trnspec.benchmark.measure.records import REPEATED
+from trnspec.benchmark.plan import Load
 
 FIRST, SECOND = "ip-10-0-1-17.ec2.internal", "ip-10-0-1-203.ec2.internal"
 ARMS = {"steady": BASELINE, "spec": SPECULATIVE}
@@ -41,7 +41,16 @@ def servers(plan: Path, ports: dict[str, int]) -> Iterator[None]:
     own = ["--plan", str(plan), "--time-scale", "0.02"]
     fleet = [
         subprocess.Popen(
-            [sys.executable, "-m", "lab.emulator", "--listen", f"127.0.0.1:{ports[arm]}", *own, "--", *argv],
+            [
+                sys.executable,
+                "-m",
+                "trnspec.lab.emulator",
+                "--listen",
+                f"127.0.0.1:{ports[arm]}",
+                *own,
+                "--",
+                *argv,
+            ],
             cwd=ROOT,
             stderr=subprocess.DEVNULL,
         )
@@ -70,7 +79,7 @@ def _free_ports() -> dict[str, int]:
 
 
 def client(plan: Path, out: Path, ports: dict[str, int], node: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "benchmark", "run", "--plan", str(plan), "--out", str(out)]
+    command = [sys.executable, "-m", "trnspec.benchmark", "run", "--plan", str(plan), "--out", str(out)]
     command += ["--no-sense-check"]
     for arm, port in ports.items():
         command += ["--arm", f"{arm}=http://127.0.0.1:{port}/v1", "--node", f"{arm}={node}"]

@@ -12,10 +12,10 @@ from tests.conftest import ROOT
 
 _RUN = """
 import sys
-from benchmark.measure.progress import Progress
-from benchmark.measure.schedule import Block
-from benchmark.plan import Load
-from core.safe_output import guarded
+from trnspec.benchmark.measure.progress import Progress
+from trnspec.benchmark.measure.schedule import Block
+from trnspec.benchmark.plan import Load
+from trnspec.core.safe_output import guarded
 
 def act():
     told = Progress(sys.stderr)

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from benchmark.__main__ import main
-from benchmark.measure import journal, questions
-from benchmark.measure.progress import Progress
 from tests.benchmark.conftest import Captured, plan_content
 from tests.benchmark.endpoint import DONE, Endpoint, Seen, choice, event
 from tests.benchmark.measure.once import ask_once
+from trnspec.benchmark.__main__ import main
+from trnspec.benchmark.measure import journal, questions
+from trnspec.benchmark.measure.progress import Progress
 
 TEXT, OTHER = "Ann saw the old mill by the river", "Ann saw the old mill by a lake"
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from benchmark.measure import journal
-from benchmark.measure.client import request_body
-from benchmark.measure.endpoints import counters_in
-from benchmark.measure.journal import RawRun
-from benchmark.measure.records import REPEATED
 from tests.benchmark.conftest import Captured, Run
 from tests.benchmark.endpoint import Endpoint, Timing
+from trnspec.benchmark.measure import journal
+from trnspec.benchmark.measure.client import request_body
+from trnspec.benchmark.measure.endpoints import counters_in
+from trnspec.benchmark.measure.journal import RawRun
+from trnspec.benchmark.measure.records import REPEATED
 
 METRICS = """\
 # HELP vllm:spec_decode_num_drafts_total Number of spec decoding drafts.
@@ -95,7 +95,7 @@ def test_a_late_client_adds_to_its_times(carried_out: CarriedOut, monkeypatch: p
         time.sleep(0.02)
         return request_body(*args)
 
-    monkeypatch.setattr("benchmark.measure.loader.request_body", slow)
+    monkeypatch.setattr("trnspec.benchmark.measure.loader.request_body", slow)
     raw = carried_out("--rate 10 --requests 1 --max-tokens 3 --warmup 0 --classes chat")
     assert all((one.ttft_s or 0.0) >= 0.02 for one in raw.measured)
 
@@ -125,7 +125,7 @@ def test_a_block_records_the_servers_counters_around_it(carried_out: CarriedOut,
 def test_a_client_that_comes_late_is_warned_of(
     carried_out: CarriedOut, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    monkeypatch.setattr("benchmark.measure.progress.LATE_S", -1.0)
+    monkeypatch.setattr("trnspec.benchmark.measure.progress.LATE_S", -1.0)
     assert all(0 <= block.client_lag_s < 5 for block in carried_out().blocks)
     assert "warning: this client was up to" in capsys.readouterr().err
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from benchmark.__main__ import main
-from benchmark.analyse.summary import summarise
-from benchmark.errors import ResultsError
-from benchmark.measure.journal import RawRun, read
 from tests.benchmark.analyse.test_decision import BETTER, run_of, two_batches
 from tests.benchmark.conftest import Captured
 from tests.benchmark.records import store
+from trnspec.benchmark.__main__ import main
+from trnspec.benchmark.analyse.summary import summarise
+from trnspec.benchmark.errors import ResultsError
+from trnspec.benchmark.measure.journal import RawRun, read
 
 
 def stored(raw: RawRun, folder: Path, *rounds: list[str], **changes: Any) -> Path:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from benchmark.__main__ import main
-from benchmark.cell_size import SETS, SETS_REPEATED
-from benchmark.measure.journal import Journal
 from tests.benchmark.conftest import SPEC, STEADY, Captured, Run
 from tests.benchmark.endpoint import Endpoint, Seen
+from trnspec.benchmark.__main__ import main
+from trnspec.benchmark.cell_size import SETS, SETS_REPEATED
+from trnspec.benchmark.measure.journal import Journal
 
 
 def lose(out: Path, requests: int) -> None:

@@ -8,11 +8,18 @@ from typing import Any
 
 import pytest
 
-from benchmark.cell_size import ANSWERS_PER_BLOCK, SETS, SETS_REPEATED
-from benchmark.measure.records import REPEATED
-from benchmark.measure.schedule import Block, Pair, arm_order, measured_blocks, set_size, warmup_blocks
-from benchmark.plan import MIXED, Load, Plan, from_dict
 from tests.benchmark.conftest import plan_content
+from trnspec.benchmark.cell_size import ANSWERS_PER_BLOCK, SETS, SETS_REPEATED
+from trnspec.benchmark.measure.records import REPEATED
+from trnspec.benchmark.measure.schedule import (
+    Block,
+    Pair,
+    arm_order,
+    measured_blocks,
+    set_size,
+    warmup_blocks,
+)
+from trnspec.benchmark.plan import MIXED, Load, Plan, from_dict
 
 BESIDE = 5
 """Requests that build a load up or keep it up, of each block that is looked at."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from benchmark.measure.stream import SseParser, StreamFault, StreamTally
+from trnspec.benchmark.measure.stream import SseParser, StreamFault, StreamTally
 
 
 def chat(tokens: int | None = None, **delta: Any) -> dict[str, Any]:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from benchmark.analyse.summary import summarise
-from benchmark.measure.journal import RawRun
-from benchmark.show.page import render
 from tests.benchmark.show.runs import all_runs
+from trnspec.benchmark.analyse.summary import summarise
+from trnspec.benchmark.measure.journal import RawRun
+from trnspec.benchmark.show.page import render
 
 
 @pytest.fixture(scope="session")

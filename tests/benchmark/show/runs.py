@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from benchmark.measure.journal import RawRun
-from benchmark.measure.records import RequestRecord
 from tests.benchmark.records import WALL, answered, emulated, failed, raw_run
+from trnspec.benchmark.measure.journal import RawRun
+from trnspec.benchmark.measure.records import RequestRecord
 
 HOSTILE = '<script>alert("x")</script><img src=https://evil.example/p.png onerror=alert(1)>'
 PLAIN = {"name": "qwen-vllm", "url": "http://plain/v1", "usd_per_hour": 17.88}

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from benchmark.measure.journal import RawRun
-from benchmark.show.exports import write_llmperf
 from tests.benchmark.records import WALL, answered, failed, raw_run
+from trnspec.benchmark.measure.journal import RawRun
+from trnspec.benchmark.show.exports import write_llmperf
 
 SPREAD = (
     *("inter_token_latency_s", "ttft_s", "end_to_end_latency_s", "request_output_throughput_token_per_s"),

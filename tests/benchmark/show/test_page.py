@@ -14,19 +14,19 @@ from typing import Any
 
 import pytest
 
-from benchmark.analyse.decision import decide
-from benchmark.analyse.summary import summarise
-from benchmark.measure.journal import RawRun, write_whole
-from benchmark.measure.sanity_check import QUESTIONS, Answer
-from benchmark.metrics import COMPARED
-from benchmark.show import page, tables
-from benchmark.show.drawing import Axis, looks, ratio_axis
-from benchmark.show.figures import against_windows, answer, by_other_metrics, step_costs, treatments
-from benchmark.show.page import predictions
-from benchmark.show.report_templates import render, render_all, sentence
-from benchmark.show.tables import Table, lean
 from tests.benchmark.records import answered, raw_run
 from tests.benchmark.show.runs import CLASSES, HOSTILE, PLAIN, ladder, run_of
+from trnspec.benchmark.analyse.decision import decide
+from trnspec.benchmark.analyse.summary import summarise
+from trnspec.benchmark.measure.journal import RawRun, write_whole
+from trnspec.benchmark.measure.sanity_check import QUESTIONS, Answer
+from trnspec.benchmark.metrics import COMPARED
+from trnspec.benchmark.show import page, tables
+from trnspec.benchmark.show.drawing import Axis, looks, ratio_axis
+from trnspec.benchmark.show.figures import against_windows, answer, by_other_metrics, step_costs, treatments
+from trnspec.benchmark.show.page import predictions
+from trnspec.benchmark.show.report_templates import render, render_all, sentence
+from trnspec.benchmark.show.tables import Table, lean
 
 Part = tuple[str, dict[str, str], list[str]]
 """Name, attributes and the text directly in an element."""

@@ -18,13 +18,21 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ClientError
 
-from benchmark.__main__ import main
-from benchmark.errors import PlanError, PublishError
-from benchmark.metrics import PUBLISHED
-from benchmark.show import publishing
-from benchmark.show.publishing import GRACE_S, GrowingJournal, Publisher, calls, follow, parcels, upload
 from tests.benchmark.conftest import Captured
 from tests.benchmark.records import WALL, answered, emulated, failed, raw_run, store
+from trnspec.benchmark.__main__ import main
+from trnspec.benchmark.errors import PlanError, PublishError
+from trnspec.benchmark.metrics import PUBLISHED
+from trnspec.benchmark.show import publishing
+from trnspec.benchmark.show.publishing import (
+    GRACE_S,
+    GrowingJournal,
+    Publisher,
+    calls,
+    follow,
+    parcels,
+    upload,
+)
 
 NAMESPACE, REGION = "Benchmark/Test", "us-east-2"
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmark.__main__ import main
-from benchmark.measure import journal
-from benchmark.plan import load
 from tests.benchmark.conftest import Captured
 from tests.benchmark.records import answered, failed, raw_run, store
+from trnspec.benchmark.__main__ import main
+from trnspec.benchmark.measure import journal
+from trnspec.benchmark.plan import load
 
 FILES = {
     *("requests.jsonl", "summary.json", "report.html", "plan-as-run.json", "llmperf"),

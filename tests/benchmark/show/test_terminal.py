@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from benchmark.analyse.decision import decide
-from benchmark.analyse.summary import summarise
-from benchmark.show.report_templates import render, render_all
 from tests.benchmark.analyse.test_decision import BETTER, two_batches
 from tests.benchmark.analyse.test_summary import with_repeats
+from trnspec.benchmark.analyse.decision import decide
+from trnspec.benchmark.analyse.summary import summarise
+from trnspec.benchmark.show.report_templates import render, render_all
 
 Summaries = dict[str, dict[str, Any]]
 SAYS = {

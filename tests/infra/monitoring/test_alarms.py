@@ -5,13 +5,13 @@ from itertools import product
 
 import pytest
 
-from benchmark.metrics import RUN_ACTIVE
-from experiment import Experiment
-from experiment.cost import SYSTEM_NODES
-from experiment.measurement import Slo
 from infra.monitoring.alarms import Alarm, CompositeAlarm, MetricAlarm, alarms
 from tests.infra.conftest import Variants
 from tests.infra.templates import Deployments, resolved
+from trnspec.benchmark.metrics import RUN_ACTIVE
+from trnspec.experiment import Experiment
+from trnspec.experiment.cost import SYSTEM_NODES
+from trnspec.experiment.measurement import Slo
 
 SCHEDULER_METRICS = {
     "TargetErrorCount",

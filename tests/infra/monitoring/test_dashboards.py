@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from benchmark.metrics import COMPARED, PUBLISHED, TOKENS_PER_STEP, TPOT
-from core.findings import Misuse
-from experiment import Experiment, Prompt, load
-from experiment.cost import arm_usd_per_hour
-from experiment.model import Serve
 from infra.monitoring.dashboards import dashboards
 from tests.conftest import REFERENCE, ROOT
 from tests.experiment.edits import put
 from tests.infra.templates import Deployments, resolved
+from trnspec.benchmark.metrics import COMPARED, PUBLISHED, TOKENS_PER_STEP, TPOT
+from trnspec.core.findings import Misuse
+from trnspec.experiment import Experiment, Prompt, load
+from trnspec.experiment.cost import arm_usd_per_hour
+from trnspec.experiment.model import Serve
 
 PUBLISHED_NAMES = {metric.cloudwatch_name for metric in PUBLISHED}
 SERVE = Serve(arm="qwen-sd-vllm", replicas=2)

@@ -11,11 +11,11 @@ import yaml
 
 from cdk8s_charts.manifests import texts, write
 from cdk8s_charts.render import render
-from experiment import Experiment
 from infra.pipeline.pipeline_file import FILE, PipelineConfiguration, read_pipeline
 from infra.synthesis import pipeline_app
 from tests.infra.conftest import KEY
 from tests.infra.templates import Deployment
+from trnspec.experiment import Experiment
 
 if TYPE_CHECKING:
     from infra.nag import Rules

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from core.findings import Misuse
-from experiment import Experiment, load
-from infra import ROOT
 from infra.pipeline.pipeline_file import FILE, PipelineConfiguration, read_pipeline, refuse_unknown_roles
+from trnspec.core.checkout import ROOT
+from trnspec.core.findings import Misuse
+from trnspec.experiment import Experiment, load
 
 Reading = Callable[[str], PipelineConfiguration]
 

@@ -21,17 +21,9 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.eks.models import eks_backends
 
 from cdk8s_charts.manifests import ManifestFile, texts, write
-from core.findings import Finding
-from experiment import Experiment, load
-from experiment.naming import off_role_name
 from infra.pipeline.pipeline_file import BOOTSTRAP, PipelineConfiguration, StageConfiguration
 from infra.pipeline.pipeline_stack import start_command
 from infra.pipeline.stage import ClusterStep, dev_steps, prod_steps, project_name
-from operations import delivery
-from operations.__main__ import main
-from operations.cloud import access
-from operations.cloud.aws import Aws
-from operations.running import context, launch
 from tests.conftest import REFERENCE
 from tests.infra.conftest import KEY, changed
 from tests.infra.pipeline.iam import committed, template_of
@@ -42,6 +34,14 @@ from tests.operations.clock import FakeClock
 from tests.operations.enforcement import OPERATOR, Caller, Enforcement, enforcing
 from tests.operations.test_verification import PASSES, as_assumed, proved
 from tests.operations.world import World
+from trnspec.core.findings import Finding
+from trnspec.experiment import Experiment, load
+from trnspec.experiment.naming import off_role_name
+from trnspec.operations import delivery
+from trnspec.operations.__main__ import main
+from trnspec.operations.cloud import access
+from trnspec.operations.cloud.aws import Aws
+from trnspec.operations.running import context, launch
 
 ROLE = "qwen3-32b-us-east-2-delivery"
 ALL = "get list watch create update patch delete"
@@ -142,7 +142,9 @@ class Account:
         words = shlex.split(command.replace(account, DEFAULT_ACCOUNT_ID))
         if words[:3] == ["aws", "s3", "cp"]:
             return self._copy(words[-2])
-        begins = words.index("operations.delivery") + 1 if "operations.delivery" in words else 1
+        begins = (
+            words.index("trnspec.operations.delivery") + 1 if "trnspec.operations.delivery" in words else 1
+        )
         words = [*words[begins:], "--manifests", str(self.folder / "manifests")]
         if "--out" in words:
             words[words.index("--out") + 1] = str(self.folder / "out")
@@ -312,7 +314,7 @@ def test_an_operator_runs_the_experiments_that_the_policies_name_and_no_other(
     experiment = changed(load(REFERENCE), name)
     Account(experiment, tmp_path, monkeypatch)
     for module in ("cloud.nodegroup", "running.launch", "status"):
-        monkeypatch.setattr(f"operations.{module}.load", lambda _: experiment)
+        monkeypatch.setattr(f"trnspec.operations.{module}.load", lambda _: experiment)
     for verb, code in codes.items():
         out = [f"--out={tmp_path / 'out'}", f"--manifests={tmp_path / 'manifests'}"] if verb == "run" else []
         with enforcement.acting_as(operator(verb)):

@@ -3,11 +3,11 @@ from __future__ import annotations
 import json
 
 from cdk8s_charts.render import render
-from experiment.catalogue.node_images import NODE_IMAGES
 from infra.pins import ADDON_VERSIONS
 from infra.stacks.software import AFTER_NODES, BEFORE_NODES
 from tests.infra.conftest import ADMIN, PIPELINE, Variants
 from tests.infra.templates import Deployment, Deployments, resolved
+from trnspec.experiment.catalogue.node_images import NODE_IMAGES
 
 
 def _groups(deployment: Deployment, beginning: str) -> set[str]:

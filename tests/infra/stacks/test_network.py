@@ -6,13 +6,13 @@ from pathlib import Path
 import aws_cdk as cdk
 from aws_cdk.assertions import Template
 
-from experiment import Experiment
-from experiment.catalogue.instances import ZONES
-from experiment.cost import SERVICES
 from infra.deployment_file import DeploymentSettings
 from infra.stacks.network import NetworkStack
 from tests.infra.conftest import Variants, changed
 from tests.infra.templates import ROOT, STACKS, Deployments, json_of
+from trnspec.experiment import Experiment
+from trnspec.experiment.catalogue.instances import ZONES
+from trnspec.experiment.cost import SERVICES
 
 
 def test_every_zone_has_a_private_and_a_public_subnet_and_addresses_are_put_by_for_more(

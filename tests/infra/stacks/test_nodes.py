@@ -15,12 +15,12 @@ import pytest
 import yaml
 from botocore.stub import Stubber
 
-from experiment import Experiment
-from experiment.model import Capacity
-from experiment.naming import daily_schedule
 from infra.off_schedules import next_off, off_expressions
 from infra.stacks.nodes import TARGET
 from tests.infra.templates import Deployment, Deployments, Properties, resolved
+from trnspec.experiment import Experiment
+from trnspec.experiment.model import Capacity
+from trnspec.experiment.naming import daily_schedule
 
 
 def _group(deployment: Deployment) -> Properties:

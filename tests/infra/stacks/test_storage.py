@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from experiment import Experiment
-from experiment.naming import STALE_TAG, bucket
 from tests.infra.templates import ACCOUNT, Deployments
+from trnspec.experiment import Experiment
+from trnspec.experiment.naming import STALE_TAG, bucket
 
 
 @pytest.mark.parametrize("purpose", ["checkpoints", "artifacts", "results"])

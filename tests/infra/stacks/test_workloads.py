@@ -13,9 +13,9 @@ import pytest
 
 from cdk8s_charts.manifests import PLACEHOLDERS, fill, names_in, with_tags
 from cdk8s_charts.render import render
-from experiment import Experiment
 from infra.stacks.workloads import IMAGES, Image, images_in
 from tests.infra.templates import ACCOUNT, ROOT, Deployment, Deployments, resolved
+from trnspec.experiment import Experiment
 
 MANIFEST = "Custom::AWSCDK-EKS-KubernetesResource"
 HELM = "Custom::AWSCDK-EKS-HelmChart"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from lab.aws.moto_server import client, rehearsal_server
 from tests.lab.aws.assemblies import REGION
+from trnspec.lab.aws.moto_server import client, rehearsal_server
 
 ClientOf = Callable[[str], Any]
 

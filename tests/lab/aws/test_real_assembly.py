@@ -17,18 +17,18 @@ import pytest
 import yaml
 from moto.cloudformation.parsing import ResourceMap
 
-from experiment import load
-from experiment.naming import container_insights_log_groups, control_plane_log_group
-from lab.aws.moto_server import client, rehearsal_server
-from lab.aws.rehearsal import Rehearsal, rehearse
-from lab.aws.stacks import read_assembly, resources_of
-from operations.cloud import cloudformation
-from operations.cloud.aws import Aws
-from operations.teardown import take_down
 from tests.conftest import ROOT
 from tests.lab.aws.assemblies import REGION
 from tests.lab.aws.with_cdk import BOOTSTRAP_STACK, POLICIES_STACK, applied, deployed, not_as_reviewed
 from tests.operations.clock import FakeClock
+from trnspec.experiment import load
+from trnspec.experiment.naming import container_insights_log_groups, control_plane_log_group
+from trnspec.lab.aws.moto_server import client, rehearsal_server
+from trnspec.lab.aws.rehearsal import Rehearsal, rehearse
+from trnspec.lab.aws.stacks import read_assembly, resources_of
+from trnspec.operations.cloud import cloudformation
+from trnspec.operations.cloud.aws import Aws
+from trnspec.operations.teardown import take_down
 
 pytestmark = pytest.mark.slow
 

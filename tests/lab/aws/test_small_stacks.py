@@ -13,11 +13,6 @@ from typing import Any
 import pytest
 from moto.cloudformation import parsing
 
-from core.findings import Outside, Refusal
-from lab.aws import moto_models
-from lab.aws.moto_server import child_environment, client, rehearsal_server
-from lab.aws.rehearsal import account_lines, in_one_line, rehearse
-from lab.aws.stacks import StackTemplate, read_assembly, resources_of
 from tests.lab.aws.assemblies import (
     CLUSTER,
     MANIFEST,
@@ -39,6 +34,11 @@ from tests.lab.aws.with_cdk import (
     deploy_policies,
     not_as_reviewed,
 )
+from trnspec.core.findings import Outside, Refusal
+from trnspec.lab.aws import moto_models
+from trnspec.lab.aws.moto_server import child_environment, client, rehearsal_server
+from trnspec.lab.aws.rehearsal import account_lines, in_one_line, rehearse
+from trnspec.lab.aws.stacks import StackTemplate, read_assembly, resources_of
 
 
 def test_an_assembly_is_read_in_order_byte_for_byte_with_the_images_and_files_that_it_needs(

@@ -23,14 +23,14 @@ from typing import Any
 import yaml
 
 from cdk8s_charts.manifests import read as read_manifests
-from core.differences import differences
-from experiment import load
-from lab.aws.moto_models import ACCOUNT, KUBERNETES_RESOURCE
-from lab.aws.moto_server import child_environment, client, rehearsal_server
-from lab.aws.rehearsal import complaints
-from lab.aws.stacks import RehearsedResource, StackTemplate, read_assembly, resources_of
-from lab.programs import rendered
 from tests.conftest import REFERENCE, ROOT
+from trnspec.core.differences import differences
+from trnspec.experiment import load
+from trnspec.lab.aws.moto_models import ACCOUNT, KUBERNETES_RESOURCE
+from trnspec.lab.aws.moto_server import child_environment, client, rehearsal_server
+from trnspec.lab.aws.rehearsal import complaints
+from trnspec.lab.aws.stacks import RehearsedResource, StackTemplate, read_assembly, resources_of
+from trnspec.lab.programs import rendered
 
 ClientOf = Callable[[str], Any]
 Object = Mapping[str, Any]
@@ -155,7 +155,7 @@ def take_down(file: Path, name: str, *, endpoint: str, region: str) -> None:
     words = ["teardown", str(file), "--confirm", name, "--account", ACCOUNT, "--json"]
     environment = child_environment(endpoint=endpoint, region=region)
     done = subprocess.run(
-        [sys.executable, "-m", "operations", *words],
+        [sys.executable, "-m", "trnspec.operations", *words],
         cwd=ROOT,
         env=environment,
         capture_output=True,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lab.emulator.batches import SerialBatch
-from lab.emulator.timings import StepCosts
+from trnspec.lab.emulator.batches import SerialBatch
+from trnspec.lab.emulator.timings import StepCosts
 
 
 @dataclass(eq=False, kw_only=True)

@@ -15,11 +15,11 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from core.findings import Misuse
-from experiment.catalogue.runtimes import RUNTIMES
-from lab.emulator.__main__ import SHUTDOWN_S, EmulatedEndpoint
-from lab.emulator.payloads import PromptClasses, parse_argv
 from tests.lab.emulator.arms import BASELINE, MODEL, REPETITION, SPECULATIVE
+from trnspec.core.findings import Misuse
+from trnspec.experiment.catalogue.runtimes import RUNTIMES
+from trnspec.lab.emulator.__main__ import SHUTDOWN_S, EmulatedEndpoint
+from trnspec.lab.emulator.payloads import PromptClasses, parse_argv
 
 Json = dict[str, Any]
 Session = aiohttp.ClientSession

@@ -16,10 +16,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from benchmark import __main__ as benchmark
-from lab.emulator.__main__ import main
 from tests.conftest import ROOT
 from tests.lab.emulator.arms import BASELINE, MODEL, OPEN_ENDED, PLAN, SPECULATIVE, plan_of
+from trnspec.benchmark import __main__ as benchmark
+from trnspec.lab.emulator.__main__ import main
 
 PATIENCE_S = 180
 """For what takes a second on an idle machine."""
@@ -46,7 +46,7 @@ def _emulator(
     plan_file = folder / "plan.json"
     plan_file.write_text(json.dumps(plan), encoding="utf-8")
     own = ["--listen", "127.0.0.1:0", "--plan", str(plan_file), *options]
-    command = [sys.executable, "-m", "lab.emulator", *own, "--", *argv]
+    command = [sys.executable, "-m", "trnspec.lab.emulator", *own, "--", *argv]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
@@ -75,7 +75,7 @@ def _measured(folder: Path) -> tuple[Path, str]:
         asked = ["--prompts", str(folder / "prompts.jsonl"), "--max-tokens", "16", "--requests", "6"]
         known = ["--speculative-tokens", "drafted=7", "--tokens-per-step", "drafted=7"]
         words = ["run", *arms, *asked, *known, "--out", str(folder / "out")]
-        command = [sys.executable, "-m", "benchmark", *words]
+        command = [sys.executable, "-m", "trnspec.benchmark", *words]
         done = subprocess.run(
             command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False
         )
@@ -124,7 +124,7 @@ def test_a_benchmark_of_both_arms_says_what_speeds_up_and_what_the_emulator_made
 def test_without_the_argv_of_an_arm_nothing_is_emulated(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     assert capsys.readouterr().out.startswith(
-        "Usage: python -m lab.emulator [OPTIONS] -- vllm serve MODEL ...\n"
+        "Usage: python -m trnspec.lab.emulator [OPTIONS] -- vllm serve MODEL ...\n"
     )
     for argv in ([], ["--"], ["--", "vllm", "serve"]):
         assert main(["--listen", "127.0.0.1:0", *argv]) == 2

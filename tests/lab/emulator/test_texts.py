@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from lab.emulator.payloads import (
+from tests.conftest import ROOT
+from tests.lab.emulator.arms import OPEN_ENDED, PLAN, REPETITION, plan_of
+from trnspec.lab.emulator.payloads import (
     NATURAL_LENGTH_TOKENS,
     PromptClasses,
     load_classes,
     prompt_tokens,
     write_answer,
 )
-from tests.conftest import ROOT
-from tests.lab.emulator.arms import OPEN_ENDED, PLAN, REPETITION, plan_of
 
 
 def _load(folder: Path, plan: object) -> PromptClasses:

@@ -10,8 +10,10 @@ from statistics import mean
 
 import pytest
 
-from experiment import Experiment, load
-from lab.emulator.timings import (
+from tests.conftest import ROOT
+from tests.experiment.edits import Variation, put
+from trnspec.experiment import Experiment, load
+from trnspec.lab.emulator.timings import (
     CONDITIONAL_ACCEPTANCE,
     Draws,
     StepCosts,
@@ -21,8 +23,6 @@ from lab.emulator.timings import (
     read,
     tokens_in_step,
 )
-from tests.conftest import ROOT
-from tests.experiment.edits import Variation, put
 
 DRAFT = "/checkpoints/Qwen/Qwen3-1.7B"
 WEAK_DRAFT = "/checkpoints/Qwen/Qwen3-0.6B"

@@ -19,17 +19,17 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from botocore.stub import ANY
 
-from core.findings import Outside, Refusal
-from experiment import Experiment
-from operations.cloud import access, clock, eks_token, nodegroup
-from operations.cloud.access import kubeconfig
-from operations.cloud.aws import Aws
-from operations.cloud.kubernetes import ConflictError, Kubernetes, NotFoundError, explain
 from tests.conftest import ROOT
 from tests.operations.api_server import ApiServer
 from tests.operations.clients import stubbed
 from tests.operations.clock import START
 from tests.operations.conftest import Say
+from trnspec.core.findings import Outside, Refusal
+from trnspec.experiment import Experiment
+from trnspec.operations.cloud import access, clock, eks_token, nodegroup
+from trnspec.operations.cloud.access import kubeconfig
+from trnspec.operations.cloud.aws import Aws
+from trnspec.operations.cloud.kubernetes import ConflictError, Kubernetes, NotFoundError, explain
 
 HOST = "abc.gr7.us-east-2.eks.amazonaws.com"
 NODE = "i-0123456789abcdef0"
@@ -114,7 +114,7 @@ def test_a_token_is_a_presigned_question_who_we_are_with_the_clusters_name_signe
 
 def test_the_token_program_ends_in_one_line_without_credentials() -> None:
     environment = {"PATH": "/usr/bin", "AWS_EC2_METADATA_DISABLED": "true", "HOME": "/nonexistent"}
-    command = [sys.executable, "-m", "operations.cloud.eks_token", "mine", "us-east-2"]
+    command = [sys.executable, "-m", "trnspec.operations.cloud.eks_token", "mine", "us-east-2"]
     result = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 3
     assert "no AWS credentials on this machine" in result.stderr

@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 from botocore import exceptions as faults
 
-from experiment import Experiment
-from experiment.model import Network
-from experiment.naming import artifact_path, bucket
 from infra.deployment_file import KEYS
-from operations.cloud import cloudformation, experiment_resources
-from operations.cloud.aws import Aws, AwsError, translate
-from operations.cloud.cloudformation import deploy_command
 from tests.conftest import ROOT
 from tests.hostile.foreign import BODIES, Foreign, in_place_of
 from tests.operations.api_server import ApiServer
 from tests.operations.clients import REGION, make_stacks, shared_client, stack_names
 from tests.operations.conftest import Say
 from tests.operations.world import World
+from trnspec.experiment import Experiment
+from trnspec.experiment.model import Network
+from trnspec.experiment.naming import artifact_path, bucket
+from trnspec.operations.cloud import cloudformation, experiment_resources
+from trnspec.operations.cloud.aws import Aws, AwsError, translate
+from trnspec.operations.cloud.cloudformation import deploy_command
 
 EXPIRED = "the credentials have expired; log in again"
 UNKNOWN = "AWS does not know these credentials"

@@ -18,25 +18,25 @@ import pytest
 from botocore.stub import Stubber
 from moto.kms.models import kms_backends
 
-from core.findings import Finding, Outside, State, fine
-from experiment import Experiment, load
-from experiment.catalogue.models import MODELS
-from experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
-from experiment.model import Capacity
 from infra.deployment_file import DeploymentSettings
 from infra.pins import ADDON_VERSIONS
-from operations.__main__ import main
-from operations.cloud.aws import Aws
-from operations.cloud.clock import stamp
-from operations.preflight import checklist as checks
-from operations.preflight import external_services
-from operations.preflight.checklist import judge
-from operations.preflight.external_services import Web, licences, models_with_token
 from tests.conftest import ROOT
 from tests.operations import clients
 from tests.operations.clients import shared_client
 from tests.operations.clock import START
 from tests.store.conftest import TOKEN, StandInHub, hub
+from trnspec.core.findings import Finding, Outside, State, fine
+from trnspec.experiment import Experiment, load
+from trnspec.experiment.catalogue.models import MODELS
+from trnspec.experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
+from trnspec.experiment.model import Capacity
+from trnspec.operations.__main__ import main
+from trnspec.operations.cloud.aws import Aws
+from trnspec.operations.cloud.clock import stamp
+from trnspec.operations.preflight import checklist as checks
+from trnspec.operations.preflight import external_services
+from trnspec.operations.preflight.checklist import judge
+from trnspec.operations.preflight.external_services import Web, licences, models_with_token
 
 __all__ = ["hub"]
 RESERVATION = "cr-0123456789abcdef0"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from cdk8s_charts.render import render
-from experiment import Experiment, load
-from operations.review.snapshot import described
+from trnspec.experiment import Experiment, load
+from trnspec.operations.review.snapshot import described
 
 State = dict[str, Any]
 Edit = Callable[[dict[str, Any]], object]

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from operations.review.effects import ExperimentReview, compare
-from operations.review.reviewing import markdown
 from tests.conftest import NODE_USD
 from tests.operations.review.conftest import Edit, State
+from trnspec.operations.review.effects import ExperimentReview, compare
+from trnspec.operations.review.reviewing import markdown
 
 NAME, PLAIN, SPEC = "qwen3-32b", "qwen-vllm", "qwen-sd-vllm"
 Edited = Callable[[Edit], State]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from operations.review.rights import object_grants, template_grants
+from trnspec.operations.review.rights import object_grants, template_grants
 
 ASSUMED = {"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "x"}}
 DENIED = {"Effect": "Deny", "NotAction": "a:*", "NotResource": "s", "Condition": {"Bool": {"k": "true"}}}

@@ -13,15 +13,15 @@ import pytest
 
 from cdk8s_charts.manifests import texts, write
 from cdk8s_charts.render import render
-from experiment import Experiment, load
-from operations.review import reviewing, snapshot
-from operations.review.rights import template_grants
-from operations.review.snapshot import described, without_hashes
 from tests.conftest import ROOT
 from tests.operations.conftest import Say
+from trnspec.experiment import Experiment, load
+from trnspec.operations.review import reviewing, snapshot
+from trnspec.operations.review.rights import template_grants
+from trnspec.operations.review.snapshot import described, without_hashes
 
-ROOMS = ["core", "experiment", "cdk8s_charts", "infra", "benchmark", "store", "images", "operations"]
-SETTINGS = "cdk.json", "deployment.yaml", "requirements.txt"
+ROOMS = ["cdk8s_charts", "images", "infra", "src"]
+SETTINGS = "cdk.json", "deployment.yaml"
 FILE = "experiments/qwen3-32b.yaml"
 K = ("num_speculative_tokens: 7", "num_speculative_tokens: 5")
 TYPO = ("instance: trn2.48xlarge", "instance: trn2.48xlarg")
@@ -115,11 +115,15 @@ def test_a_base_whose_modules_have_other_names_is_read_by_its_own_code_and_nothi
     repository: Path, base: Base, review: Say
 ) -> None:
     def rename() -> None:
-        for module in ("experiment.loading", "experiment.compilation", "cdk8s_charts.manifests"):
+        for module in (
+            "trnspec.experiment.loading",
+            "trnspec.experiment.compilation",
+            "cdk8s_charts.manifests",
+        ):
             for path in repository.rglob("*.py"):
                 text = path.read_text(encoding="utf-8")
                 path.write_text(re.sub(rf"\b{re.escape(module)}\b", f"{module}_once", text), encoding="utf-8")
-            file = module.replace(".", "/")
+            file = module.replace("trnspec", "src/trnspec").replace(".", "/")
             git(repository, "mv", f"{file}.py", f"{file}_once.py")
 
     code, out, err = review(base(rename), "--without-templates")
@@ -129,7 +133,7 @@ def test_a_base_whose_modules_have_other_names_is_read_by_its_own_code_and_nothi
 def test_a_base_that_cannot_describe_itself_is_named_with_exit_2_and_nothing_looks_new(
     repository: Path, base: Base, edited: Edited, review: Say
 ) -> None:
-    snapshot_py = "operations/review/snapshot.py"
+    snapshot_py = "src/trnspec/operations/review/snapshot.py"
     edits: dict[str, Callable[[], object]] = {
         f"has no {snapshot_py}, by which": (repository / snapshot_py).unlink,
         f"its {snapshot_py} does not report prompts; compare": lambda: edited(

@@ -16,12 +16,6 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.sns.models import sns_backends
 
 from cdk8s_charts.manifests import texts, write
-from core.findings import Misuse, Refusal
-from experiment import Experiment, load
-from experiment.naming import ACTIVE_RUN
-from operations.cloud.clock import stamp
-from operations.running import launch, state
-from operations.running.steps import carry_out
 from tests.benchmark.records import store
 from tests.benchmark.show.runs import run_of
 from tests.conftest import REFERENCE
@@ -30,6 +24,12 @@ from tests.operations.clock import START, FakeClock
 from tests.operations.conftest import Say
 from tests.operations.driver import Driver
 from tests.operations.world import World, manifests
+from trnspec.core.findings import Misuse, Refusal
+from trnspec.experiment import Experiment, load
+from trnspec.experiment.naming import ACTIVE_RUN
+from trnspec.operations.cloud.clock import stamp
+from trnspec.operations.running import launch, state
+from trnspec.operations.running.steps import carry_out
 
 EVENING = START.replace(hour=21)
 

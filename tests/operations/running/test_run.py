@@ -13,21 +13,21 @@ from typing import Any
 import pytest
 
 from cdk8s_charts.manifests import read
-from core.findings import Finding, Refusal
-from experiment import Experiment, load
-from experiment.cost import run_price
-from experiment.naming import STEP, artifact_path, compile_job, weights_path
-from operations.cloud.aws import Aws, AwsError
-from operations.cloud.clock import moment, stamp
-from operations.running import spending, state
-from operations.running.context import StepError
-from operations.running.state import NotOursError, claimed
-from operations.running.steps import carry_out, steps
 from tests.conftest import NODE_USD, REFERENCE, ROOT
 from tests.operations.api_server import ApiServer, DirectKubernetes
 from tests.operations.clock import START
 from tests.operations.driver import Driver, driver_of, interrupt
 from tests.operations.world import World
+from trnspec.core.findings import Finding, Refusal
+from trnspec.experiment import Experiment, load
+from trnspec.experiment.cost import run_price
+from trnspec.experiment.naming import STEP, artifact_path, compile_job, weights_path
+from trnspec.operations.cloud.aws import Aws, AwsError
+from trnspec.operations.cloud.clock import moment, stamp
+from trnspec.operations.running import spending, state
+from trnspec.operations.running.context import StepError
+from trnspec.operations.running.state import NotOursError, claimed
+from trnspec.operations.running.steps import carry_out, steps
 
 
 def test_a_run_of_the_committed_manifests_leaves_a_marker_of_every_model_and_artifact(
@@ -64,7 +64,7 @@ def test_a_run_goes_from_the_stacks_to_the_records_and_back_to_no_node(
         rented_before.extend(one["Name"] for one in world.rentals())
         return update(**parameters)
 
-    monkeypatch.setattr("operations.running.context.progress", progress)
+    monkeypatch.setattr("trnspec.operations.running.context.progress", progress)
     world.on_tick.append(look)
     driver.aws.client("eks").__dict__["update_nodegroup_config"] = looking
     world.store("artifacts", "0ld/COMPLETE", {"key": "0ld"})

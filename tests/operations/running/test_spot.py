@@ -12,20 +12,20 @@ from typing import Any
 import pytest
 from moto.core.models import DEFAULT_ACCOUNT_ID
 
-from core.findings import Refusal
-from experiment import load, naming
-from experiment.naming import BENCHMARK_NAME
-from operations import status
-from operations.cloud.aws import Aws, AwsError
-from operations.cloud.clock import stamp
-from operations.running import node_watch, spending
-from operations.running.node_watch import _BOOT
-from operations.running.state import NodesReplaced
-from operations.running.steps import carry_out
-from operations.running.under_load import tell_nodes
 from tests.operations.clients import says
 from tests.operations.clock import START
 from tests.operations.driver import Driver, driver_of
+from trnspec.core.findings import Refusal
+from trnspec.experiment import load, naming
+from trnspec.experiment.naming import BENCHMARK_NAME
+from trnspec.operations import status
+from trnspec.operations.cloud.aws import Aws, AwsError
+from trnspec.operations.cloud.clock import stamp
+from trnspec.operations.running import node_watch, spending
+from trnspec.operations.running.node_watch import _BOOT
+from trnspec.operations.running.state import NodesReplaced
+from trnspec.operations.running.steps import carry_out
+from trnspec.operations.running.under_load import tell_nodes
 
 SPOT = {"kind": "spot", "max_usd_per_hour": 20.0}
 

@@ -12,26 +12,26 @@ from typing import Any
 
 import pytest
 
-from benchmark.analyse.result_files import EXPECTED, optional_results
-from benchmark.plan import from_dict
 from cdk8s_charts.in_image import CANNOT_SAY, REFUSED
 from cdk8s_charts.manifests import read
 from cdk8s_charts.workloads.benchmark_pod import MAX_CONFIG_MAP_BYTES, plan_object
 from cdk8s_charts.workloads.proofs import ARGUMENTS_DEADLINE_S
-from experiment import load
-from experiment.compilation import artifact_key
-from experiment.naming import BENCHMARK_NAME, PLAN_FILE, artifact_path
-from experiment.placement import rounds
-from operations.cloud.aws import Aws, AwsError
-from operations.running import context as jobs
-from operations.running import under_load
-from operations.running.context import StepError
-from operations.running.measuring import provide_plan, restrict
-from operations.running.steps import carry_out, remaining, steps
-from store.artifact import DIFFERENCES
 from tests.conftest import ROOT
 from tests.experiment.edits import put
 from tests.operations.driver import Driver, driver_of
+from trnspec.benchmark.analyse.result_files import EXPECTED, optional_results
+from trnspec.benchmark.plan import from_dict
+from trnspec.experiment import load
+from trnspec.experiment.compilation import artifact_key
+from trnspec.experiment.naming import BENCHMARK_NAME, PLAN_FILE, artifact_path
+from trnspec.experiment.placement import rounds
+from trnspec.operations.cloud.aws import Aws, AwsError
+from trnspec.operations.running import context as jobs
+from trnspec.operations.running import under_load
+from trnspec.operations.running.context import StepError
+from trnspec.operations.running.measuring import provide_plan, restrict
+from trnspec.operations.running.steps import carry_out, remaining, steps
+from trnspec.store.artifact import DIFFERENCES
 
 EXPERIMENTS = sorted({*(ROOT / "experiments").glob("*.yaml")} - {*(ROOT / "experiments").glob("lab-*")})
 REFUSAL = {"arm": "qwen-sd-vllm", "key": "--override-neuron-config", "why": "not KEY=VALUE"}

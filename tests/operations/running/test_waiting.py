@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
-from core.findings import Refusal
-from experiment import load
-from experiment.naming import BENCHMARK_NAME
-from operations.cloud.aws import Aws
-from operations.cloud.clock import moment, stamp
-from operations.running import launch, waiting
-from operations.running.launch import _ahead, _plan, _plan_text, _refuse_cut
-from operations.running.state import NotOursError, claimed, unfinished
-from operations.running.steps import carry_out, steps
 from tests.operations.clients import says
 from tests.operations.clock import START
 from tests.operations.driver import Driver, driver_of
 from tests.operations.running.test_steps import three_windows
+from trnspec.core.findings import Refusal
+from trnspec.experiment import load
+from trnspec.experiment.naming import BENCHMARK_NAME
+from trnspec.operations.cloud.aws import Aws
+from trnspec.operations.cloud.clock import moment, stamp
+from trnspec.operations.running import launch, waiting
+from trnspec.operations.running.launch import _ahead, _plan, _plan_text, _refuse_cut
+from trnspec.operations.running.state import NotOursError, claimed, unfinished
+from trnspec.operations.running.steps import carry_out, steps
 
 BLOCK = "cr-0123456789abcdef0"
 
@@ -155,7 +155,7 @@ def test_who_goes_on_with_the_run_in_a_pause_keeps_it(
 
     def taken() -> None:
         with monkeypatch.context() as patch:
-            patch.setattr("operations.running.state.myself", lambda: "elsewhere:1")
+            patch.setattr("trnspec.operations.running.state.myself", lambda: "elsewhere:1")
             held = unfinished(driver.world.experiment, driver.store, now=driver.clock.now(), take_over=False)
             claimed(driver.world.experiment, driver.store, held, now=driver.clock.now())
         driver.world.on_tick.clear()

@@ -9,9 +9,9 @@ from functools import cache
 from itertools import accumulate
 from operator import mul
 
-from benchmark.measure.journal import RawRun
-from benchmark.measure.records import RequestRecord
 from tests.benchmark.records import answered, raw_run
+from trnspec.benchmark.measure.journal import RawRun
+from trnspec.benchmark.measure.records import RequestRecord
 
 PLAIN_S = 0.045
 VERIFY_S = 0.045

@@ -11,17 +11,23 @@ from typing import Any
 
 import pytest
 
-from benchmark.__main__ import main
-from benchmark.analyse.acceptance.advice import _advice, advise, forecast, windows_by_load
-from benchmark.analyse.acceptance.windows import AdviceOptions, PromptSample, Subject, mixture, step_times
-from benchmark.analyse.acceptance.yields import survivals
-from benchmark.analyse.stats import clustered_mean
-from benchmark.analyse.summary import summarise
-from benchmark.errors import ResultsError
-from benchmark.measure.journal import RawRun, read
 from tests.benchmark.analyse.acceptance.process import DRAFT_S, PLAIN_S, VERIFY_S, Process
 from tests.benchmark.conftest import Captured
 from tests.benchmark.records import answered, counted_drafts, raw_run, recorded_run, store
+from trnspec.benchmark.__main__ import main
+from trnspec.benchmark.analyse.acceptance.advice import _advice, advise, forecast, windows_by_load
+from trnspec.benchmark.analyse.acceptance.windows import (
+    AdviceOptions,
+    PromptSample,
+    Subject,
+    mixture,
+    step_times,
+)
+from trnspec.benchmark.analyse.acceptance.yields import survivals
+from trnspec.benchmark.analyse.stats import clustered_mean
+from trnspec.benchmark.analyse.summary import summarise
+from trnspec.benchmark.errors import ResultsError
+from trnspec.benchmark.measure.journal import RawRun, read
 
 DECAY = (0.93, 0.90, 0.86, 0.81, 0.75, 0.68, 0.60)
 UPSTREAM = Process(conditional=DECAY, k=7, requests=64)

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from benchmark.analyse.acceptance.yields import acceptance, step_yield
-from benchmark.measure.records import BlockRecord, RequestRecord
-from benchmark.plan import PlannedArm
 from tests.benchmark.records import answered, counted, counted_drafts, failed
+from trnspec.benchmark.analyse.acceptance.yields import acceptance, step_yield
+from trnspec.benchmark.measure.records import BlockRecord, RequestRecord
+from trnspec.benchmark.plan import PlannedArm
 
 GENERATED = "vllm:generation_tokens_total"
 ARM = PlannedArm(name="spec", url="http://b/v1", speculative_tokens=4, max_tokens_per_step=4)

@@ -1,0 +1,291 @@
+"""The number of tokens that a decode step yields, and the source of that number.
+
+The sources in order of preference: the server's own statistics of each request (vLLM's `--per-request-spec-decode-metrics`);
+its counters of drafts, read before and after the blocks of a cell; its counter of generated tokens, if it counts steps
+(vLLM 0.9.1); tokens per streamed chunk. An engine streams one chunk for each decode step, so a chunk has the tokens of one
+step. But chunks can be merged or split on the way. If there is evidence of that, chunks are not used.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from pathlib import Path
+from reprlib import repr as shown
+from typing import Any
+
+from trnspec.benchmark.analyse import values
+from trnspec.benchmark.analyse.cells import Cells, Place
+from trnspec.benchmark.analyse.stats import mean
+from trnspec.benchmark.analyse.values import Blocks, Drafts, Records
+from trnspec.benchmark.errors import ResultsError
+from trnspec.benchmark.plan import PlannedArm
+from trnspec.core.files import json_of, text_of
+
+SERVER = "server per-request"
+COUNTERS = "server counters"
+GENERATED = "generation counter"
+CHUNKS = "tokens per chunk"
+PLAIN = "plain decoding"
+UNKNOWN = "unknown"
+MADE_UP = "made up"
+NOTES = {
+    SERVER: "1 + accepted drafts / speculative steps, counted by the server for each request",
+    COUNTERS: "1 + accepted drafts / steps, by the server's counters before and after each block of the cell; other "
+    "traffic would be counted too",
+    GENERATED: "(tokens - answers) / (advance of vllm:generation_tokens_total - answers), which the engine of vLLM "
+    "0.9.1 advances once per step and sequence; other traffic would be counted too",
+    CHUNKS: "tokens of all chunks but each answer's first, over the number of these chunks; a chunk is taken for a "
+    "decode step, an answer's last one may be cut short",
+    PLAIN: "by the plan a step of the arm yields one token",
+    UNKNOWN: "no answer tells how many tokens its chunks hold",
+}
+_TOTALS = (
+    "mean over answers of (tokens - 1) / (chunks - 1): the server tells totals only, so the first chunk is taken to hold "
+    "one token and how tokens spread is unknown"
+)
+_MAX_MERGED_SHARE = 0.01
+"""With a larger share of merged chunks, the remaining chunks do not represent the steps of the engine."""
+_AGREEMENT = 0.03
+"""The tolerated relative difference between two sources of one number."""
+_MIN_STEP_RATIO = 0.95
+"""A step that drafts and verifies takes at least as long as a plain step. If the mean time per chunk is below this share of a plain step
+in every answer, chunks are not steps."""
+_MADE_UP = "the emulator does not know how many drafts of these prompts are accepted, so nothing can be predicted for your prompts"
+
+
+@dataclass(frozen=True)
+class StepYield:
+    """The tokens per decode step of one cell, with their source."""
+
+    source: str
+    tokens_per_step: float | None
+    note: str
+    drafts: Drafts | None = None
+    positions: tuple[str, Drafts] | None = None
+    """The first source with counts by position, and these counts; None without one, or if the arm does not draft."""
+    caution: str | None = None
+    """Why chunks do not count as steps; None if they do."""
+
+
+MADE_UP_YIELD = StepYield(source=MADE_UP, tokens_per_step=None, note=_MADE_UP, caution=_MADE_UP)
+"""The value for a class for which an emulated arm does not know the acceptance."""
+
+
+def step_yield_at(cells: Cells, arm: PlannedArm, place: Place) -> StepYield:
+    if (arm.name, place.class_) in cells.made_up:
+        return MADE_UP_YIELD
+    records, plain_s = cells.of(arm, place), cells.plain_s(arm, place)
+    queue = Place(cells.loaded_with(place.class_), place.load)
+    blocks, unmeasured = cells.blocks_of(arm, queue), cells.unmeasured.get((arm.name, queue), ())
+    if queue == place:
+        return step_yield(arm, records, blocks, plain_s, unmeasured=unmeasured)
+    # Counters are of all classes together, so whether chunks are steps is checked over all classes.
+    whole = step_yield(arm, cells.loaded(arm, place)[0], blocks, plain_s, unmeasured=unmeasured)
+    return step_yield(arm, records, (), plain_s, doubt=whole.caution)
+
+
+def step_yield(
+    arm: PlannedArm,
+    records: Records,
+    blocks: Blocks = (),
+    plain_s: float | None = None,
+    *,
+    unmeasured: Records = (),
+    doubt: str | None = None,
+) -> StepYield:
+    """The yield from all measured requests of a cell, including failed ones. `plain_s` is the time of a plain step there; `unmeasured` are
+    other requests in the servers' counters; `doubt` is a known reason why chunks are not steps."""
+    answered = [record for record in records if record.error is None]
+    every, ceiling = [*records, *unmeasured], arm.max_tokens_per_step
+    by_source = {
+        SERVER: of_server(answered),
+        COUNTERS: values.counter_deltas(blocks),
+        GENERATED: values.generation_steps(every, blocks),
+    }
+    sources = [
+        (source, drafts)
+        for source, drafts in by_source.items()
+        if drafts and drafts.steps and 1 <= drafts.tokens_per_step <= ceiling
+    ]
+    seen, per_chunk = _per_chunk(arm, answered)
+    caution = doubt if per_chunk is not None else None
+    if per_chunk is not None and not caution:
+        counts = [record for record in every if record.error is None]
+        of_all = _per_chunk(arm, counts)[0] if unmeasured else None
+        in_all = of_all.tokens_per_step if of_all else per_chunk
+        caution = next(_doubts(arm, counts, in_all, sources, plain_s), None)
+    if seen and not caution:
+        sources.append((CHUNKS, seen))
+    drafts = None
+    if sources:
+        source, drafts = sources[0]
+        per_step, note = drafts.tokens_per_step, NOTES[source]
+    elif per_chunk is not None and not caution:
+        source, per_step, note = CHUNKS, per_chunk, _TOTALS
+    elif per_chunk is not None and ceiling == 1:
+        source, per_step, note = PLAIN, 1.0, NOTES[PLAIN]
+    else:
+        source, per_step, note = UNKNOWN, None, caution or NOTES[UNKNOWN]
+    positions = next((counts for counts in sources if counts[1].survival()), None) if ceiling > 1 else None
+    return StepYield(source, per_step, note, drafts, positions, caution)
+
+
+def acceptance(arm: PlannedArm, records: Records, known: StepYield) -> dict[str, Any]:
+    """`acceptance` of a cell: tokens per decode step over all steps, with their source and the ceiling of the engine."""
+    note, split, per_step = known.note, known.positions, known.tokens_per_step
+    if split and split[0] != known.source:
+        note = f"{note}; by position: {split[0]}"
+    if arm.speculative_tokens == 0:
+        note = f"the arm does not speculate; {note}"
+    spread = _spread([record for record in records if record.error is None])
+    return {
+        "source": known.source,
+        "tokens_per_step": per_step,
+        "per_position": list(split[1].survival() or ()) if split else None,
+        "ceiling": arm.max_tokens_per_step,
+        "share_of_ceiling": None if per_step is None else per_step / arm.max_tokens_per_step,
+        "steps": known.drafts.steps if known.drafts else None,
+        "distribution": {str(n): spread[n] for n in sorted(spread)} if spread else None,
+        "steps_above_ceiling": _above(arm, spread),
+        "caution": known.caution,
+        "note": note,
+    }
+
+
+def of_server(answered: Records) -> Drafts | None:
+    """The drafts from the server's statistics; None unless every request has them."""
+    counts = [drafts for record in answered if (drafts := values.server_counts(record))]
+    return values.total(counts) if counts and len(counts) == len(answered) else None
+
+
+def of_chunks(arm: PlannedArm, answered: Records) -> Drafts | None:
+    """The drafts from chunks; None unless every request has token counts for its chunks."""
+    if not answered or any(record.chunk_tokens is None for record in answered):
+        return None
+    return values.of_steps(map(values.decode_steps, answered), arm.max_tokens_per_step)
+
+
+def first_look(arm: PlannedArm, known: StepYield) -> str:
+    """One line after the warm-up: whether the sources of the tokens per step of an arm agree."""
+    if known.tokens_per_step is None:
+        return f"{arm.name}: tokens per step are not known: {known.note}"
+    text = f"{arm.name}: {known.tokens_per_step:.2f} tokens per step by {known.source}"
+    if known.caution:
+        return f"{text}; {known.caution}"
+    if known.source == CHUNKS:
+        return f"{text}; no counter of the server tells whether a chunk is a step"
+    return f"{text}, and nothing in the stream contradicts it"
+
+
+def _per_chunk(arm: PlannedArm, answered: Records) -> tuple[Drafts | None, float | None]:
+    """The drafts from chunks, if known, and the tokens per chunk: of these steps, or a mean over answers with a total."""
+    if (seen := of_chunks(arm, answered)) and seen.steps:
+        return seen, seen.tokens_per_step
+    totals = [values.output_tokens(record, arm.max_tokens_per_step) for record in answered]
+    means = map(values.tokens_per_chunk, answered, totals)
+    known = [tokens for tokens in means if tokens is not None]
+    return None, mean(known) if known else None
+
+
+def _doubts(
+    arm: PlannedArm,
+    answered: Records,
+    per_chunk: float,
+    counted: Sequence[tuple[str, Drafts]],
+    plain_s: float | None,
+) -> Iterator[str]:
+    """Evidence that chunks are not the steps of the engine, in words.
+
+    The server counts the whole last step of an answer, but the stream does not show its end.
+    """
+    spread, ceiling = _spread(answered), arm.max_tokens_per_step
+    if (merged := _above(arm, spread)) > _MAX_MERGED_SHARE * spread.total():
+        yield (
+            f"{merged} of {spread.total()} chunks hold more than the {ceiling} tokens that a step can yield: steps were "
+            "merged on their way, as with a busy client"
+        )
+    if not 1 <= per_chunk <= ceiling:
+        yield (
+            f"chunks hold {per_chunk:.2f} tokens, a step yields 1 to {ceiling}: steps were merged or split on "
+            "their way"
+        )
+    timed = values.pooled(answered, ceiling)
+    for source, drafts in counted[:1]:
+        cut = 0.0 if source == GENERATED or not timed else len(answered) * (ceiling - 1) / 2 / timed.tokens
+        if abs(per_chunk / drafts.tokens_per_step - 1) > _AGREEMENT + cut:
+            yield (
+                f"chunks hold {per_chunk:.2f} tokens, but a step yields {drafts.tokens_per_step:.2f} by {source}: a chunk "
+                "is not a step here"
+            )
+    if arm.speculative_tokens and not counted and plain_s:
+        chunks_s = (record.chunk_s for record in answered)
+        paced_s = max(((at[-1] - at[0]) / (len(at) - 1) for at in chunks_s if len(at) > 1), default=plain_s)
+        if paced_s < plain_s * _MIN_STEP_RATIO:
+            yield (
+                f"a chunk takes {paced_s * 1000:.1f} ms at most and a plain step {plain_s * 1000:.1f} ms, but a step "
+                "that also drafts is not shorter: a chunk is probably not a step"
+            )
+
+
+def _spread(answered: Records) -> Counter[int]:
+    """The number of chunks by their number of tokens; empty unless every answer has token counts."""
+    if any(record.chunk_tokens is None for record in answered):
+        return Counter()
+    return Counter(chain.from_iterable(map(values.decode_steps, answered)))
+
+
+def _above(arm: PlannedArm, spread: Counter[int]) -> int:
+    """The number of chunks with more tokens than a step can yield: steps that were merged on the way."""
+    return sum(times for tokens, times in spread.items() if tokens > arm.max_tokens_per_step)
+
+
+_MAX_POSITIONS = 1000
+"""A limit for the time: every window up to the last position is predicted, each as a sum over positions."""
+_SHAPE = 'JSON {"class": [0.9, 0.8, ...]}, the share of steps in which draft 1, 2, ... was accepted'
+
+
+def survivals(path: Path) -> dict[str, Sequence[float]]:
+    """The share of steps in which position 1, 2, ... was accepted, by class. The file is the summary of a run, or has only these
+    shares. Raises ResultsError."""
+    try:
+        content = json_of(text_of(path))
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else f"not JSON ({error})"
+        raise ResultsError(f"{path}: {why}; give a summary.json, or {_SHAPE}") from error
+    if not isinstance(content, dict):
+        raise ResultsError(f"{path}: no JSON object; give a summary.json, or {_SHAPE}")
+    shares = _of_summary(content["cells"]) if isinstance(content.get("cells"), list) else content
+    if not shares:
+        raise ResultsError(f"{path}: knows nothing by position; give the summary of a run that speculates")
+    for class_, own in shares.items():
+        if not class_.isprintable():
+            raise ResultsError(f"{path}: {shown(class_)}: a class is printable text; must be {_SHAPE}")
+        if (problem := _problem(own)) is not None:
+            raise ResultsError(f"{path}: {class_}: {problem}; must be {_SHAPE}")
+    return shares
+
+
+def _of_summary(cells: Sequence[Any]) -> dict[str, Sequence[float]]:
+    maximum: dict[str, tuple[int, Sequence[float]]] = {}
+    for cell in cells:
+        known = cell.get("acceptance") if isinstance(cell, dict) else None
+        if isinstance(known, dict) and known.get("per_position") and isinstance(cell.get("class"), str):
+            steps = known["steps"] if isinstance(known.get("steps"), int) else 0
+            if steps >= maximum.get(cell["class"], (0, ()))[0]:
+                maximum[cell["class"]] = (steps, known["per_position"])
+    return {class_: shares for class_, (_, shares) in maximum.items()}
+
+
+def _problem(shares: Any) -> str | None:
+    if not isinstance(shares, list) or not shares:
+        return f"{str(shares)[:60]!r} is not a list of shares"
+    if len(shares) > _MAX_POSITIONS:
+        return f"{len(shares)} positions are more than {_MAX_POSITIONS}"
+    if any(type(share) not in (int, float) or not 0 <= share <= 1 for share in shares):
+        return f"{shown(shares)} are not all numbers from 0 to 1"
+    if any(later > earlier for earlier, later in pairwise(shares)):
+        return f"{shown(shares)} rise, but no later draft is accepted more often than the one before it"
+    return None

@@ -1,0 +1,373 @@
+"""The speed-up of an arm over its baseline with its interval: in one class, and over the mix of all classes.
+
+In a class the speed-up is a ratio of geometric means over pairs of requests that had the same prompt and nonce. The mix has an equal
+share of the output tokens from every class. Its speed-up is the ratio of the times that these tokens take:
+
+    S = sum(w_c * B_c) / sum(w_c * T_c)        w_c: equal shares; B_c, T_c: exp of the mean log times of class c
+
+Classes are strata with fixed weights (Cochran, Sampling Techniques, 3rd ed., section 5.4). log S is linearised, as a combined
+ratio estimate is (section 6.11): a pair of class c moves it by u_c * log b - v_c * log t, where u_c and v_c are the class's shares
+of the two sums. Intervals include the variation of prompts, blocks of time and starts of the servers (`trnspec.benchmark.analyse.stats`).
+
+All verdicts follow one rule: "faster" if the whole interval is above 1.05, "slower" if it is below 0.95, "no difference that matters" if it
+is between them, and otherwise "no clear difference". Between two starts of the same servers ratios moved by 4 to 9 % (*measured* on one
+H200, tests/data/h200). So within 0.91 to 1.10 the verdict of a run with one start is only about that start, and a run whose load was not
+held has no verdict.
+
+The figure of the best of several treatments is biased upward, because it was chosen as the best. So the intervals of m treatments over
+the baseline hold together (Bonferroni, 1 - 0.05 / m each). The best differs from another treatment if the interval of that pair excludes
+1 at 1 - 0.05 / (m (m - 1) / 2), because the choice of the pair depends on the data. With several baselines there is a best of each one's treatments.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, Literal
+
+from trnspec.benchmark.analyse.cells import Cells, Footing, Pairs, Place, size_of
+from trnspec.benchmark.analyse.stats import Estimate, Sample, Source, estimate, holm, mean_of, of_sample
+from trnspec.benchmark.analyse.values import Records, request_values
+from trnspec.benchmark.metrics import COMPARED, TPOT
+from trnspec.benchmark.plan import Load, PlannedArm
+
+SpeedVerdict = Literal["faster", "slower", "equivalent", "not shown", "too few", "not judged"]
+VERDICT_WORDS: Mapping[str, str] = {
+    "faster": "faster",
+    "slower": "slower",
+    "equivalent": "no difference that matters",
+    "not shown": "no clear difference",
+    "too few": "too few prompts",
+    "not judged": "not judged",
+}
+"""The words for each code of the summary."""
+MIN_PROMPTS = 6
+"""With fewer prompts a t interval over prompts is not reliable."""
+EQUIVALENT = (0.95, 1.05)
+"""Ratios within this range do not matter in practice: an interval inside it means no difference that matters, one outside it a difference."""
+BAND = (math.log(EQUIVALENT[0]), math.log(EQUIVALENT[1]))
+"""The same range for log ratios."""
+SIGNIFICANT = 0.05
+STARTS_DIFFER = (0.91, 1.10)
+"""A ratio within this range may be an effect of the start of the servers that was measured."""
+NOT_HELD = "its load was not held while it was measured, so a ratio that is close to 1 has no verdict"
+DEFAULT_FOOTING = Footing()
+
+
+def comparisons(cells: Cells) -> Iterator[dict[str, Any]]:
+    """`comparisons` of a summary: the speed-up of each treatment by each compared metric, above 1 where it is better."""
+    for place in cells.places:
+        footing = cells.footing(place.load)
+        for arms in cells.compared:
+            base, treated = (cells.of(arm, place) for arm in arms)
+            judged, number = cells.judged(arms, place), {"n_pairs": len(cells.pairs(arms, place))}
+            names = {"baseline": arms[0].name, "treatment": arms[1].name}
+            rates = [_failed(own) / len(own) if own else None for own in (base, treated)]
+            failures = {"error_rates": rates, "warning": error_warning(base, treated)}
+            for metric, sample in log_ratios(cells, arms, place).items():
+                row = result(sample, judged=judged, footing=footing) | ({} if judged else number)
+                yield {**place.to_dict(), **names, "metric": metric, **row, **failures}
+
+
+def log_ratios(
+    cells: Cells, arms: tuple[PlannedArm, PlannedArm], place: Place
+) -> dict[str, list[tuple[Source, float]]]:
+    """The log(gain) of each pair in which both values are known and not zero, by metric. Above 0 the second of `arms` is
+    better."""
+    gains: dict[str, list[tuple[Source, float]]] = {metric.name: [] for metric in COMPARED}
+    for base, treated in cells.pairs(arms, place):
+        before = request_values(base, arms[0].max_tokens_per_step)
+        after = request_values(treated, arms[1].max_tokens_per_step)
+        source = cells.source(base)
+        for metric in COMPARED:
+            if (old := before.get(metric.name)) and (new := after.get(metric.name)):
+                gain = math.log(old / new if metric.better == "lower" else new / old)
+                gains[metric.name].append((source, gain))
+    return gains
+
+
+def result(log_ratios: Sample, *, judged: bool, footing: Footing = DEFAULT_FOOTING) -> dict[str, Any]:
+    """The ratio, interval and verdict from log ratios.
+
+    If not `judged`, there is neither ratio nor verdict, because an emulator made up the acceptance of an arm.
+    """
+    if not judged:
+        return {**as_ratio(None), "verdict": "not judged"}
+    return as_ratio(of_sample(log_ratios) if log_ratios else None, footing)
+
+
+def as_ratio(estimate: Estimate | None, footing: Footing = DEFAULT_FOOTING) -> dict[str, Any]:
+    """A log ratio with its interval, mapped back to a ratio. `detectable_ratio` is the speed-up that would get the verdict "faster" in
+    80 % of repetitions."""
+    empty = {"p_value": None, "p_holm": None, "verdict_holm": None, "detectable_ratio": None}
+    ends = {"ratio": None, "ci_low": None, "ci_high": None}
+    code = verdict(estimate, footing)
+    if estimate is None:
+        return {**ends, "n_pairs": 0, "n_prompts": 0, "verdict": code, "one_start": False, **empty}
+    near = starts_differ(estimate.mean)
+    return {
+        "ratio": math.exp(estimate.mean),
+        "ci_low": mapped_back(estimate.low),
+        "ci_high": mapped_back(estimate.high),
+        "n_pairs": estimate.n,
+        "n_prompts": estimate.clusters,
+        "verdict": code,
+        "one_start": code in ("faster", "slower") and footing.starts == 1 and near,
+        **empty,
+        "p_value": estimate.p_value(*BAND) if footing.held or not near else None,
+        "detectable_ratio": mapped_back(estimate.detectable, BAND[1]),
+    }
+
+
+def mapped_back(log_ratio: float | None, beyond: float = 0.0) -> float | None:
+    """The ratio from its logarithm, which is `beyond` another; None for None."""
+    return None if log_ratio is None else math.exp(log_ratio + beyond)
+
+
+def starts_differ(log_ratio: float) -> bool:
+    """Whether a ratio may be only a difference between two starts of the servers."""
+    return STARTS_DIFFER[0] <= math.exp(log_ratio) <= STARTS_DIFFER[1]
+
+
+def verdict(estimate: Estimate | None, footing: Footing = DEFAULT_FOOTING) -> SpeedVerdict:
+    """The verdict of a log ratio with its interval: faster or slower if the whole interval is outside of `EQUIVALENT`."""
+    if estimate is None or estimate.low is None or estimate.high is None or estimate.clusters < MIN_PROMPTS:
+        return "too few"
+    if not footing.held and starts_differ(estimate.mean):
+        return "not shown"
+    if estimate.low > BAND[1]:
+        return "faster"
+    if estimate.high < BAND[0]:
+        return "slower"
+    return "equivalent" if BAND[0] <= estimate.low and estimate.high <= BAND[1] else "not shown"
+
+
+def adjust(comparisons: Sequence[dict[str, Any]]) -> None:
+    """Set `p_holm` and `verdict_holm` of comparisons that are read together.
+
+    With this correction, in at most 5 % of runs one of them is faster or slower by chance. Comparisons with too few
+    prompts have no verdict and do not count.
+    """
+    claims = [row for row in comparisons if row["verdict"] not in ("too few", "not judged")]
+    for row, p in zip(claims, holm([row["p_value"] for row in claims]), strict=True):
+        sure = row["verdict"] not in ("faster", "slower") or (p is not None and p < SIGNIFICANT)
+        row |= {"p_holm": p, "verdict_holm": row["verdict"] if sure else "not shown"}
+
+
+def error_warning(baseline: Records, treatment: Records) -> str | None:
+    """A warning if the error rates of the arms differ: only pairs that both answered are compared."""
+    (failed, asked), (failed_2, asked_2) = ((_failed(arm), len(arm)) for arm in (baseline, treatment))
+    if failed * asked_2 == failed_2 * asked:
+        return None
+    return (
+        f"error rates differ: baseline {failed} of {asked}, treatment {failed_2} of {asked_2}; failures are left "
+        "out, which makes the arm that fails more look better"
+    )
+
+
+def _failed(records: Records) -> int:
+    return sum(record.error is not None for record in records)
+
+
+def output_equality(baseline: str, pairs: Pairs) -> dict[str, Any]:
+    """How often both arms wrote the same text, and the positions, in characters, at which the other pairs differ first. With greedy
+    decoding speculation must not change the text.
+
+    Pairs without a recorded text are left out, and so are pairs of arms that share a server, because their nonces differ.
+    """
+    known = [(a, b) for a, b in pairs if a.text_sha256 and b.text_sha256 and a.nonce == b.nonce]
+    differences = sorted(
+        first_difference(a.text or "", b.text or "") for a, b in known if a.text_sha256 != b.text_sha256
+    )
+    equal = len(known) - len(differences)
+    return {
+        "baseline": baseline,
+        "n_pairs": len(known),
+        "equal": equal,
+        "rate": equal / len(known) if known else None,
+        "first_divergence_chars": differences,
+    }
+
+
+def first_difference(text: str, other: str) -> int:
+    """The index of the first different character of two texts; the length of the shorter text if the longer one only continues it."""
+    for index, (left, right) in enumerate(zip(text, other, strict=False)):
+        if left != right:
+            return index
+    return min(len(text), len(other))
+
+
+_OF_BEST = ("ratio", "ci_low", "ci_high", "together", "verdict", "one_start")
+Times = Mapping[str, Mapping[str, tuple[Source, float]]]
+"""The source of variation and the logarithm of the time per token, by class and pair."""
+
+
+def mixes(cells: Cells) -> dict[str, Any]:
+    """`mix`: each treatment against its baseline, by load. `best`: of several treatments with one baseline, the best by load and class (null:
+    the mix)."""
+    rows: dict[str, Any] = {"mix": [], "best": []}
+    treated: dict[str, list[str]] = {}
+    for own, arm in cells.compared:
+        treated.setdefault(own.name, []).append(arm.name)
+    several = {base: arms for base, arms in treated.items() if len(arms) > 1}
+    for load in cells.plan.loads:
+        where, footing = {"class": None, **size_of(load)}, cells.footing(load)
+        times = {arm.name: times_of(cells, arm, load) for arm in cells.plan.arms}
+        whole = {arm.name: times[arm.name] if cells.mixes(arm) else {} for arm in cells.plan.arms}
+        for own, arm in cells.compared:
+            row = {**where, **over(whole, own.name, arm.name, together=len(cells.compared), footing=footing)}
+            rows["mix"].append(row if cells.mixes(arm) else row | {"verdict": "not judged"})
+        for (base, arms), class_ in product(several.items(), (None, *cells.plan.classes)):
+            known_times = whole if class_ is None else times
+            within = {arm: of_class(of_arm, class_) for arm, of_arm in known_times.items()}
+            best, *others = ranked(within, base, arms) or [""]
+            pairs = math.comb(len(arms), 2)
+            known = (over(within, arm, best, together=pairs, footing=footing) for arm in others)
+            over_others = [{"arm": row["baseline"], **{key: row[key] for key in _OF_BEST}} for row in known]
+            if others:
+                of = {"class": class_, "baseline": base, "arm": best}
+                rows["best"].append({**where, **of, "over": over_others})
+    return rows
+
+
+def pays_up_to(rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """`pays_up_to` of a summary with several loads: in each class and (class null) over the mix, the last load at which a treatment is
+    faster, and the first load above that at which it is slower. `rows` are comparisons; their verdicts are those of the tables."""
+    by_pair: dict[tuple[Any, ...], list[tuple[float, str]]] = {}
+    for row in rows:
+        sides = (
+            row["class"],
+            row["baseline"],
+            row["treatment"],
+            "concurrency" if row["concurrency"] else "rate",
+        )
+        at = Place.of(row).load.size, row["verdict_holm"] or row["verdict"]
+        by_pair.setdefault(sides, []).append(at)
+    for (class_, baseline, treatment, by), unordered in by_pair.items():
+        loads = sorted(unordered)
+        if len(loads) > 1 and {verdict for _, verdict in loads} - {"too few", "not judged"}:
+            pays = max((load for load, verdict in loads if verdict == "faster"), default=None)
+            slower = (load for load, verdict in loads if verdict == "slower" and load > (pays or 0))
+            names = {"class": class_, "baseline": baseline, "treatment": treatment, "by": by}
+            yield {**names, "pays": pays, "costs": next(slower, None), "loads": loads}
+
+
+def times_of(cells: Cells, arm: PlannedArm, load: Load) -> Times:
+    """Log times per token of an arm's answered requests, without classes whose acceptance was made up."""
+    return {
+        class_: own
+        for class_ in cells.plan.classes
+        if (arm.name, class_) not in cells.made_up and (own := logs_at(cells, arm, Place(class_, load)))
+    }
+
+
+def logs_at(
+    cells: Cells, arm: PlannedArm, place: Place, metric: str = TPOT.name
+) -> dict[str, tuple[Source, float]]:
+    """The logarithm of a metric of each answer that has it, by pair."""
+    values = (
+        (record, request_values(record, arm.max_tokens_per_step).get(metric))
+        for record in cells.answered(arm, place)
+    )
+    return {record.pair_id: (cells.source(record), math.log(value)) for record, value in values if value}
+
+
+def of_class(times: Times, class_: str | None) -> Times:
+    """The times of one class, or (None) of all."""
+    return {name: own for name, own in times.items() if class_ in (None, name)}
+
+
+def ranked(times: Mapping[str, Times], base: str, arms: Sequence[str]) -> list[str]:
+    """The arms, the fastest first; only those for which the largest number of classes is known."""
+    known = {arm: Strata.of(times[base], times[arm]) for arm in arms}
+    maximum = max((len(strata.inside) for strata in known.values()), default=0)
+    able = [arm for arm in arms if known[arm].inside and len(known[arm].inside) == maximum]
+    return sorted(able, key=lambda arm: -known[arm].log_ratio)
+
+
+@dataclass(frozen=True)
+class Strata:
+    """The pairs of two arms by class, with the logs of their times per token; calculates log S of the mix."""
+
+    pairs: Mapping[str, Sequence[tuple[Source, float, float]]]
+    means: Mapping[str, tuple[float, float]]
+    """Geometric mean times by class; with several starts, the mean over starts."""
+    inside: Sequence[str]
+    """Classes with a share: those with MIN_PROMPTS prompts."""
+
+    @classmethod
+    def of(cls, before: Times, after: Times) -> Strata:
+        """The strata of a baseline and a treatment."""
+        pairs: dict[str, list[tuple[Source, float, float]]] = {}
+        for class_ in (name for name in before if name in after):
+            other = after[class_]
+            both = [(*known, other[pair][1]) for pair, known in before[class_].items() if pair in other]
+            pairs |= {class_: both} if both else {}
+        means = {
+            class_: (
+                math.exp(mean_of([(source, log_s) for source, log_s, _ in own])[0]),
+                math.exp(mean_of([(source, log_s) for source, _, log_s in own])[0]),
+            )
+            for class_, own in pairs.items()
+        }
+        return cls(pairs, means, [name for name, own in pairs.items() if _prompts(own) >= MIN_PROMPTS])
+
+    @property
+    def total_s(self) -> tuple[float, float]:
+        """The sums of the means of both arms, over the classes with a share."""
+        before, after = zip(*(self.means[class_] for class_ in self.inside), strict=True)
+        return math.fsum(before), math.fsum(after)
+
+    @property
+    def log_ratio(self) -> float:
+        """log S."""
+        before, after = self.total_s
+        return math.log(before / after)
+
+    def moves(self) -> dict[Source, float]:
+        """How much the pairs of each source move the linearised log S."""
+        sums, total_s = defaultdict[Source, float](float), self.total_s
+        for class_ in self.inside:
+            u, v = (mean / total for mean, total in zip(self.means[class_], total_s, strict=True))
+            moved = [(source, u * before - v * after) for source, before, after in self.pairs[class_]]
+            for source, move in mean_of(moved)[1].items():
+                sums[source] += move
+        return dict(sums)
+
+
+def over(
+    times: Mapping[str, Times], base: str, arm: str, *, together: int, footing: Footing = DEFAULT_FOOTING
+) -> dict[str, Any]:
+    """`arm` against `base`; classes with fewer than MIN_PROMPTS prompts have no share."""
+    strata = Strata.of(times[base], times[arm])
+    inside, known, means_s = strata.inside, None, (None, None)
+    if inside:
+        n = sum(len(strata.pairs[class_]) for class_ in inside)
+        known = replace(estimate(strata.log_ratio, strata.moves(), n=n), together=together)
+        means_s = tuple(total / len(inside) for total in strata.total_s)  # type: ignore[assignment] # of two
+    classes = [
+        {
+            "class": class_,
+            "n_prompts": _prompts(strata.pairs[class_]),
+            "share": (class_ in inside) / max(len(inside), 1),
+            "baseline_tpot_s": before_s,
+            "treatment_tpot_s": after_s,
+        }
+        for class_, (before_s, after_s) in strata.means.items()
+    ]
+    return {
+        "baseline": base,
+        "treatment": arm,
+        **as_ratio(known, footing),
+        "together": together,
+        "baseline_tpot_s": means_s[0],
+        "treatment_tpot_s": means_s[1],
+        "classes": classes,
+    }
+
+
+def _prompts(pairs: Sequence[tuple[Source, float, float]]) -> int:
+    return len({source.prompt for source, *_ in pairs})

@@ -1,0 +1,343 @@
+"""Optional files of a results folder: how the engines were compiled, how well they answer, and what was expected of the run.
+
+    DIR/engines/<arm>.json     `neuron_config_differences.json` of the arm's artifact
+    DIR/lmeval/<arm>/...       files of lm-eval with `--log_samples`; `lmeval/questions.json`: the questions
+    DIR/expected.json          {"schema": 1, "arms": [{"arm", "instance", "chips", "plain_tpot_s", "plain_tpot_low_s", "plain_tpot_high_s",
+                               "drafted": {"step_over_plain", "step_over_plain_low", "step_over_plain_high"} | null}],
+                               "quoted": [{"text", "source"}], "figures": [{"arm", "metric", "classes", "concurrency", "value", "tolerance",
+                               "source"}]}
+
+All files are optional. If a file is missing, its part of the summary is missing too, and the report says so. Another program, which knows
+the models, writes the expected values; this package only compares. A null value means that no value is expected. A figure without classes
+is about all classes. It is reproduced if the whole interval of the run is within the tolerance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BaseModel, Field, ValidationError
+
+from trnspec.benchmark.analyse.acceptance.yields import step_yield_at
+from trnspec.benchmark.analyse.cells import Cells, cells_of
+from trnspec.benchmark.analyse.comparison import MIN_PROMPTS, log_ratios, logs_at, mapped_back
+from trnspec.benchmark.analyse.stats import Estimate, Source, Z, geometric_mean, of_sample
+from trnspec.benchmark.errors import ResultsError
+from trnspec.benchmark.measure.journal import RawRun
+from trnspec.benchmark.metrics import TOKENS_PER_STEP, TPOT
+from trnspec.core.files import json_of, text_of
+
+ENGINES, ANSWERS, QUESTIONS, EXPECTED = "engines", "lmeval", "questions.json", "expected.json"
+CIRCULAR = "not compared, because the emulator's times are fitted to the same published results: the comparison would be circular."
+"""The text of an emulated run, instead of a comparison."""
+VERDICTS = {"reproduced": "reproduced", "not reproduced": "not reproduced", "cannot tell": "inconclusive"}
+"""The words of each code of the summary."""
+Answers = Mapping[str, bool]
+"""Question -> whether the answer is correct."""
+
+
+def optional_results(folder: Path, baselines: Mapping[str, str]) -> dict[str, Any]:
+    """`engines` and `quality` of a summary; `baselines` has the baseline of each arm. Raises ResultsError for an invalid
+    file."""
+    return {
+        "engines": _engines(folder / ENGINES, baselines),
+        "quality": _quality(folder / ANSWERS, baselines),
+    }
+
+
+@contextmanager
+def _refuse_invalid(where: object) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = error if isinstance(error, ValueError) else repr(error)
+        text = f"{where}: is not a valid file of its kind; fetch it again, or remove it ({reason})"
+        raise ResultsError(text) from None
+
+
+def _engines(folder: Path, arms: Iterable[str]) -> dict[str, Any]:
+    """For each arm: whether its configuration was compared, and which differences are not declared as speculation."""
+    rows: dict[str, Any] = {}
+    for arm in arms:
+        if (path := folder / f"{arm}.json").is_file():
+            with _refuse_invalid(path):
+                content = json_of(text_of(path))
+                entries = content.get("differences", [])
+                undeclared = [entry for entry in entries if not entry["declared"]]
+                rows[arm] = {
+                    "compared": bool(content["compared"]),
+                    "baseline_key": str(content["baseline"]).rstrip("/").rpartition("/")[2],
+                    "declared": len(entries) - len(undeclared),
+                    "undeclared": [
+                        {key: entry[key] for key in ("path", "baseline", "this")} for entry in undeclared
+                    ],
+                }
+    return rows
+
+
+def _quality(folder: Path, baselines: Mapping[str, str]) -> dict[str, Any] | None:
+    """Scores of every arm with answers, and each treatment compared with its baseline; None without any answers."""
+    asked = {arm: answers for arm in baselines if (answers := _answers(folder / arm))}
+    if not asked:
+        return None
+    questions, scores, pairs = None, [], []
+    if (path := folder / QUESTIONS).is_file():
+        with _refuse_invalid(path):
+            questions = json_of(text_of(path))
+    for arm, answers in asked.items():
+        for name, marks in answers.items():
+            scores.append({"arm": arm, "filter": name, "n": len(marks), "correct": sum(marks.values())})
+            if arm != (baseline := baselines[arm]) and name in asked.get(baseline, {}):
+                names = {"filter": name, "baseline": baseline, "treatment": arm}
+                pairs.append({**names, **compare(asked[baseline][name], marks)})
+    return {"task": "gsm8k", "questions": questions, "scores": scores, "comparisons": pairs}
+
+
+def _answers(folder: Path) -> Mapping[str, Answers]:
+    """For each filter, whether each question was answered correctly. Of several files the latest counts, by the time in its name."""
+    files = sorted(folder.rglob("samples_gsm8k_*.jsonl"), key=lambda path: path.name)
+    rows: dict[str, dict[str, bool]] = {}
+    for path in files[-1:]:
+        with _refuse_invalid(path):
+            lines = text_of(path).splitlines()
+        for number, line in enumerate(lines, start=1):
+            with _refuse_invalid(f"{path}:{number}"):
+                entry = json_of(line)
+                rows.setdefault(str(entry["filter"]), {})[str(entry["doc_hash"])] = entry["exact_match"] == 1
+    return rows
+
+
+def compare(baseline: Answers, treatment: Answers) -> dict[str, Any]:
+    """Difference of the shares of correct answers over the common questions, with interval and p-value.
+
+    The interval is Agresti and Min's adjusted Wald interval for matched proportions, which is never of width zero
+    (Statistics in Medicine 24, 2005): half an observation is added to each of the four kinds of pairs. The p-value is
+    McNemar's, exact: given that answers differ, either arm is as likely to have the right one.
+    """
+    common = baseline.keys() & treatment.keys()
+    n = len(common)
+    lost = sum(baseline[question] and not treatment[question] for question in common)
+    gained = sum(treatment[question] and not baseline[question] for question in common)
+    difference = low = high = p_value = None
+    if n:
+        more, fewer, total = gained + 0.5, lost + 0.5, n + 2
+        middle = (more - fewer) / total
+        half = Z * (math.sqrt(more + fewer - (more - fewer) ** 2 / total) / total)
+        difference, p_value = (gained - lost) / n, mcnemar(gained, lost)
+        low, high = max(-1.0, middle - half), min(1.0, middle + half)
+    interval = {"difference": difference, "ci_low": low, "ci_high": high}
+    return {"n": n, **interval, "gained": gained, "lost": lost, "p_value": p_value}
+
+
+def mcnemar(gained: int, lost: int) -> float:
+    """The exact two-sided probability of a split at least as uneven, if both sides are equally likely."""
+    tail = sum(math.comb(gained + lost, count) for count in range(min(gained, lost) + 1))
+    return float(min(1, 2 * tail / 2 ** (gained + lost)))
+
+
+class Quantity(NamedTuple):
+    """A quantity that is compared, with its name in all texts and pictures."""
+
+    title: str
+    unit: str
+    scale: float
+    """Factor from the unit of the summary."""
+    better: str
+
+    @property
+    def label(self) -> str:
+        """`time per output token, ms, lower is better`."""
+        return ", ".join(filter(None, (self.title, self.unit, f"{self.better} is better")))
+
+    def shown(self, *values: float | None) -> list[str]:
+        """The values in the unit, without the name of the unit."""
+        return ["-" if value is None else f"{value * self.scale:.3g}" for value in values]
+
+
+_TPOT = Quantity("time per output token", "ms", 1000, "lower")
+QUANTITIES = {
+    "tpot_s": _TPOT,
+    "speed_up": Quantity("speed-up", "", 1, "higher"),
+    "tokens_per_step": Quantity("tokens per step", "", 1, "higher"),
+    "plain_tpot_s": _TPOT,
+    "step_over_plain": Quantity("decode step with drafts", "plain steps", 1, "lower"),
+}
+"""The quantity of each `what`."""
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Value = _Positive | None
+
+
+class _StepForecast(BaseModel):
+    step_over_plain: _Value
+    step_over_plain_low: _Value
+    step_over_plain_high: _Value
+
+
+class _DraftNames(BaseModel):
+    mode: str
+    draft: str
+
+
+class _ArmForecast(BaseModel):
+    arm: str
+    instance: str
+    chips: Annotated[int, Field(gt=0)]
+    speculation: _DraftNames | None = None
+    plain_tpot_s: _Value
+    plain_tpot_low_s: _Value
+    plain_tpot_high_s: _Value
+    drafted: _StepForecast | None = None
+    engine: str
+    concurrency: Annotated[int, Field(validation_alias="at_once")]
+    plain_usd_per_million: _Value = None
+
+
+class _Quoted(BaseModel):
+    text: str
+    source: str
+
+
+class _PublishedFigure(BaseModel):
+    arm: str
+    metric: Literal["tpot_s", "speed_up", "tokens_per_step"]
+    classes: list[str]
+    concurrency: int
+    value: _Positive
+    tolerance: Annotated[float, Field(gt=0, lt=1)]
+    source: str
+
+
+class _ExpectedFile(BaseModel):
+    arms: list[_ArmForecast]
+    quoted: list[_Quoted]
+    figures: list[_PublishedFigure]
+
+
+def against_published(folder: Path, summary: Mapping[str, Any], raw: RawRun) -> dict[str, Any]:
+    """`expectations`, `quoted`, `drafts`, `hardware` and `predicted_cost` of the summary of `raw`. Values without classes of their own are
+    geometric means over the classes at the largest load.
+
+    Raises ResultsError for an invalid file.
+    """
+    path, expected = folder / EXPECTED, _ExpectedFile(arms=[], quoted=[], figures=[])
+    if path.is_file():
+        try:
+            expected = _ExpectedFile.model_validate_json(text_of(path))
+        except (ValueError, ValidationError) as error:
+            text = f"{path}: is not a valid file of expectations ({str(error).splitlines()[0]}); fetch it again, or remove it"
+            raise ResultsError(text) from None
+    arms, cells = expected.arms, cells_of(raw)
+    figures = [_met(figure, cells, summary["run"]["provenance"]) for figure in expected.figures]
+    return {
+        "expectations": [*figures, *(row for arm in arms for row in _of_arm(arm, summary))],
+        "quoted": [quoted.model_dump() for quoted in expected.quoted],
+        "drafts": {arm.arm: arm.speculation.model_dump() for arm in arms if arm.speculation},
+        "hardware": {arm.arm: {"instance": arm.instance, "chips": arm.chips} for arm in arms},
+        "predicted_cost": {
+            arm.arm: {
+                "usd_per_million_output_tokens": arm.plain_usd_per_million,
+                "tpot_s": arm.plain_tpot_s,
+                "concurrency": arm.concurrency,
+            }
+            for arm in arms
+            if arm.plain_usd_per_million and not arm.drafted
+        },
+    }
+
+
+def _met(figure: _PublishedFigure, cells: Cells, provenance: str) -> dict[str, Any]:
+    """Whether a published figure was reproduced: the interval of the run against the tolerance."""
+    estimate, reason = _estimate(figure, cells)
+    low, high = figure.value * (1 - figure.tolerance), figure.value * (1 + figure.tolerance)
+    quantity, value, begin, end = QUANTITIES[figure.metric], None, None, None
+    verdict, measured = "cannot tell", reason or "too few prompts for an interval"
+    if estimate:
+        value, begin, end = map(mapped_back, (estimate.mean, estimate.low, estimate.high))
+        if begin is not None and end is not None and estimate.clusters >= MIN_PROMPTS:
+            inside, outside = low <= begin and end <= high, end < low or high < begin
+            verdict = "reproduced" if inside else "not reproduced" if outside else "cannot tell"
+            shown = quantity.shown(value, begin, end)
+            measured = f"{provenance} {shown[0]} [{', '.join(shown[1:])}]"
+    where = f"{', '.join(figure.classes) or 'all classes'}, {figure.concurrency} at a time"
+    return {
+        "arm": figure.arm,
+        "what": figure.metric,
+        "classes": figure.classes,
+        "concurrency": figure.concurrency,
+        **{"measured": value, "ci_low": begin, "ci_high": end},
+        "expected": figure.value,
+        "low": low,
+        "high": high,
+        "verdict": verdict,
+        "origin": provenance,
+        "text": f"{VERDICTS[verdict]}: {figure.arm}, {where}: {quantity.label}: {measured}; "
+        f"published {quantity.shown(figure.value)[0]}, tolerance {figure.tolerance:.0%} ({figure.source})",
+    }
+
+
+def _estimate(figure: _PublishedFigure, cells: Cells) -> tuple[Estimate | None, str]:
+    """The mean of the logarithm of a figure over requests, with its interval; or the reason why it is unknown."""
+    arm = next((arm for arm in cells.plan.arms if arm.name == figure.arm), None)
+    if arm is None:
+        return None, "the arm was not measured"
+    sample: list[tuple[Source, float]] = []
+    places = (place for place in cells.places if place.load.concurrency == figure.concurrency)
+    for place in (place for place in places if place.class_ in (figure.classes or cells.plan.classes)):
+        if (arm.name, place.class_) in cells.made_up:
+            return None, f"the emulator makes up the acceptance of {place.class_}"
+        if figure.metric == "speed_up":
+            sample += log_ratios(cells, (cells.baseline_of(arm), arm), place)[TPOT.name]
+        elif figure.metric != TOKENS_PER_STEP.name or step_yield_at(cells, arm, place).caution is None:
+            sample += logs_at(cells, arm, place, figure.metric).values()
+    # All classes of a figure count as one class.
+    together = [
+        (source._replace(class_="", prompt=f"{source.class_} {source.prompt}"), value)
+        for source, value in sample
+    ]
+    return (of_sample(together), "") if together else (None, "it was not measured")
+
+
+def _of_arm(arm: _ArmForecast, summary: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Whether an arm is within the range of its forecast: its decode step relative to a plain step if it drafts, else its time per token.
+    Nothing if a value is unknown."""
+    if own := arm.drafted:
+        what, rows = "step_over_plain", summary["explanations"]
+        expected, low, high = own.step_over_plain, own.step_over_plain_low, own.step_over_plain_high
+        known = [
+            (row["concurrency"] or 0, row["step_time_ratio"]) for row in rows if row["treatment"] == arm.arm
+        ]
+    else:
+        what, rows = "plain_tpot_s", summary["cells"]
+        expected, low, high = arm.plain_tpot_s, arm.plain_tpot_low_s, arm.plain_tpot_high_s
+        own_cells = (row for row in rows if row["arm"] == arm.arm and row["concurrency"] and row[TPOT.name])
+        known = [(row["concurrency"], row[TPOT.name]["p50"]) for row in own_cells]
+    largest = max((load for load, value in known if value), default=0)
+    values = [value for load, value in known if load == largest and value]
+    if not (values and expected and low and high):
+        return
+    measured, quantity = geometric_mean(values), QUANTITIES[what]
+    value, *wanted = quantity.shown(measured, expected, low, high)
+    inside = "within the range"
+    if not low <= measured <= high:
+        way, by = ("above", measured / expected) if measured > high else ("below", expected / measured)
+        inside = f"{way} the range, by a factor of {by:.1f} from the forecast"
+    provenance = summary["run"]["provenance"]
+    yield {
+        **{"arm": arm.arm, "what": what},
+        **{"measured": measured, "expected": expected, "low": low, "high": high},
+        "text": f"{arm.arm}: {quantity.label}: {provenance} {value}; forecast from published results {wanted[0]}, "
+        f"range {wanted[1]} to {wanted[2]}: {inside}",
+    }
+
+
+def served_by(folder: Path, raw: RawRun) -> str:
+    """The engines of a run: as the experiment names them, else as the endpoints say."""
+    try:
+        engines = [arm.engine for arm in _ExpectedFile.model_validate_json(text_of(folder / EXPECTED)).arms]
+    except (OSError, ValueError):
+        engines = list(raw.sessions[0].owned_by.values())
+    return " and ".join(dict.fromkeys(filter(None, engines)))

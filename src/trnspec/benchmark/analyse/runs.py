@@ -1,0 +1,292 @@
+"""The list of runs, one row for each, and the gate: a run against an earlier run of one plan, for example after an upgrade.
+
+Two runs are paired by prompt: the mean of a prompt in one run is compared with its mean in the other, and Student's t over prompts gives the
+interval. It includes the variation of prompts and requests, but not of blocks of time or of starts of a server. A gate refuses a run that it
+cannot judge: with too few prompts, a load that was not held, a missing arm, or unfinished.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import AfterValidator, AliasPath, BaseModel, ConfigDict, Field, ValidationError
+
+from trnspec.benchmark.analyse.cells import Cells, Footing, Place, cells_of
+from trnspec.benchmark.analyse.comparison import adjust, logs_at, result, starts_differ
+from trnspec.benchmark.analyse.sentences import rendered
+from trnspec.benchmark.analyse.stats import Source, mean
+from trnspec.benchmark.analyse.summary import FILE_NAME
+from trnspec.benchmark.errors import ResultsError
+from trnspec.benchmark.measure import journal, sanity_check
+from trnspec.benchmark.measure.client import one_line
+from trnspec.benchmark.measure.journal import RawRun, extent
+from trnspec.benchmark.metrics import COMPARED
+from trnspec.benchmark.plan import Load, Plan
+from trnspec.core.files import text_of
+
+_METRIC = COMPARED[0]
+_MAY_DIFFER = ("max_tokens", "temperature", "extra_body", "ignore_eos")
+_IDENTITY = ("run", "provenance", "started_unix_s", "client")
+_Text = Annotated[str, AfterValidator(lambda text: one_line(text, 2000))]
+_Number = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
+UNFINISHED, UNREADABLE, OTHER = "unfinished run", "unreadable run", "other folder"
+
+
+class _ListedPart(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+
+class _ListedLoad(_ListedPart):
+    concurrency: int | None
+    rate_per_s: _Number
+
+    @property
+    def as_planned(self) -> Load:
+        return Load(concurrency=self.concurrency, rate_per_s=self.rate_per_s)
+
+
+class _ListedMix(_ListedPart):
+    speed_up: _Number = Field(validation_alias="ratio")
+    ci_low: _Number = Field(validation_alias="low")
+    ci_high: _Number = Field(validation_alias="high")
+    usd_before: _Number
+    usd_after: _Number
+
+
+class _ListedAtLoad(_ListedPart):
+    load: _ListedLoad
+    mix: _ListedMix | None
+
+
+class _ListedArm(_ListedPart):
+    name: _Text
+
+
+class _ListedHardware(_ListedPart):
+    instance: _Text
+    chips: int
+
+
+def _at(*path: str) -> Any:
+    """A field with its path in a summary."""
+    return Field(validation_alias=AliasPath(*path))
+
+
+class _ListedSummary(_ListedPart):
+    """The parts of a summary that a list of runs reads, with the names of the columns."""
+
+    id: _Text = _at("run", "id")
+    started: _Text = _at("run", "started")
+    experiment: _Text = _at("run", "experiment")
+    provenance: _Text = _at("run", "provenance")
+    complete: bool = _at("run", "complete")
+    model: _Text = _at("run", "model")
+    engine: _Text = _at("served_by")
+    answer: _Text = _at("decision", "sentence")
+    arms: list[_ListedArm] = _at("run", "arms")
+    here: Annotated[int, Field(ge=0)] = _at("decision", "here")
+    at_loads: list[_ListedAtLoad] = _at("decision", "loads")
+    hardware: dict[str, _ListedHardware] = {}
+    """Not known where the answers make no sense."""
+
+
+class ListedRun(NamedTuple):
+    """A folder that may hold a run. All texts are safe to print."""
+
+    folder: str
+    id: str = ""
+    started: str = ""
+    experiment: str = ""
+    """The name of the run."""
+    model: str = ""
+    engine: str = ""
+    hardware: str = ""
+    load: str = ""
+    """The load of the speed-up and the dollars."""
+    load_size: float | None = None
+    speed_up: float | None = None
+    ci_low: float | None = None
+    ci_high: float | None = None
+    usd_before: float | None = None
+    """Dollars per million output tokens of the baseline."""
+    usd_after: float | None = None
+    """Dollars per million output tokens of the arm of the speed-up."""
+    provenance: str = ""
+    complete: bool = False
+    answer: str = ""
+    report: bool = False
+    """Whether report.html is there."""
+    problem: str = ""
+    """Why the folder could not be read; empty for a run."""
+    kind: str = ""
+    """The kind of a folder without a finished run."""
+    arms: tuple[str, ...] = ()
+
+
+def row_of(path: Path) -> ListedRun:
+    row = ListedRun(folder=one_line(path.name))
+    again = f"`./trnspec benchmark report {one_line(str(path))}` makes it from the records"
+    try:
+        if (path / FILE_NAME).is_file():
+            return row._replace(**_known(path))
+        if journal.exists(path):
+            return row._replace(problem=f"no {FILE_NAME}; {again}", kind=UNFINISHED)
+        return row._replace(problem="not a run", kind=OTHER)
+    except (OSError, ValueError) as error:
+        why = str(error)
+        if isinstance(error, ValidationError):
+            first = error.errors()[0]
+            why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        problem = f"{FILE_NAME} cannot be read ({one_line(why, 100)}); {again}"
+        return row._replace(problem=problem, kind=UNREADABLE)
+
+
+def _known(path: Path) -> dict[str, Any]:
+    """Raises OSError, ValueError."""
+    run = _ListedSummary.model_validate_json(text_of(path / FILE_NAME))
+    hardware = dict.fromkeys(f"{own.chips} chips of {own.instance}" for own in run.hardware.values())
+    known = run.model_dump(exclude={"here", "at_loads"}) | {
+        "hardware": " and ".join(hardware),
+        "report": (path / "report.html").is_file(),
+        "kind": "" if run.complete else UNFINISHED,
+        "arms": tuple(arm.name for arm in run.arms),
+    }
+    for at in run.at_loads[run.here :][:1]:
+        load = at.load.as_planned
+        known |= {"load": load.in_words, "load_size": load.rate_per_s or load.concurrency}
+        known |= at.mix.model_dump() if at.mix else {}
+    return known
+
+
+def _refuse(old: Plan, new: Plan) -> None:
+    models = f"({old.model}, {new.model})"
+    if old.model != new.model:
+        raise ResultsError(f"the runs are of different models {models}; compare runs of one")
+    before, after = ({p.id: p for p in plan.prompts} for plan in (old, new))
+    differing = [id_ for id_ in {**before, **after} if before.get(id_) != after.get(id_)]
+    if differing:
+        raise ResultsError(
+            f"the runs have different prompts: {len(differing)} differ, {differing[0]!r} first; "
+            "measure both with one plan"
+        )
+
+
+def _cells(old: RawRun, new: RawRun) -> list[dict[str, Any]]:
+    """The time per token of each arm that both runs have, at each load: old divided by new, so above 1 the new run is faster."""
+    runs = (cells_of(old), cells_of(new))
+    known = set(runs[0].places)
+    places = [place for place in runs[1].places if place in known]
+    if not places:
+        raise ResultsError("the runs share no load: run both with one --concurrency or --rate in common")
+    arms = [arm.name for arm in new.plan.arms if arm.name in old.plan.prices]
+    if not arms:
+        names = [", ".join(raw.plan.prices) for raw in (old, new)]
+        raise ResultsError(
+            f"the runs share no arm (old: {names[0]}; new: {names[1]}); give them the same names"
+        )
+    sensible = not _senseless(old, new)
+    rows = [_cell(runs, place, arm, sensible=sensible) for place, arm in product(places, arms)]
+    adjust(rows)
+    return rows
+
+
+def _cell(runs: tuple[Cells, Cells], place: Place, name: str, *, sensible: bool) -> dict[str, Any]:
+    """The comparison over prompts that both runs answered; without a verdict if an emulator made up the acceptance, or the answers of
+    a run are not `sensible`."""
+    before, after = (
+        _by_prompt(logs_at(cells, cells.plan.arm(name), place, _METRIC.name).values()) for cells in runs
+    )
+    shared = {prompt: (old, after[prompt]) for prompt, old in before.items() if prompt in after}
+    gains = [(Source("", prompt), old - new) for prompt, (old, new) in shared.items()]
+    old_mean, new_mean = (
+        math.exp(mean([values[side] for values in shared.values()])) if shared else None for side in (0, 1)
+    )
+    judged = sensible and not any((name, place.class_) in cells.made_up for cells in runs)
+    row = result(gains, judged=judged, footing=_footing(runs, place))
+    where = {**place.to_dict(), "arm": name, "metric": _METRIC.name}
+    return {**where, "old": old_mean, "new": new_mean, **row}
+
+
+def _by_prompt(sample: Iterable[tuple[Source, float]]) -> dict[str, float]:
+    logs: dict[str, list[float]] = {}
+    for source, log in sample:
+        logs.setdefault(source.prompt, []).append(log)
+    return {prompt: mean(values) for prompt, values in logs.items()}
+
+
+def _footing(runs: tuple[Cells, Cells], place: Place) -> Footing:
+    """The weaker conditions of both runs."""
+    both = [cells.footing(place.load) for cells in runs]
+    return Footing(held=all(footing.held for footing in both), starts=min(footing.starts for footing in both))
+
+
+def judge(baseline: RawRun, run: RawRun, *, slower_by: float, more_errors: float) -> dict[str, Any]:
+    """Check `run` against `baseline`: the time per output token of each cell and the error rate of each arm.
+
+    `slower_by` is the tolerated increase of the time per token: only if the whole interval is beyond it, it is a regression.
+    `more_errors` is the tolerated increase of the share of failed requests. Returns {schema, baseline, run: {run, provenance,
+    started_unix_s, client}, cells: [{class, concurrency, rate_per_s, arm, metric, old, new (geometric means), ratio, ci_low, ci_high,
+    n_pairs (prompts), verdict, p_value, p_holm, ...}], errors: [{arm, old, new}], regressions: [text], warnings: [text]}.
+
+    Raises ResultsError if the runs cannot be compared: different origins, models or prompts, no arm or no load in common.
+    """
+    origins = [raw.sessions[0].provenance for raw in (baseline, run)]
+    if origins[0] != origins[1]:
+        raise ResultsError(
+            f"the baseline is {origins[0]}, the run {origins[1]}: they say nothing about each other; "
+            "give two runs of one origin"
+        )
+    _refuse(baseline.plan, run.plan)
+    cells, senseless = _cells(baseline, run), _senseless(baseline, run)
+    gone = [arm for arm in baseline.plan.prices if arm not in run.plan.prices]
+    errors = [
+        {"arm": arm, "old": _error_rate(baseline, arm), "new": _error_rate(run, arm)}
+        for arm in baseline.plan.prices
+        if arm not in gone
+    ]
+    regressions = _lines(
+        "against",
+        senseless_runs=senseless,
+        unfinished=not extent(run)[1],
+        recorded=len(run.requests),
+        gone=gone,
+        cells=[] if senseless else cells,
+        held=baseline.held and run.held,
+        near_1=lambda ratio: starts_differ(math.log(ratio)),
+        slower_by=slower_by,
+        errors=errors,
+        more_errors=more_errors,
+    )
+    both = (baseline, run)
+    return {
+        "schema": 1,
+        **{
+            which: {name: getattr(raw.sessions[0], name) for name in _IDENTITY}
+            for which, raw in zip(("baseline", "run"), both, strict=True)
+        },
+        "cells": cells,
+        "errors": errors,
+        "regressions": regressions,
+        "warnings": _lines(
+            "warnings",
+            clients=[list(dict.fromkeys(session.client for session in raw.sessions)) for raw in both],
+            settings=[(name, getattr(baseline.plan, name), getattr(run.plan, name)) for name in _MAY_DIFFER],
+        ),
+    }
+
+
+def _senseless(*runs: RawRun) -> list[tuple[str, str]]:
+    return [(raw.sessions[0].run, why) for raw in runs if (why := sanity_check.withholds(raw.sense))]
+
+
+def _lines(kind: str, **known: Any) -> list[str]:
+    return rendered("two_runs", kind=kind, **known).splitlines()
+
+
+def _error_rate(raw: RawRun, arm: str) -> float:
+    records = [record for record in raw.measured if record.arm == arm]
+    return sum(record.error is not None for record in records) / len(records) if records else 1.0

@@ -1,0 +1,65 @@
+"""The sentences of a run: the environment of their templates, helpers that pages and tables share, and the sentences about load.
+
+Jinja2 is imported when the first sentence is needed. A client that sends requests does not need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from trnspec.benchmark.analyse.cells import Place
+from trnspec.benchmark.analyse.comparison import VERDICT_WORDS
+from trnspec.core.words import count, listed
+
+_TEMPLATES = Path(__file__).parent / "templates"
+SummaryRow = Mapping[str, Any]
+
+
+def rendered(template: str, **content: Any) -> str:
+    return str(environment_of_sentences().get_template(f"{template}.jinja").render(**content))
+
+
+@cache
+def environment_of_sentences() -> Any:
+    from trnspec.benchmark.jinja_environment import environment
+
+    templates = environment(_TEMPLATES)
+    templates.filters |= {"money": money, "count": count, "by_verdict": _by_verdict}
+    templates.filters |= {"long": _long, "place": Place.of, "percent": "{:.1%}".format, "size": "{:g}".format}
+    templates.filters["listed"] = lambda names, most=None: listed(list(names), max_names=most)
+    templates.globals |= {"here": " in this start of the servers", "interval": interval}
+    return templates
+
+
+def _by_verdict(gains: Sequence[Any]) -> list[tuple[str, list[Any]]]:
+    """Gains in the order of their ratio, by verdict in the order of the codes."""
+    ordered = sorted(gains, key=lambda gain: gain.ratio or 0)
+    groups = {word: [gain for gain in ordered if gain.verdict == word] for word in VERDICT_WORDS.values()}
+    return [(word, own) for word, own in groups.items() if own]
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """The interval after a ratio, as text; empty if unknown."""
+    return "" if low is None or high is None else f" [{low:.2f}, {high:.2f}]"
+
+
+def money(usd: float) -> str:
+    """Dollars with cents; below $0.10 with three significant digits."""
+    return f"${usd:,.2f}" if usd >= 0.1 or usd == 0 else f"${usd:.3g}"
+
+
+def about_loads(summary: SummaryRow) -> Iterator[str]:
+    """The sentences about load: up to which load each treatment pays."""
+    rows = [row for row in summary.get("pays_up_to", ()) if row["class"] is None]
+    yield from (rendered("loads", row=row) for row in rows)
+
+
+def _long(seconds: float) -> str:
+    """A duration in words: hours, minutes or seconds."""
+    for unit_s, unit in ((3600, "hours"), (60, "minutes")):
+        if seconds >= unit_s:
+            return f"{seconds / unit_s:.1f} {unit}"
+    return f"{seconds:.0f} seconds"

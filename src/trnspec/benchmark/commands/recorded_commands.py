@@ -1,0 +1,245 @@
+"""Verbs that read recorded runs: `report` writes summary, page and exports, `publish` sends a run to CloudWatch and S3,
+`gate` compares two runs, `advise` recommends the window to compile."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trnspec.benchmark.commands import cli
+from trnspec.benchmark.errors import PlanError
+from trnspec.core.json_text import json_text
+from trnspec.core.words import count
+
+if TYPE_CHECKING:
+    from trnspec.benchmark.measure.journal import RawRun
+    from trnspec.benchmark.measure.records import RunRecord
+
+
+@cli.verb("report", also_changes=lambda text: [text])
+@cli.folder()
+def report(**given: Any) -> int:
+    """Make summary, page, CSV and llmperf's files again from the raw records, print what to do."""
+    raw = cli.recorded(given["folder"], given)
+    return reported(given["folder"], raw, as_json=given["json"], everything=given["all"])
+
+
+def reported(folder: Path, raw: RawRun, *, as_json: bool, everything: bool = False) -> int:
+    """Write summary, page and exports, print the answer and the names of the files; the exit code is that of `show`."""
+    from trnspec.benchmark.measure.journal import write_whole
+    from trnspec.benchmark.show import exports, page
+
+    summary = summarised(folder, raw)
+    plan = json_text(raw.sessions[-1].plan.to_dict(), indent=1) + "\n"
+    written = [write_whole(folder / page.PLAN_FILE, plan).name]
+    written += [path.name for path in exports.write_csv(raw, summary, folder)]
+    written.append(f"{exports.LLMPERF}/ ({count(len(exports.write_llmperf(raw, folder)), 'file')})")
+    html = write_whole(folder / page.FILE_NAME, page.render(raw, summary))
+    code = show(summary, as_json=as_json, everything=everything)
+    sys.stdout.flush()
+    print(f"Page: {html}\nAlso written: {', '.join(written)}", file=sys.stderr)
+    return code
+
+
+def summarised(folder: Path, raw: RawRun | None = None) -> dict[str, Any]:
+    """Make the summary of `folder` and store it there. `raw` is its journal, if it was read already."""
+    from trnspec.benchmark.analyse.decision import decide, is_withheld
+    from trnspec.benchmark.analyse.result_files import against_published, optional_results, served_by
+    from trnspec.benchmark.analyse.summary import summarise, write
+    from trnspec.benchmark.measure import journal
+
+    raw = raw or journal.read(folder)
+    summary = summarise(raw)
+    summary |= optional_results(folder, raw.plan.baselines) | {"served_by": served_by(folder, raw)}
+    if not is_withheld(summary):
+        summary |= against_published(folder, summary, raw)
+    summary["decision"] = decide(summary).as_json()
+    write(summary, folder)
+    return summary
+
+
+def show(summary: dict[str, Any], *, as_json: bool, everything: bool = False) -> int:
+    """Print the recommendation, or `everything`; returns 1 if a cell has no answer at all, else 0."""
+    from trnspec.benchmark.show.report_templates import render, render_all
+
+    text = render_all if everything else render
+    print(json_text(summary, indent=1) if as_json else text(summary))
+    return 0 if all(cell["n"] for cell in summary["cells"]) else 1
+
+
+@cli.verb("publish")
+@cli.folder()
+def publish(**given: Any) -> int:
+    """Send a run's requests to CloudWatch, each once, after the run or while it is in progress."""
+    from trnspec.benchmark.analyse.sentences import money
+    from trnspec.benchmark.show.publishing import PRICES, Publisher, aws_client, upload
+
+    run, namespace, target = given["folder"], given["namespace"], given["upload"]
+    if not namespace:
+        raise PlanError(
+            "--namespace: missing; name where CloudWatch keeps the metrics, as in Team/Speculation"
+        )
+    where = {"endpoint_url": given["endpoint_url"], "region": given["region"]}
+    raw = None if given["follow"] else cli.recorded(run)
+    if raw:
+        _refuse_emulated(given, raw.sessions[0])
+    publisher = Publisher(run, namespace, aws_client("cloudwatch", **where), _report)
+    if raw is None:
+        return _follow(given, publisher)
+    opening, done = raw.sessions[0], publisher.publish(raw)
+    print(
+        f"{publisher.destination}: {count(done.calls, 'call')}, {done.data} data for {done.requests} {opening.provenance} "
+        f"requests; {done.already_there} were there already"
+    )
+    calls = f"{count(done.calls, 'call')} {money(done.calls * 0.01 / 1000)}"
+    metrics = f"{count(len(done.metrics), 'metric')} {money(len(done.metrics) * 0.30)}"
+    billed = "for a whole month (billed for the hours that hold data)"
+    print(f"cost: {calls}, {metrics} {billed}; quoted list prices: {PRICES}")
+    if done.repeated:
+        _report(
+            f"{done.repeated} attempts had to be repeated; one that timed out may have been counted twice"
+        )
+    for address in upload(run, target, run_id=opening.run, **where) if target else ():
+        print(address)
+    return 0
+
+
+def _follow(given: Mapping[str, Any], publisher: Any) -> int:
+    from trnspec.benchmark.show.publishing import follow, stop_on_signals
+
+    follow(
+        given["folder"],
+        publisher=publisher,
+        stop=stop_on_signals(),
+        allowed=partial(_refuse_emulated, given),
+        report=_report,
+    )
+    return 0
+
+
+def _report(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _refuse_emulated(given: Mapping[str, Any], opening: RunRecord) -> None:
+    if opening.provenance == "emulated" and given["namespace"] and not given["endpoint_url"]:
+        raise PlanError(
+            f"{given['folder']}: an emulated run, and CloudWatch could not tell it from a measured one; publish it to a "
+            "rehearsal with --endpoint-url, or measure real endpoints"
+        )
+
+
+def points(text: str) -> dict[int, float]:
+    """Seconds per step by window, as in `0=0.045,7=0.0944`."""
+    times = {}
+    for item in text.split(","):
+        k, _, seconds = item.partition("=")
+        times[cli.whole(k)] = cli.number(seconds)
+    if 0 not in times or len(times) < 2:
+        raise ValueError(f"{text!r} must name plain decoding (0) and a window, for example 0=0.045,7=0.0944")
+    return times
+
+
+def shares(text: str) -> dict[str, float]:
+    """Shares by class, as in `chat=3,code=1`; a class may have any name."""
+    parts = [item.rpartition("=") for item in text.split(",")]
+    if wrong := [weight for _, equals, weight in parts if not equals]:
+        raise ValueError(f"{wrong[0]!r} is not CLASS=WEIGHT")
+    return {class_.strip(): cli.number(weight) for class_, _, weight in parts}
+
+
+@cli.verb(
+    "gate",
+    baseline={"read": Path, "required": True},
+    slower_by={"read": cli.share, "default": 0.05},
+    more_errors={"read": cli.share, "default": 0.01},
+)
+@cli.folder("run", "RUN")
+def gate(run: Path, baseline: Path, slower_by: float, more_errors: float, json: bool) -> int:
+    """Refuse a run that is slower per token, or fails more often, than a baseline run; exit 1 then."""
+    from trnspec.benchmark.analyse.runs import judge
+
+    judgement = judge(cli.recorded(baseline), cli.recorded(run), slower_by=slower_by, more_errors=more_errors)
+    _print(judgement, "gate.txt", as_json=json)
+    return 1 if judgement["regressions"] else 0
+
+
+@cli.verb(
+    "advise",
+    acceptance=Path,
+    step_times=points,
+    timed_with={"multiple": True},
+    yields={"type": click.Choice(("k", "k+1"))},
+    k_max=lambda text: cli.whole(text, 1),
+    mix=shares,
+    also_changes=lambda text: [text],
+)
+@cli.folder(metavar="[DIR]", required=False)
+def advise(**given: Any) -> int:
+    """Predict tokens per step and speed-up of every smaller window k, recommend one or what to time next."""
+    from trnspec.benchmark.analyse.acceptance import advice
+    from trnspec.benchmark.analyse.acceptance.windows import AdviceOptions, step_times
+    from trnspec.benchmark.analyse.acceptance.yields import survivals
+
+    run, acceptance, times, timed_with = (
+        given[name] for name in ("folder", "acceptance", "step_times", "timed_with")
+    )
+    if (run is None) == (acceptance is None):
+        raise PlanError("give either DIR or --acceptance FILE, with --step-times for another machine")
+    if times is None and (acceptance or given["yields"]):
+        name = "--acceptance" if acceptance else "--yields"
+        raise PlanError(
+            f"{name}: needs --step-times 0=S,K=S, the seconds of a step of the machine to predict"
+        )
+    if timed_with and (acceptance or times):
+        raise PlanError(
+            "--timed-with: adds to the step times of the run in DIR, which --step-times replaces; give one of the two, with all "
+            "times in it"
+        )
+    raw = cli.recorded(run, given) if run else None
+    arms, runs = _timed(timed_with, raw)
+    wishes = AdviceOptions(
+        k_max=given["k_max"],
+        mix=given["mix"],
+        step_times=step_times(times) if times else None,
+        timed_with=arms,
+        timed_in=runs,
+        unused_drafts=None if given["yields"] is None else int(given["yields"] == "k"),
+    )
+    if raw:
+        predicted = advice.advise(raw, wishes)
+    else:
+        predicted = advice.forecast(survivals(acceptance), wishes, basis=f"acceptance as in {acceptance}")
+    _print(predicted, "advise.txt", as_json=given["json"])
+    return 0
+
+
+def _timed(
+    given: Sequence[str], raw: RawRun | None
+) -> tuple[tuple[str, ...], list[tuple[RawRun, str | None]]]:
+    """The values of --timed-with: arms of the run, and other runs, each with an arm or None for all."""
+    from trnspec.benchmark.measure import journal
+
+    own = {arm.name for arm in raw.plan.arms} if raw else set()
+    arms: list[str] = []
+    runs: list[tuple[RawRun, str | None]] = []
+    for value in given:
+        path, colon, arm = value.rpartition(":")
+        if value not in own and Path(value).is_dir():
+            runs.append((journal.read(Path(value)), None))
+        elif value not in own and colon and Path(path).is_dir():
+            runs.append((journal.read(Path(path)), arm))
+        else:
+            arms.append(value)
+    return tuple(arms), runs
+
+
+def _print(content: Mapping[str, Any], template: str, *, as_json: bool) -> None:
+    from trnspec.benchmark.show.report_templates import filled
+
+    print(json_text(content, indent=1) if as_json else filled(template, **content))

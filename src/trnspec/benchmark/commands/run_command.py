@@ -1,0 +1,154 @@
+"""`run`: measure the arms of a plan, or of the command line, on the same prompts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trnspec.benchmark import NODES_VARIABLE
+from trnspec.benchmark.commands import cli
+from trnspec.benchmark.errors import ErrorRateExceeded, PlanError
+from trnspec.core.words import count
+
+if TYPE_CHECKING:
+    from trnspec.benchmark.measure.loader import Loader
+    from trnspec.benchmark.plan import Plan
+
+
+@cli.verb(
+    "run",
+    plan=Path,
+    prompts=Path,
+    out={"read": Path, "required": True},
+    timeout={"read": cli.seconds, "default": 300.0},
+    max_error_rate={"read": cli.share, "default": 1.0},
+    nodes={"envvar": NODES_VARIABLE},
+    also_changes=lambda text: [text],
+    concurrency=cli.listed,
+    rate=cli.listed,
+    classes=cli.listed,
+    extra_body=cli.json_object,
+    slo=cli.pairs,
+    epilog="Every arm gets the API key in BENCHMARK_API_KEY, or in OPENAI_API_KEY where that is not set. Where greedy answers of "
+    "two arms differ, the baseline is asked again after the load (docs/losslessness.md).",
+)
+def command(**given: Any) -> int:
+    """Measure arms on the same prompts, then print what to do."""
+    from trnspec.benchmark.commands.recorded_commands import reported, show, summarised
+    from trnspec.benchmark.measure import journal
+    from trnspec.benchmark.measure.journal import RawRun
+    from trnspec.benchmark.measure.progress import Progress
+    from trnspec.benchmark.measure.questions import ask_again
+    from trnspec.benchmark.measure.rounds import run, run_until_signalled
+
+    _only_one(given, "plan", "prompts")
+    _only_one(given, "concurrency", "rate")
+    if not (given["plan"] or given["prompts"]):
+        raise click.UsageError("one of --plan and --prompts is required")
+    progress, out, raw = Progress(sys.stderr), given["out"], list[RawRun]()
+
+    async def work() -> None:
+        about = {"out": out, "timeout_s": given["timeout"], "progress": progress}
+        plan, nodes = _plan(given), dict(given["nodes"])
+        cli.check_names("--node", nodes, plan.prices)
+        await run(
+            plan,
+            **about,
+            sense_check=not given["no_sense_check"],
+            max_error_rate=given["max_error_rate"],
+            after_warmup=_look_at_steps,
+            nodes=nodes,
+        )
+        raw.append(await ask_again(journal.read(out), **about))
+
+    try:
+        signal = run_until_signalled(work())
+    except ErrorRateExceeded:
+        show(summarised(out), as_json=given["json"])
+        raise
+    if signal is None:
+        return reported(out, raw.pop(), as_json=given["json"])
+    if journal.exists(out):
+        show(summarised(out), as_json=given["json"])
+    who = click.get_current_context().command_path.removeprefix("python -m ")
+    print(f"{who}: stopped by {signal.name}; repeat the command to continue", file=sys.stderr)
+    return 128 + signal
+
+
+def _only_one(given: Mapping[str, Any], *names: str) -> None:
+    switches = {option.name: option.opts[0] for option in click.get_current_context().command.params}
+    if len(typed := [switches[name] for name in names if given[name] is not None]) > 1:
+        raise click.UsageError(f"{typed[1]}: not allowed with {typed[0]}")
+
+
+def _look_at_steps(loader: Loader) -> None:
+    """Print whether the sources of the tokens per step of each drafting arm agree, from the warm-up."""
+    if not any(arm.speculative_tokens for arm in loader.plan.arms):
+        return
+    from trnspec.benchmark.analyse.acceptance.yields import first_look, step_yield_at
+    from trnspec.benchmark.analyse.cells import Cells, Place
+    from trnspec.benchmark.plan import Load
+
+    warm = Cells(loader.plan, {}, {})
+    place = Place("warm-up", Load(concurrency=1))
+    for name, state in loader.arm_states.items():
+        warm.requests[name, place] = state.warmup
+        warm.blocks[name, place] = state.warmup_block
+    for one in loader.plan.arms:
+        if one.speculative_tokens and warm.answered(one, place):
+            known = step_yield_at(warm, one, place)
+            (loader.progress.warn if known.caution else loader.progress.tell)(first_look(one, known))
+
+
+def _plan(given: Mapping[str, Any]) -> Plan:
+    """The plan of a file, or one from prompts, with the changes of the options."""
+    from trnspec.benchmark.plan import Plan, from_dict, load
+
+    asked = load(given["plan"]) if given["plan"] else from_dict(_plan_of_prompts(given))
+    names = {"classes", *Plan.model_fields} & given.keys() - {"experiment", "prompts"}
+    settings = {name: None if given[name] is False else given[name] for name in names}
+    return cli.overridden(asked, {"url": dict(given["url"])} | cli.of_arms(given), **settings)
+
+
+def _plan_of_prompts(given: Mapping[str, Any]) -> dict[str, Any]:
+    prompts = _prompts(given["prompts"])
+    own = [n for prompt in prompts if type(n := prompt.get("max_tokens")) is int]
+    max_tokens: int = given["max_tokens"] or (max(own) if len(own) == len(prompts) else 0)
+    missing = {"--arm": given["url"], "--model": given["model"], "--max-tokens": max_tokens}
+    if absent := [name for name, value in missing.items() if not value]:
+        raise PlanError(f"--prompts: needs {', '.join(absent)} as well, which a plan would say")
+    baseline = given["baseline"] or given["url"][0][0]
+    drafted = {baseline: 0} | dict(given["speculative_tokens"])  # by default the baseline decodes plainly
+    arms = [
+        # Without a declaration a step may yield any number of tokens, so chunks never count as tokens.
+        {
+            "name": name,
+            "url": url,
+            "max_tokens_per_step": drafted[name] + 1 if name in drafted else max_tokens,
+        }
+        | {"speculative_tokens": drafted.get(name, 0)}
+        for name, url in given["url"]
+    ]
+    return {
+        **{"schema": 1, "experiment": given["experiment"] or "unnamed", "model": given["model"]},
+        **{"baseline": baseline, "arms": arms, "max_tokens": max_tokens, "prompts": prompts},
+        **{"concurrency": [4], "requests": 32, "warmup": 4, "seed": 1},
+    }
+
+
+def _prompts(path: Path) -> list[dict[str, Any]]:
+    """The prompts of the file at `path`, in the form of a plan. Raises PlanError."""
+    from trnspec.benchmark.prompt_files import read_file
+
+    file = read_file(path, name=path.name)
+    if file.problems:
+        places = (replace(one, where=str(one.value), value=None) for one in file.problems)
+        raise PlanError("; ".join(one.line() for one in places))
+    print(f"{path.name}: {count(len(file.lines), 'prompt')}, {file.format}", file=sys.stderr)
+    # The length of a prompt matters for compilation, not for the request.
+    return [{key: value for key, value in line.items() if key != "tokens"} for _, line in file.lines]

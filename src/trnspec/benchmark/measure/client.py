@@ -1,0 +1,287 @@
+"""Send a streamed request over HTTP; the result is an `Output` or a `Failure` with a name.
+
+Nothing is retried. The clock is read when a packet arrives, before it is parsed.
+
+The API key of the arms is sent with each request and stored nowhere. The text of a server may contain it: an error that quotes
+the request, a proxy that echoes headers, a model that sees them. So each text of a server is passed through `hidden` before
+it is shortened and stored in a record or a message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import html
+import json
+import os
+import re
+from base64 import b64encode
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from time import perf_counter
+from typing import Any
+
+import aiohttp
+
+from trnspec.benchmark.errors import PlanError
+from trnspec.benchmark.limits import by_user
+from trnspec.benchmark.measure.schedule import Pair
+from trnspec.benchmark.measure.stream import MAX_TOKENS, Output, SseParser, StreamFault, StreamTally
+from trnspec.benchmark.plan import Plan
+
+_IDLE_CONNECTION_S = 2.0
+"""Connections idle for longer are dropped: servers close theirs after some seconds (uvicorn after 5), and a
+request sent into a closing connection would be counted as the server's failure."""
+_DRAIN_S = 0.1
+"""How long to wait for the end of the body after [DONE], so that the connection can be reused."""
+_HEADERS = {"Content-Type": "application/json", "Accept": "text/event-stream"}
+_STREAMS = ("text/event-stream", "text/plain", "application/octet-stream")
+"""Accepted content types of an event stream. The last is that of aiohttp if the server sends none."""
+_MAX_BYTES, _BYTES_PER_TOKEN, _MAX_BYTES_TOTAL = 4 << 20, 4 << 10, 256 << 20
+"""The maximum bytes of an answer: a base, an addition for each token, and an upper limit."""
+_BEGINNING = 2000
+"""The number of bytes of a page, or of the body of an HTTP error, that are read for the message."""
+_ERROR_BODY_S = 1.0
+"""The maximum time for the body of an HTTP error."""
+_PAUSE_S = 1.0
+"""The pause after a server did not accept a connection."""
+_MAX_PAUSE_S = 60.0
+_MAX_FINISH_REASON_CHARS = 60
+_FAULTS = (StreamFault, TimeoutError, aiohttp.ClientError, OSError, ValueError)
+API_KEYS = ("BENCHMARK_API_KEY", "OPENAI_API_KEY")
+"""Environment variables with the API key of the arms. The first one that is set is used."""
+KEY_REMEDY = f"set {' or '.join(API_KEYS)} to the key of the arms"
+KEY_REPLACEMENT = "(API key)"
+_MIN_KEY_CHARS = 6
+"""A shorter key is a placeholder, such as EMPTY for a server without a key, and may occur in an answer."""
+_IN_URLS = str.maketrans("+/", "-_")
+_MAX_ESCAPE_CHARS = 8
+"""The maximum number of characters for one character of the key: a Unicode escape with a twice escaped backslash."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A failed request, with the reason."""
+
+    name: str
+    message: str
+    pause_s: float = 0.0
+    """Seconds that the next request waits: as the server asks (Retry-After), or as it probably needs. The failed request is not retried."""
+
+
+@contextlib.asynccontextmanager
+async def http_session(timeout_s: float) -> AsyncIterator[aiohttp.ClientSession]:
+    """An HTTP session without a limit on connections; `timeout_s` is the timeout of each whole request."""
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_CONNECTION_S)
+    timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(timeout_s, 10.0))
+    headers = {"Accept-Encoding": "identity", **authorization()}
+    async with aiohttp.ClientSession(
+        connector=connector, timeout=timeout, headers=headers, auto_decompress=False
+    ) as opened:
+        yield opened
+
+
+async def ask(
+    http: aiohttp.ClientSession,
+    url: str,
+    body: bytes,
+    *,
+    max_tokens: int = MAX_TOKENS,
+    late_s: float = 0.0,
+) -> Output | Failure:
+    """Send `body`, which asks for at most `max_tokens`, to `url` and read the stream to its end. Times count from when the request was due,
+    `late_s` ago."""
+    tally, sent = StreamTally(max_tokens), perf_counter() - late_s
+    try:
+        async with http.post(url, data=body, headers=_HEADERS, allow_redirects=False) as response:
+            await _accept(response)
+            if (type_ := response.content_type) not in _STREAMS:
+                name = "html_page" if type_ in ("text/html", "application/xhtml+xml") else "malformed"
+                raise StreamFault(name, f"answered {type_} where an event stream was asked for")
+            await _read(response, tally, sent, _max_bytes(max_tokens))
+        output = tally.output()
+    except _FAULTS as error:
+        return _failure(error, sent, tally.chunks)
+    reason, statistics = hidden(output.finish_reason or ""), output.spec_stats
+    if statistics:
+        statistics = {hidden(k): hidden(v) if isinstance(v, str) else v for k, v in statistics.items()}
+    return replace(
+        output,
+        text=hidden(output.text),
+        finish_reason=reason[:_MAX_FINISH_REASON_CHARS] or None,
+        spec_stats=statistics,
+    )
+
+
+def _max_bytes(max_tokens: int) -> int:
+    return min(_MAX_BYTES + max_tokens * _BYTES_PER_TOKEN, _MAX_BYTES_TOTAL)
+
+
+async def _read(response: aiohttp.ClientResponse, tally: StreamTally, sent: float, maximum: int) -> None:
+    parser = SseParser()
+    received, beginning = 0, b""
+    while not tally.done:
+        packet = await response.content.readany()
+        at_s = perf_counter() - sent
+        for event in parser.feed(packet) if packet else parser.close():
+            tally.take(event, at_s)
+        if not packet:
+            if beginning.lstrip().startswith(b"<"):  # no line of a stream begins like a page
+                page = hidden(beginning.decode(errors="replace"), cut=True)
+                raise StreamFault("html_page", f"answered a page: {page}")
+            return
+        if received < _BEGINNING:
+            beginning += packet[: _BEGINNING - received]
+        received += len(packet)
+        if received > maximum:
+            raise StreamFault("too_large", f"the answer has more than {maximum >> 20} MiB and has not ended")
+    if not response.content.at_eof():
+        with contextlib.suppress(TimeoutError, aiohttp.ClientError):
+            await asyncio.wait_for(response.content.readany(), _DRAIN_S)
+
+
+async def read_at_most(response: aiohttp.ClientResponse, maximum: int) -> bytes:
+    """The whole body. Raises StreamFault if it is longer than `maximum`, or compressed, which was not requested."""
+    _refuse_compressed(response)
+    body = bytearray()
+    while packet := await response.content.readany():
+        body += packet
+        if len(body) > maximum:
+            raise StreamFault("too_large", f"the answer has more than {maximum >> 20} MiB")
+    return bytes(body)
+
+
+def _refuse_compressed(response: aiohttp.ClientResponse) -> None:
+    encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        raise StreamFault("malformed", f"the answer is compressed ({encoding}), which was not asked for")
+
+
+async def _accept(response: aiohttp.ClientResponse) -> None:
+    """Raises StreamFault for a compressed answer, and for a status other than 200, with the beginning of its body."""
+    if response.status == 200:
+        return _refuse_compressed(response)
+    beginning, whole = bytearray(), False
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_ERROR_BODY_S):
+            while len(beginning) < _BEGINNING and (packet := await response.content.readany()):
+                beginning += packet
+            whole = response.content.at_eof()
+    text = hidden(beginning.decode("utf-8", errors="replace"), cut=not whole)
+    retry_after = response.headers.get("Retry-After", "")
+    message = f"{response.reason}{f' (Retry-After: {retry_after})' if retry_after else ''}: {text}"
+    if response.status in (401, 403):
+        message = f"{KEY_REMEDY}; {message}"
+    asked = retry_after.strip()  # seconds; a header that gives a date instead asks for no pause here
+    pause_s = min(float(asked), _MAX_PAUSE_S) if asked.isascii() and asked.isdecimal() else 0.0
+    raise StreamFault(f"http_{response.status}", message, pause_s)
+
+
+def _failure(error: Exception, sent: float, chunks: int) -> Failure:
+    text, came = one_line(str(error) or type(error).__name__), f"{chunks} chunks with text had come"
+    if isinstance(error, StreamFault):
+        return Failure(error.name, text, error.pause_s)
+    if isinstance(error, aiohttp.ClientConnectorError):
+        refused = getattr(getattr(error, "os_error", None), "errno", None) == errno.ECONNREFUSED
+        return Failure("connect_refused" if refused else "connect_failed", text, _PAUSE_S)
+    if isinstance(error, TimeoutError):
+        return Failure("timeout", f"gave up after {perf_counter() - sent:.1f} s; {came}")
+    if isinstance(error, (aiohttp.ClientResponseError, ValueError)):
+        return Failure("malformed", text)
+    return Failure("reset", f"{text}; {came}")
+
+
+def one_line(text: str, limit: int = 300) -> str:
+    """The text of a server in one line, without the API key and control characters, at most `limit` characters."""
+    shown = "".join(
+        c if c.isprintable() else " " if c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in hidden(text)
+    )
+    return " ".join(shown.split())[:limit]
+
+
+def request_path(pair: Pair) -> str:
+    """The path below the base URL: chat for messages, completions for raw text."""
+    return "/completions" if pair.prompt.messages is None else "/chat/completions"
+
+
+def request_body(plan: Plan, pair: Pair) -> bytes:
+    """The body of a request. The nonce is before the prompt, so that a prefix cache does not match."""
+    max_tokens = pair.prompt.max_tokens or plan.max_tokens
+    content: dict[str, Any] = {
+        "model": plan.model,
+        "stream": True,
+        "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+        "temperature": plan.temperature,
+        "max_tokens": max_tokens,
+        "seed": plan.seed,
+    }
+    if plan.ignore_eos:
+        content |= {"ignore_eos": True, "min_tokens": max_tokens}
+    if pair.prompt.messages is None:
+        content["prompt"] = f"[{pair.nonce}] {pair.prompt.prompt}"
+    else:
+        content["messages"] = _messages(pair)
+    return json.dumps({**content, **plan.extra_body}).encode()
+
+
+def _messages(pair: Pair) -> list[Mapping[str, Any]]:
+    """The messages of a prompt, with the nonce before the user's last one."""
+    messages = pair.prompt.messages or ()
+    last = max(index for index, message in enumerate(messages) if by_user(message))
+    marked = {**messages[last], "content": f"[{pair.nonce}] {messages[last]['content']}"}
+    return [*messages[:last], marked, *messages[last + 1 :]]
+
+
+def authorization() -> dict[str, str]:
+    """The header with the API key, if one is set. Raises PlanError for a key that is not possible in a header."""
+    name, key = _key()
+    if not (key.isascii() and key.isprintable()):
+        raise PlanError(f"{name}: holds characters that an HTTP header cannot; set it to the key alone")
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def hidden(text: str, *, cut: bool = False) -> str:
+    """`text` without the API key: plain, escaped for JSON, a URL or HTML, in base64, or as hexadecimal digits.
+
+    If the text was `cut`, its end is removed too, because it may be a part of the key.
+    """
+    _, key = _key()
+    if len(key) < _MIN_KEY_CHARS:
+        return text
+    shown = _pattern(key).sub(KEY_REPLACEMENT, text)
+    return shown[: -_MAX_ESCAPE_CHARS * len(key)] if cut else shown
+
+
+def _key() -> tuple[str, str]:
+    """The name of the variable and its value; empty if none is set."""
+    named = ((name, os.environ.get(name, "").strip()) for name in API_KEYS)
+    return next((pair for pair in named if pair[1]), ("", ""))
+
+
+@lru_cache(maxsize=4)
+def _pattern(key: str) -> re.Pattern[str]:
+    """The pattern that matches the key, ignoring case, because header values are often shown in lower case."""
+    encoded = [*_encoded(key.encode())]
+    either = "|".join(["".join(map(_written, key)), *map(re.escape, encoded)])
+    begins = "".join(map(re.escape, {key[0], *"%\\&", *(text[0] for text in encoded)}))
+    return re.compile(f"(?=[{begins}])(?:{either})", re.IGNORECASE)  # the lookahead halves the time
+
+
+def _written(character: str) -> str:
+    """The pattern of a character, plain or escaped in one of the usual ways."""
+    code = ord(character)
+    number = f"%{code:02x}|\\\\+u00{code:02x}|\\\\+x{code:02x}|&#(?:0*{code}|x0*{code:x});"
+    escaped = "" if character.isalnum() else rf"|\\+{re.escape(character)}"
+    named = html.escape(character)
+    return f"(?:{re.escape(character)}|{number}{escaped}{f'|{named}' if named != character else ''})"
+
+
+def _encoded(key: bytes) -> Iterator[str]:
+    """The key in hexadecimal digits, and in base64, which depends on the number of bytes before it (three variants)."""
+    yield key.hex()
+    for before in range(3):
+        whole = b64encode(bytes(before) + key).decode()
+        own = whole[-(-before * 8 // 6) : (before + len(key)) * 8 // 6]
+        yield from (own, own.translate(_IN_URLS))

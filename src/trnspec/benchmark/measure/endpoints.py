@@ -1,0 +1,193 @@
+"""Information of a server about itself: its models (`/models`), its counters and start time (`/metrics`), its version (`/version`).
+
+vLLM counts per engine and model since its start. So the difference over a block is that of the block, as long as there is no other
+traffic. https://docs.vllm.ai/en/latest/usage/metrics.html
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import aiohttp
+
+from trnspec.benchmark.errors import EndpointError
+from trnspec.benchmark.measure.client import KEY_REMEDY, one_line, read_at_most
+from trnspec.benchmark.measure.records import (
+    COUNTED_ACCEPTED,
+    COUNTED_DRAFTED,
+    COUNTED_DRAFTS,
+    COUNTED_GENERATED,
+    COUNTED_PER_POSITION,
+    MAX_COUNTED,
+)
+from trnspec.benchmark.measure.stream import StreamFault
+from trnspec.benchmark.plan import Plan, PlannedArm
+from trnspec.core.files import json_of
+
+OF_DRAFTS = (COUNTED_DRAFTS, COUNTED_DRAFTED, COUNTED_ACCEPTED)
+"""Seconds since 1970, by the process collector of the Prometheus client."""
+_COUNTED = (COUNTED_GENERATED, *OF_DRAFTS, COUNTED_PER_POSITION)
+_LINE = re.compile(r"^(?P<name>[^\s{]+)(?:\{(?P<labels>.*)\})?\s+(?P<value>\S+)")
+_POSITION = re.compile(r'(?:^|,)\s*position="([0-9]{1,3})"')
+_INFO, _LABEL = re.compile(r"^vllm:cache_config_info\{(.*)\}", re.MULTILINE), re.compile(r'(\w+)="([^"]*)"')
+_SETTINGS = ("block_size", "cache_dtype", "enable_prefix_caching")
+"""Settings of vLLM's key-value cache that change a step or an answer. Its `/metrics` and `/version` say nothing of the scheduler
+(vLLM 0.29.0: v1/metrics/loggers.py, `log_metrics_info`; entrypoints/serve/instrumentator/basic.py)."""
+_MODELS_TIMEOUT, _PAGE_TIMEOUT = aiohttp.ClientTimeout(total=15), aiohttp.ClientTimeout(total=5)
+_MAX_MODELS_BYTES, _MAX_METRICS_BYTES, _MAX_SETTINGS_BYTES = 8 << 20, 16 << 20, 2 << 20
+"""The maximum bytes of a list of models, of a server's metrics, and of a page with settings."""
+_MAX_MODELS_NAMED, _MAX_TEXTS, _MAX_VALUE_CHARS = 10, 100, 100
+"""The maximum number of models in a message, of texts of an emulator, and of characters of an owner or a setting."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoint:
+    """Information of an endpoint about itself."""
+
+    owner: str
+    """The owner of the model."""
+    cautions: tuple[str, ...] = ()
+    """Cautions of an emulator about its timings."""
+    made_up: tuple[str, ...] = ()
+    """Classes for which an emulator does not know the acceptance."""
+
+    @property
+    def emulated(self) -> bool:
+        return self.owner.lower().startswith("emulat")
+
+
+async def endpoints(http: aiohttp.ClientSession, plan: Plan) -> dict[str, Endpoint]:
+    """The information of the endpoint of each arm. Raises EndpointError if the model is not served."""
+    return {arm.name: await _endpoint(http, arm, plan.model) for arm in plan.arms}
+
+
+async def _endpoint(http: aiohttp.ClientSession, arm: PlannedArm, model: str) -> Endpoint:
+    where = f"{arm.name}: {arm.url}/models"
+    remedy = f"is this its address? --arm {arm.name}=URL names another"
+    try:
+        async with http.get(f"{arm.url}/models", timeout=_MODELS_TIMEOUT, allow_redirects=False) as response:
+            if response.status in (401, 403):
+                raise EndpointError(f"{where}: answered HTTP {response.status}; {KEY_REMEDY}")
+            if response.status != 200:  # redirects are not followed, as for requests to the arm
+                to = response.headers.get("Location")
+                answered = f"HTTP {response.status}{f' (to {one_line(to, 200)})' if to else ''}"
+                raise EndpointError(f"{where}: answered {answered}; {remedy}")
+            content = await read_at_most(response, _MAX_MODELS_BYTES)
+    except StreamFault as fault:
+        raise EndpointError(f"{where}: {one_line(f'{fault.name}: {fault}')}; {remedy}") from fault
+    except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
+        reason = one_line(str(error)) or "no answer in 15 s"
+        raise EndpointError(f"{where}: {reason}; is it up, and {remedy}") from error
+    try:
+        served = {str(entry["id"]): _about(entry) for entry in json_of(content)["data"]}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        what = "an HTML page" if content.lstrip().startswith(b"<") else "not a list of models"
+        raise EndpointError(f"{where}: answered {what}; {remedy}") from error
+    if model not in served:
+        named = [one_line(name, 100) for name in list(served)[:_MAX_MODELS_NAMED]]
+        has = ", ".join(named) + (" ..." if len(served) > _MAX_MODELS_NAMED else "") or "nothing"
+        raise EndpointError(f"{where}: serves {has}, not {model!r}; correct the plan's model or the arm")
+    return served[model]
+
+
+def _about(entry: Mapping[str, Any]) -> Endpoint:
+    plain = Endpoint(owner=one_line(str(entry.get("owned_by", "")), _MAX_VALUE_CHARS))
+    metadata = entry.get("metadata")
+    if not plain.emulated or not isinstance(metadata, dict):
+        return plain
+    cautions, made_up = (
+        tuple(one_line(str(text)) for text in texts[:_MAX_TEXTS]) if isinstance(texts, list) else ()
+        for texts in map(metadata.get, ("cautions", "classes_without_acceptance"))
+    )
+    return replace(plain, cautions=cautions, made_up=made_up)
+
+
+async def with_differences(http: aiohttp.ClientSession, plan: Plan) -> Plan:
+    """The plan, with the differences between the server of each arm and that of its baseline: version and settings of the cache."""
+    each = await asyncio.gather(*(_settings(http, arm) for arm in plan.arms))
+    settings, arms = dict(zip(plan.baselines, each, strict=True)), []
+    for arm in plan.arms:
+        base = plan.baselines[arm.name]
+        own, other = settings[arm.name], settings[base]
+        differing = [name for name in own if other.get(name, own[name]) != own[name]]
+        new = (f"{name} is {own[name]}, of {base} {other[name]}" for name in differing)
+        changes = tuple(dict.fromkeys((*arm.also_changes, *new)))
+        arms.append(arm.model_copy(update={"also_changes": changes}))
+    return plan.model_copy(update={"arms": tuple(arms)})
+
+
+async def _settings(http: aiohttp.ClientSession, arm: PlannedArm) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    with suppress(StreamFault, aiohttp.ClientError, OSError, ValueError, KeyError, TypeError):
+        version = json_of(await _page(http, _outside_v1(arm.url, "/version"), _MAX_SETTINGS_BYTES))["version"]
+        settings["version"] = one_line(str(version), _MAX_VALUE_CHARS)
+    with suppress(StreamFault, aiohttp.ClientError, OSError, ValueError):
+        if match := _INFO.search(await _page(http, metrics_url(arm.url), _MAX_SETTINGS_BYTES)):
+            labels = dict(_LABEL.findall(match[1]))
+            settings |= {
+                name: one_line(labels[name], _MAX_VALUE_CHARS) for name in _SETTINGS if name in labels
+            }
+    return settings
+
+
+async def counters_page(
+    http: aiohttp.ClientSession, arm: PlannedArm, warn: Callable[[str], None]
+) -> str | None:
+    """The text at `/metrics` of the arm's server, empty if it is not usable; None if the server cannot be reached."""
+    url = metrics_url(arm.url)
+    try:
+        return await _page(http, url, _MAX_METRICS_BYTES)
+    except (aiohttp.ClientConnectionError, ConnectionError, TimeoutError):
+        return None
+    except StreamFault as fault:
+        warn(f"{url}: {fault.name}: {one_line(str(fault))}; its counters are left out")
+    except (aiohttp.ClientError, OSError, ValueError):
+        pass
+    return ""
+
+
+async def _page(http: aiohttp.ClientSession, url: str, maximum: int) -> str:
+    async with http.get(url, timeout=_PAGE_TIMEOUT, allow_redirects=False) as response:
+        return (
+            (await read_at_most(response, maximum)).decode(errors="replace") if response.status == 200 else ""
+        )
+
+
+def metrics_url(base_url: str) -> str:
+    """The URL of vLLM's metrics."""
+    return _outside_v1(base_url, "/metrics")
+
+
+def _outside_v1(base_url: str, path: str) -> str:
+    """The URL of a page of vLLM that is not below /v1."""
+    return base_url.removesuffix("/v1") + path
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if value >= 0 and math.isfinite(value) else None
+
+
+def counters_in(text: str) -> dict[str, float] | None:
+    """The counters in Prometheus' text format, summed over label sets; None without any."""
+    counters: dict[str, float] = {}
+    for line in text.splitlines():
+        if not line.startswith(_COUNTED) or (match := _LINE.match(line)) is None:
+            continue
+        name = match["name"]
+        if name == COUNTED_PER_POSITION and (position := _POSITION.search(match["labels"] or "")):
+            name = f"{name}/{position[1]}"
+        elif name not in (COUNTED_GENERATED, *OF_DRAFTS):
+            continue
+        if (value := _number(match["value"])) is not None:
+            counters[name] = min(counters.get(name, 0.0) + value, MAX_COUNTED)
+    return counters or None

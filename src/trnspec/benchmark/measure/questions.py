@@ -1,0 +1,168 @@
+"""The questions to servers before and after the load.
+
+Before the load: the sanity check of the baseline (`trnspec.benchmark.measure.sanity_check`). After the load, if greedy answers differ: some
+requests to the baseline are repeated (`trnspec.benchmark.measure.repeats`). Each answer is recorded when it arrives, and is not asked for
+again. A server that refuses or stops here only affects these files, not the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from trnspec.benchmark.errors import EndpointError
+from trnspec.benchmark.measure import repeats, sanity_check
+from trnspec.benchmark.measure.client import Failure, ask, http_session, request_body, request_path
+from trnspec.benchmark.measure.endpoints import Endpoint
+from trnspec.benchmark.measure.journal import Journal, RawRun
+from trnspec.benchmark.measure.loader import together
+from trnspec.benchmark.measure.progress import Progress
+from trnspec.benchmark.measure.records import RequestRecord
+from trnspec.benchmark.measure.repeats import Repeat, answers_of, same_text
+from trnspec.benchmark.measure.schedule import asked_as
+from trnspec.benchmark.plan import Plan
+from trnspec.core.words import count
+
+REPEATS = 32
+"""The maximum number of repeated requests to the baseline; chosen at random."""
+_MAX_TOKENS = 256
+"""The maximum tokens of an answer to a simple question: enough for a model that reasons first, and to detect a loop."""
+_INSTRUCTION = "Answer with one word or number only."
+_CONCURRENCY = 4
+
+
+async def check_sense(
+    http: aiohttp.ClientSession,
+    plan: Plan,
+    served: Mapping[str, Endpoint],
+    *,
+    out: Path,
+    progress: Progress,
+    wanted: bool,
+) -> None:
+    """Ask the baseline the simple questions without an answer in `out`, and print how many it answers correctly.
+
+    Questions are sent one after the other, so that answers do not depend on a batch, and decoding is greedy. Of the plan's
+    `extra_body` only the chat template is used, because the rest may force the form of an answer. Raises StorageError.
+    """
+    if reason := _skipped(plan, served, wanted=wanted):
+        progress.tell(f"sense check skipped: {reason}")
+        return
+    arm, sha = plan.arm(plan.baseline), plan.sha256()
+    template = {key: value for key, value in plan.extra_body.items() if key == "chat_template_kwargs"}
+    asked = {"model": plan.model, "stream": True, "temperature": 0, "max_tokens": _MAX_TOKENS, **template}
+    known = {answer.question: answer for answer in sanity_check.read(out, sha)}
+    with Journal(out, sanity_check.FILE_NAME) as book:
+        for question in (question for question in sanity_check.QUESTIONS if question.text not in known):
+            messages = [{"role": "user", "content": f"{question.text} {_INSTRUCTION}"}]
+            body = json.dumps(asked | {"messages": messages, "stream_options": {"include_usage": True}})
+            now = round(time.time(), 3)
+            result = await ask(http, f"{arm.url}/chat/completions", body.encode(), max_tokens=_MAX_TOKENS)
+            answer = known[question.text] = sanity_check.Answer(
+                plan_sha256=sha,
+                arm=arm.name,
+                question=question.text,
+                accepted=question.accepted,
+                asked_unix_s=now,
+                text=None if isinstance(result, Failure) else result.text,
+                error=result.name if isinstance(result, Failure) else None,
+                message=result.message if isinstance(result, Failure) else None,
+            )
+            book.append(answer)
+    if outcome := sanity_check.outcome(list(known.values())):
+        if outcome["withheld"]:
+            remedy = "this run gets no verdict. --no-sense-check skips the questions"
+            progress.warn(f"{outcome['text']}; {remedy}")
+        else:
+            progress.tell(f"sense check: {outcome['text']}")
+
+
+def _skipped(plan: Plan, served: Mapping[str, Endpoint], *, wanted: bool) -> str:
+    """Why the sanity check is skipped; empty if it is not."""
+    if not wanted:
+        return "--no-sense-check was given"
+    if any(endpoint.emulated for endpoint in served.values()):
+        return "the endpoints are emulated, and their answers mean nothing"
+    if all(prompt.messages is None for prompt in plan.prompts):
+        return "the plan's prompts are raw text, not messages: a base model does not answer questions"
+    return ""
+
+
+async def ask_again(
+    raw: RawRun,
+    *,
+    out: Path,
+    timeout_s: float,
+    progress: Progress,
+    maximum: int = REPEATS,
+    limit_s: float = 600.0,
+) -> RawRun:
+    """Ask the baseline again those of its requests that are not repeated in `out` yet, for at most `limit_s`; returns the run with the
+    answers. Nothing is asked if all answers are equal or decoding is not greedy.
+
+    Raises StorageError, and ResultsError if another process does the same.
+    """
+    plan, by_arm = raw.plan, {arm: answers_of(arm, raw.by_nodes.requests) for arm in raw.plan.baselines}
+    differing = sum(same_text(by_arm[base], by_arm[arm]).count(False) for arm, base in plan.baselines.items())
+    if not differing or not plan.greedy:
+        return raw
+    known = {repeat.key: repeat for repeat in raw.repeats}
+    answers = list(by_arm[plan.baseline].values())
+    chosen = random.Random(plan.seed).sample(answers, min(maximum, len(answers)))
+    progress.tell(
+        f"answers differ in {count(differing, 'pair')}; asking {plan.baseline} again for {limit_s:.0f} s at most"
+    )
+    again = "repeat the command to continue"
+    try:
+        with Journal(out, repeats.FILE_NAME) as book:
+            async with asyncio.timeout(limit_s), http_session(timeout_s) as http:
+
+                async def repeat(record: RequestRecord) -> None:
+                    if record.pair_id not in known:
+                        known[record.pair_id] = line = await _repeated(
+                            http, plan, raw.sessions[0].run, record
+                        )
+                        book.append(line)
+
+                for load in plan.loads:  # under the load that they had
+                    of_load = [record for record in chosen if record.load == load]
+                    await _in_turn(of_load, repeat, load.concurrency or _CONCURRENCY)
+    except TimeoutError:
+        progress.warn(f"stopped asking {plan.baseline} again after {limit_s:.0f} s; {again}")
+    except EndpointError as error:
+        progress.warn(f"{error}; not all requests were repeated, {again}")
+    return replace(raw, repeats=tuple(known.values()))
+
+
+async def _repeated(http: aiohttp.ClientSession, plan: Plan, run: str, record: RequestRecord) -> Repeat:
+    """The second answer to a request. Raises EndpointError if the server cannot be reached, because it may come back."""
+    line = Repeat(run=run, pair_id=record.pair_id, started_unix_s=round(time.time(), 3))
+    pair = asked_as(plan, record)
+    url, maximum = plan.arm(record.arm).url + request_path(pair), plan.answer_limit(pair.prompt)
+    result = await ask(http, url, request_body(plan, pair), max_tokens=maximum)
+    if not isinstance(result, Failure):
+        return replace(line, text=result.text)
+    if result.name.startswith("connect_"):
+        raise EndpointError(f"{result.name}: {result.message}")
+    return replace(line, error=result.name, message=result.message)
+
+
+async def _in_turn(items: Iterable[Any], do: Callable[[Any], Awaitable[None]], concurrency: int) -> None:
+    """Call `do` for each item, at most `concurrency` at a time."""
+    waiting = iter(items)
+
+    async def slot() -> None:
+        for item in waiting:
+            await do(item)
+
+    async with together() as tasks:
+        for _ in range(concurrency):
+            tasks.create_task(slot())

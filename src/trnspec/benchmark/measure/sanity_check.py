@@ -1,0 +1,188 @@
+"""The sanity check: twelve questions with known answers, which show whether the baseline writes sensible text.
+
+A comparison of speeds cannot show that: two arms that are equally wrong agree with each other, and a server can be fast and write
+nonsense. `sense.jsonl`, in the folder of `requests.jsonl`, has one line for each question that was asked before the load, with its
+answer. The answers are judged again each time the file is read.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field
+
+from trnspec.benchmark.measure.records import Moment, Name, Text, answers_in
+
+FILE_NAME = "sense.jsonl"
+
+
+class Question(NamedTuple):
+    """A question, and the words or numbers of which a correct answer contains one, in upper or lower case."""
+
+    text: str
+    accepted: tuple[str, ...]
+
+
+QUESTIONS = (
+    Question("What is the capital of France?", ("paris",)),
+    Question("What is 17 plus 25?", ("42", "forty-two", "forty two")),
+    Question("What is 9 times 7?", ("63", "sixty-three", "sixty three")),
+    Question("How many days does a week have?", ("7", "seven")),
+    Question("What is the opposite of hot?", ("cold",)),
+    Question("Which planet do people live on?", ("earth",)),
+    Question("What is the chemical formula of water?", ("h2o", "h₂o")),
+    Question("Who wrote the play Romeo and Juliet?", ("shakespeare",)),
+    Question("Which number comes next: 2, 4, 6, 8?", ("10", "ten")),
+    Question('What is the Spanish word for "thank you"?', ("gracias",)),
+    Question("Which month comes after March?", ("april",)),
+    Question('In Python, what does len("abcd") return?', ("4", "four")),
+)
+MIN_RIGHT = 8
+"""With fewer correct answers out of twelve the verdicts of a run are withheld."""
+Judgement = Literal["right", "wrong", "loop", "noise", "no answer"]
+_MAX_SHOWN_CHARS = 40
+"""Characters of an answer in a sentence."""
+
+_REPEATS, _MAX_PERIOD = 4, 20
+"""A loop is a sequence of words, characters or lines that occurs at least `_REPEATS` times; it has at most `_MAX_PERIOD` items."""
+_MIN_LOOP_WORDS, _MIN_LOOP_CHARACTERS = 12, 24
+"""The minimum length of the whole repetition."""
+_MIN_WORDS, _MAX_STRANGE_SHARE = 8, 0.4
+"""An answer with at least `_MIN_WORDS` words of four letters or more is noise if a larger share of them does not look like words."""
+_MAX_SCRIPTS = 3
+_STRANGE = re.compile(r"(?i:[bcdfghjklmnpqrstvwxz]{6,})|[a-z][A-Z]")
+_VOWEL = re.compile(r"(?i)[aeiouyà-öø-ÿ]")
+_EAST_ASIAN = {"CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "FULLWIDTH", "KATAKANA-HIRAGANA"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """One question to an arm, and its answer or the reason why it did not answer."""
+
+    plan_sha256: Name
+    """The plan of its run. The run has no name yet when the question is asked."""
+    arm: Name
+    question: Name
+    accepted: Annotated[tuple[Name, ...], Field(min_length=1, max_length=100)]
+    asked_unix_s: Moment
+    text: Text | None = None
+    error: Name | None = None
+    message: Text | None = None
+
+    @property
+    def key(self) -> str:
+        return self.question
+
+    @property
+    def judgement(self) -> Judgement:
+        if self.text is None:
+            return "no answer"
+        if loops(self.text):
+            return "loop"
+        if is_noise(self.text):
+            return "noise"
+        return "right" if holds(self.text, self.accepted) else "wrong"
+
+
+def read(folder: Path, plan_sha256: str) -> tuple[Answer, ...]:
+    """The answers in `folder` for the run of a plan, each question once. Raises ResultsError."""
+    return answers_in(folder / FILE_NAME, Answer, lambda line: line.plan_sha256 == plan_sha256)
+
+
+def outcome(answers: Sequence[Answer]) -> dict[str, Any] | None:
+    """`sense` of a summary; None if nothing was asked."""
+    if not answers:
+        return None
+    judged = [(answer, answer.judgement) for answer in answers]
+    wrong = [(answer, judgement) for answer, judgement in judged if judgement != "right"]
+    looping = any(judgement == "loop" for _, judgement in wrong)
+    withheld = looping or len(wrong) > len(QUESTIONS) - MIN_RIGHT
+    right = len(judged) - len(wrong)
+    text = f"{answers[0].arm} answered {right} of {len(judged)} simple questions correctly"
+    if withheld:
+        text += f"{' and repeats itself without end' * looping}: {'; '.join(_named(*each) for each in wrong)}"
+    return {
+        "arm": answers[0].arm,
+        "asked": len(judged),
+        "right": right,
+        "needed": MIN_RIGHT,
+        "withheld": withheld,
+        "text": text,
+        "questions": [
+            {
+                "question": answer.question,
+                "answer": answer.text,
+                "error": answer.error,
+                "judgement": judgement,
+            }
+            for answer, judgement in judged
+        ],
+    }
+
+
+def withholds(answers: Sequence[Answer]) -> str:
+    """The reason, in words, why the verdicts of the run are withheld because of these answers; empty if they are not."""
+    summary = outcome(answers)
+    return str(summary["text"]) if summary and summary["withheld"] else ""
+
+
+def _named(answer: Answer, judgement: Judgement) -> str:
+    """A question that was not answered correctly, with the answer."""
+    if answer.text is None:
+        return f"{answer.question} no answer ({answer.error})"
+    text = " ".join(answer.text.split())
+    text = text if len(text) <= _MAX_SHOWN_CHARS else f"{text[:_MAX_SHOWN_CHARS]}..."
+    printable = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return f'{answer.question} "{printable}"{f" ({judgement})" if judgement != "wrong" else ""}'
+
+
+def holds(text: str, accepted: Sequence[str]) -> bool:
+    """Whether a text contains one of the accepted words or numbers as a separate word or number."""
+    either = "|".join(map(re.escape, accepted))
+    return re.search(rf"(?i)(?<!\w)(?<!\d[.,])(?:{either})(?!\w|[.,]\d)", text) is not None
+
+
+def loops(text: str) -> bool:
+    """Whether the same line, words or characters repeat."""
+    lines = Counter(line.strip() for line in text.splitlines() if len(line.split()) > 1)
+    if lines and max(lines.values()) >= _REPEATS:
+        return True
+    words = re.findall(r"[^\W\d_]+", text.lower())
+    return _repeats(words, _MIN_LOOP_WORDS) or _repeats("".join(text.split()), _MIN_LOOP_CHARACTERS)
+
+
+def _repeats(items: Sequence[str], minimum: int) -> bool:
+    """Whether a sequence occurs `_REPEATS` times in a row, over at least `minimum` items."""
+    for period in range(1, min(_MAX_PERIOD, len(items) // _REPEATS) + 1):
+        needed, equal = max(minimum, _REPEATS * period) - period, 0
+        for index in range(period, len(items)):
+            equal = equal + 1 if items[index] == items[index - period] else 0
+            if equal >= needed:
+                return True
+    return False
+
+
+def is_noise(text: str) -> bool:
+    """Whether a text has control characters, letters of many scripts, or mostly strings that are not words."""
+    # A token at the very end may be part of a character.
+    broken = text.rstrip("\N{REPLACEMENT CHARACTER}").count("\N{REPLACEMENT CHARACTER}")
+    if broken > 1 or any(unicodedata.category(c) == "Cc" and not c.isspace() for c in text):
+        return True
+    scripts = Counter(_scripts(text))
+    if sum(count > 1 for count in scripts.values()) > _MAX_SCRIPTS:
+        return True
+    words = re.findall(r"[A-Za-zÀ-ÖØ-öø-ÿ]{4,}", text)
+    strange = sum(bool(_STRANGE.search(word)) or not _VOWEL.search(word) for word in words)
+    return len(words) >= _MIN_WORDS and strange > _MAX_STRANGE_SHARE * len(words)
+
+
+def _scripts(text: str) -> Iterator[str]:
+    for letter in filter(str.isalpha, text):
+        script = unicodedata.name(letter, "UNKNOWN").split()[0]
+        yield "EAST ASIAN" if script in _EAST_ASIAN else script

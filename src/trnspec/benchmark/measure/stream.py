@@ -1,0 +1,303 @@
+"""Parse a streamed completion: the arrival of output, the tokens of each chunk, the text.
+
+The tokens of a chunk are from the server's cumulative usage, if every chunk has it. They are never guessed from the
+text, and a total at the end is not distributed over the chunks. Impossible counts are refused here, before anything
+is calculated from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from reprlib import repr as shown
+from typing import Any, Literal, NamedTuple
+
+from trnspec.core.files import json_of
+
+TokenSource = Literal["usage-per-chunk", "final-usage", "chunks"]
+END = "[DONE]"
+MAX_TOKENS = 1 << 24
+"""The maximum tokens of a prompt or an answer; more than any model accepts."""
+_OVERSHOOT_TOKENS = 64
+"""The tolerance for accepted drafts of the last step that are after the end of the answer."""
+_MAX_ENTRIES = 1024
+_MAX_CHARS = 200
+MAX_EVENT_BYTES = 2 << 20
+"""The maximum size of an event or an unfinished line. An event of one step has some hundred bytes."""
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class StreamFault(Exception):
+    """The answer cannot be used; `name` is the record's error name. The message may be long, and hold the API key."""
+
+    def __init__(self, name: str, message: str, pause_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.name, self.pause_s = name, pause_s
+
+
+class SseParser:
+    """A parser of server-sent events. Its input are packets of bytes with any boundaries, its output is the data of each complete event.
+
+    Lines are decoded when they are complete, so a character can be split between packets. Comments and the fields `event`,
+    `id` and `retry` are ignored.
+    https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
+    """
+
+    def __init__(self) -> None:
+        self._line = bytearray()
+        self._data: list[bytes] = []
+        self._held = 0
+        """Bytes of the event so far."""
+        self._after_cr = False
+        self._at_start = True
+
+    def feed(self, packet: bytes) -> list[str]:
+        """The data of the events that `packet` completes, in order. Raises StreamFault for one that is too long."""
+        if (whole := self._whole(packet)) is not None:
+            return whole
+        events: list[str] = []
+        if self._after_cr and packet.startswith(b"\n"):
+            packet = packet[1:]
+        if packet:
+            self._after_cr = packet.endswith(b"\r")
+        for piece in packet.splitlines(keepends=True):
+            self._line += piece
+            if len(self._line) + self._held > MAX_EVENT_BYTES:
+                raise StreamFault("too_large", f"an event has more than {MAX_EVENT_BYTES >> 20} MiB")
+            if piece.endswith((b"\n", b"\r")):
+                line = bytes(self._line).rstrip(b"\r\n")
+                self._line.clear()
+                if self._at_start:
+                    self._at_start = False
+                    line = line.removeprefix(_BYTE_ORDER_MARK)
+                field, _, value = line.partition(b":")
+                if not line:
+                    events += self.close()
+                elif field == b"data":
+                    self._data.append(value.removeprefix(b" "))
+                    self._held += len(line)
+        return events
+
+    def close(self) -> list[str]:
+        """The event that a blank line or the end of the stream completes (some servers omit the last blank line).
+
+        A partial line is ignored.
+        """
+        if not self._data:
+            return []
+        event = b"\n".join(self._data).decode("utf-8", errors="replace")
+        self._data.clear()
+        self._held = 0
+        return [event]
+
+    def _whole(self, packet: bytes) -> list[str] | None:
+        """The events of a packet that consists of complete one-line events, as nearly all do; None for another packet.
+
+        This takes a third of the time of parsing line by line.
+        """
+        if self._line or self._data or not packet.startswith(b"data: ") or not packet.endswith(b"\n\n"):
+            return None
+        pieces = packet[6:-2].split(b"\n\ndata: ")
+        if packet.count(b"\n") != 2 * len(pieces) or b"\r" in packet:
+            return None
+        self._at_start = self._after_cr = False
+        return [piece.decode("utf-8", errors="replace") for piece in pieces]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """One complete streamed answer. Times are seconds since the request was sent."""
+
+    chunk_s: tuple[float, ...]
+    """Arrival of each chunk with output."""
+    chunk_tokens: tuple[int, ...] | None
+    """Tokens in each of these chunks; None unless the source is usage-per-chunk."""
+    stream_chunks: int
+    """All chunks with a choice, including role-only and empty ones."""
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    """Prompt tokens from the server's prefix cache, if it says so."""
+    completion_tokens: int | None
+    """Tokens of the answer; None if the server sends no usage."""
+    finish_reason: str | None
+    token_source: TokenSource
+    spec_stats: dict[str, Any] | None
+    """The server's statistics of speculation for this request, if it sends them."""
+    text: str
+
+
+class _Chunk(NamedTuple):
+    at_s: float
+    text: str
+    cumulative: int | None
+    """Tokens of the answer so far, if the server says so."""
+
+
+class StreamTally:
+    """Collects the events of one answer of at most `max_tokens`. A longer answer is refused."""
+
+    def __init__(self, max_tokens: int = MAX_TOKENS) -> None:
+        self.done = False
+        self._max_tokens = max_tokens
+        self._max_chunks, self._max_chars = 1024 + 8 * max_tokens, (1 << 20) + 64 * max_tokens
+        self._chars = 0
+        self._chunks: list[_Chunk] = []
+        self._completion: int | None = None
+        self._prompt: int | None = None
+        self._cached: int | None = None
+        self._finish_reason: str | None = None
+        self._spec_stats: dict[str, Any] | None = None
+
+    @property
+    def chunks(self) -> int:
+        """The number of chunks with text so far."""
+        return sum(1 for chunk in self._chunks if chunk.text)
+
+    def take(self, data: str, at_s: float) -> None:
+        """Add an event that arrived `at_s` seconds after sending. Raises StreamFault."""
+        if self.done:
+            return
+        if data == END:
+            self.done = True
+            return
+        event = _event(data)
+        try:
+            has_usage = self._take_usage(event)
+        except ImplausibleCount as error:
+            raise _untrue(str(error)) from error
+        choices = event.get("choices", [])
+        if not isinstance(choices, list) or (choices and not isinstance(choices[0], dict)):
+            raise StreamFault("malformed", f"`choices` is not a list of objects: {data!r}")
+        if not choices:
+            return
+        choice = choices[0]
+        if len(choices) > 1 or choice.get("index"):
+            raise StreamFault("malformed", f"one choice was asked for, index 0: {data!r}")
+        if isinstance(reason := choice.get("finish_reason"), str):
+            self._finish_reason = reason or self._finish_reason
+        text = _text(choice)
+        self._chunks.append(_Chunk(at_s, text, self._completion if has_usage else None))
+        self._chars += len(text)
+        if len(self._chunks) > self._max_chunks or self._chars > self._max_chars:
+            size = f"{len(self._chunks)} chunks with {self._chars} characters"
+            raise StreamFault("too_large", f"{size} for at most {self._max_tokens} tokens")
+
+    def _take_usage(self, event: Mapping[str, Any]) -> bool:
+        """Read the usage of an event; returns whether it has any. Raises ImplausibleCount for impossible counts."""
+        usage, metrics = event.get("usage"), event.get("metrics")
+        drafts = metrics.get("speculative_decoding") if isinstance(metrics, dict) else None
+        if isinstance(drafts, dict):
+            self._spec_stats = statistics_of(drafts, max_tokens=self._max_tokens)
+        if usage is None:
+            return False
+        if not isinstance(usage, dict):
+            raise ImplausibleCount(f"it is {shown(usage)}; must be a JSON object")
+        self._completion = tokens_in(usage, "completion_tokens", maximum=self._max_tokens)
+        self._prompt, details = tokens_in(usage, "prompt_tokens"), usage.get("prompt_tokens_details")
+        maximum = MAX_TOKENS if self._prompt is None else self._prompt
+        self._cached = (
+            tokens_in(details, "cached_tokens", maximum=maximum) if isinstance(details, dict) else None
+        )
+        return True
+
+    def output(self) -> Output:
+        """The complete answer. Raises StreamFault if the stream had no output or did not end."""
+        if not self.done:
+            raise StreamFault("no_done", f"the stream ended after {self.chunks} chunks without [DONE]")
+        tokens, total = self._tokens_per_chunk(), self._completion
+        counts = tokens or [0] * len(self._chunks)
+        carrying = [(c.at_s, n) for c, n in zip(self._chunks, counts, strict=True) if n or c.text]
+        if not carrying:
+            raise StreamFault("zero_tokens", f"no chunk carried output; the server's usage says {total}")
+        maximum = max(chunk.cumulative or 0 for chunk in self._chunks)
+        if total is not None and total < max(maximum, 1):
+            raise _untrue(f"{total} tokens at the end, {maximum} before, {self._chars} characters")
+        text = "".join(chunk.text for chunk in self._chunks)
+        return Output(
+            chunk_s=tuple(at_s for at_s, _ in carrying),
+            chunk_tokens=None if tokens is None else tuple(n for _, n in carrying),
+            stream_chunks=len(self._chunks),
+            prompt_tokens=self._prompt,
+            cached_tokens=self._cached,
+            completion_tokens=total,
+            finish_reason=self._finish_reason,
+            token_source="usage-per-chunk" if tokens else "chunks" if total is None else "final-usage",
+            spec_stats=self._spec_stats,
+            # JSON may have a character outside the basic plane as two escapes.
+            text=text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"),
+        )
+
+    def _tokens_per_chunk(self) -> list[int] | None:
+        """The new tokens of each chunk from cumulative usage; None if it is missing or contradicts itself."""
+        if any(chunk.text and chunk.cumulative is None for chunk in self._chunks):
+            return None
+        totals = [0]
+        for chunk in self._chunks:
+            totals.append(totals[-1] if chunk.cumulative is None else chunk.cumulative)
+        tokens = [after - before for before, after in pairwise(totals)]
+        sound = totals[-1] > 0 and min(tokens) >= 0 and totals[-1] == self._completion
+        return tokens if sound else None
+
+
+def _event(data: str) -> dict[str, Any]:
+    try:
+        event = json_of(data)
+    except ValueError as error:
+        raise StreamFault("malformed", f"an event is not JSON ({error}): {data!r}") from error
+    if not isinstance(event, dict):
+        raise StreamFault("malformed", f"an event is not a JSON object: {data!r}")
+    if event.get("error") or event.get("object") == "error":
+        raise StreamFault("stream_error", f"the server reported within the stream: {data}")
+    return event
+
+
+def _text(choice: dict[str, Any]) -> str:
+    """The text of a choice, including reasoning, which is generated like any other output."""
+    delta = choice.get("delta")
+    if not isinstance(delta, dict):
+        delta = {"content": choice.get("text")}
+    parts = (delta.get("reasoning_content") or delta.get("reasoning"), delta.get("content"))
+    return "".join([part for part in parts if isinstance(part, str)])
+
+
+class ImplausibleCount(ValueError):
+    """An impossible count."""
+
+
+def _untrue(what: str) -> StreamFault:
+    return StreamFault("implausible_usage", f"the server's usage cannot be true: {what}")
+
+
+def tokens_in(usage: Mapping[str, Any], key: str, *, maximum: int = MAX_TOKENS) -> int | None:
+    """The number of tokens under `key`, from 0 to `maximum`; None if the key is missing. Raises ImplausibleCount."""
+    value = usage.get(key)
+    if value is None or (type(value) is int and 0 <= value <= maximum):
+        return value
+    raise ImplausibleCount(f"{key} is {shown(value)}; must be a whole number from 0 to {maximum}")
+
+
+def statistics_of(drafts: Mapping[str, Any], *, max_tokens: int = MAX_TOKENS) -> dict[str, Any]:
+    """Statistics of speculation without nested or long values. Raises ImplausibleCount."""
+    maximum = max_tokens + _OVERSHOOT_TOKENS
+    for key in ("num_spec_steps", "num_accepted_draft_tokens"):
+        tokens_in(drafts, key, maximum=maximum)
+    histogram = drafts.get("acceptance_histogram")
+    if histogram is not None and not _are_counts(histogram, maximum):
+        wanted = f"a list of at most {_MAX_ENTRIES} counts"
+        raise ImplausibleCount(f"acceptance_histogram is {shown(histogram)}; must be {wanted}")
+    return {key: value for key, value in drafts.items() if len(key) <= _MAX_CHARS and _is_simple(value)}
+
+
+def _are_counts(value: Any, maximum: int) -> bool:
+    counts = isinstance(value, list) and len(value) <= _MAX_ENTRIES
+    return counts and all(type(n) is int and 0 <= n <= maximum for n in value)
+
+
+def _is_simple(value: Any) -> bool:
+    """Whether a value is a simple JSON value of usual size, or a list of counts."""
+    if isinstance(value, str):
+        return len(value) <= _MAX_CHARS
+    if isinstance(value, (int, float)):
+        return abs(value) < 1 << 63
+    return value is None or _are_counts(value, MAX_TOKENS)

@@ -1,0 +1,318 @@
+"""The figures of the page, and its tables with a mark in each row. Panels of one figure, and tables that are compared, have the same
+axes.
+
+The window is the number of speculative tokens. Values by window are measured if arms of one family had several windows, and
+otherwise predicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from trnspec.benchmark.analyse.cells import Cells, Place
+from trnspec.benchmark.analyse.comparison import EQUIVALENT, VERDICT_WORDS
+from trnspec.benchmark.analyse.decision import AtLoad, Gain
+from trnspec.benchmark.analyse.result_files import QUANTITIES, VERDICTS
+from trnspec.benchmark.analyse.sentences import interval, money
+from trnspec.benchmark.analyse.stats import percentile
+from trnspec.benchmark.analyse.values import Records, gaps, request_values
+from trnspec.benchmark.metrics import COMPARED, E2E, INTER_CHUNK_LATENCY, TPOT, TTFT, Metric
+from trnspec.benchmark.plan import Load, Plan
+from trnspec.benchmark.show.drawing import (
+    FAILED,
+    LEVEL,
+    NARROW,
+    WIDE,
+    Axis,
+    Figure,
+    Look,
+    Plot,
+    Points,
+    looks,
+    ratio_axis,
+)
+from trnspec.benchmark.show.tables import Lane, Row, Table, change, ms, plain
+
+Arms = Mapping[str, Look]
+ALL_CLASSES = "all classes"
+MAX_POINTS = 240
+"""The maximum number of marks of one arm in one panel."""
+_TIMES = ((E2E, "s", 1.0), (TPOT, "ms", 1000.0), (TTFT, "ms", 1000.0))
+_SPREAD = ((TPOT, "over requests"), (INTER_CHUNK_LATENCY, "over chunks: how even the text appears"))
+_END = 99
+"""The percentile at which the axes of values end."""
+_MAX_STEPS = 200
+"""The maximum number of steps of a distribution."""
+_DASHED = "mark line dashed"
+_KINDS = {word: code.replace(" ", "-") for code, word in VERDICT_WORDS.items()}
+"""The class of each verdict in the style sheet."""
+_NUMBERS = ("speed-up [95 %]", "ms per token", "$ per million tokens")
+_ENDS = ("ci_low", "ci_high", "low", "high")
+
+
+def against_windows(loads: Sequence[AtLoad], predicted: Sequence[Mapping[str, Any]]) -> Iterator[Figure]:
+    """Speed-up against window, with a panel for each family of arms and each load: measured if several windows were run, else predicted. No
+    panel if only one window is known."""
+    gains: dict[tuple[str, Load, str], list[Gain]] = {}
+    for at in loads:
+        for gain in (*at.by_window, *at.by_arm):
+            if gain.window and gain.ratio:
+                gains.setdefault((gain.family, at.load, gain.class_ or ALL_CLASSES), []).append(gain)
+    arms = {(gain.family, gain.arm) for own in gains.values() for gain in own}
+    formula: dict[tuple[str, Load, str], Points] = {}
+    for row in predicted:
+        place, families = Place.of(row), [family for family, arm in arms if arm == row["arm"]]
+        for family in families if len([arm for one, arm in arms if [one] == families]) == 1 else ():
+            formula[family, place.load, place.class_] = [(at["k"], at["speed_up"]) for at in row["by_k"]]
+    lines = {key: sorted((g.window, g.ratio or 1.0) for g in gains.get(key, ())) for key in gains | formula}
+    shown = {key: line if len(line) > 1 else formula.get(key, line) for key, line in lines.items()}
+    where = list(dict.fromkeys(key[:2] for key, line in shown.items() if len(line) > 1))
+    lines = {key: line for key, line in lines.items() if key[:2] in where}
+    points = [point for key, line in lines.items() for point in (*line, *formula.get(key, ()))]
+    last, highest = (max((point[i] for point in points), default=1) for i in (0, 1))
+    x = Axis(high=last + 0.4, title="speculative tokens", whole=True, max_ticks=8)
+    y, width = Axis(high=highest * 1.15, unit="×", max_ticks=5), WIDE if len(where) == 1 else NARROW
+    styles, panels = looks(("", *dict.fromkeys(class_ for *_, class_ in lines))), []
+    for index, (family, load) in enumerate(where):
+        title = f"{family}, {load.in_words}" if len({load for _, load in where}) > 1 else family
+        plot = Plot(f"w{index}", title, x, y, width, f"Speed-up against the window, {title}")
+        plot.line([(x.low, 1), (x.high, 1)], LEVEL)
+        for key, line in ((key, line) for key, line in lines.items() if key[:2] == (family, load)):
+            look, best = styles[key[2]], max(shown[key], key=lambda point: point[1])
+            for gain in gains.get(key, ()):
+                plot.interval((gain.window, gain.window), (gain.low, gain.high), look)
+            plot.line(formula.get(key, ()), look, _DASHED)
+            plot.line(line if len(line) > 1 else (), look)
+            plot.dots(line, look)
+            kind = "observed" if shown[key] == line else "predicted"
+            plot.said.append(f"{key[2]} {kind}, best {best[1]:.2f} with {best[0]:g} speculative tokens")
+        panels.append(plot)
+    yield Figure("windows", "Speed-up against the window", panels, [*styles.values()][1:], {})
+
+
+def _places(cells: Cells, arms: Arms) -> Iterator[tuple[str, str, Sequence[tuple[Look, Records]]]]:
+    """Each class and load with records: an identifier, a title, and the requests of each arm in the order of sending."""
+    for number, load in enumerate(cells.plan.loads):
+        for index, class_ in enumerate(cells.plan.classes):
+            place = Place(class_, load)
+            members = [
+                (look, sorted(records, key=lambda record: record.started_unix_s))
+                for arm, look in arms.items()
+                if (records := cells.requests.get((arm, place)))
+            ]
+            if members:
+                yield f"{number}-{index}", str(place) if len(cells.plan.loads) > 1 else class_, members
+
+
+def _points(plan: Plan, metric: Metric, records: Records, begin_unix_s: float = 0.0) -> Points:
+    """(seconds since the beginning of the run, value) of each answer with a value."""
+    values = (
+        request_values(record, plan.arm(record.arm).max_tokens_per_step).get(metric.name)
+        for record in records
+    )
+    pairs = zip(records, values, strict=True)
+    return [(record.started_unix_s - begin_unix_s, value) for record, value in pairs if value is not None]
+
+
+def over_time(cells: Cells, arms: Arms) -> Iterator[Figure]:
+    """A figure for each metric with values: every request over time."""
+    started = [record.started_unix_s for records in cells.requests.values() for record in records] or [0.0]
+    begin, span_s = min(started), max(started) - min(started)
+    units = (("s", 1.0, 180.0), ("min", 60.0, 3 * 3600.0), ("h", 3600.0, float("inf")))
+    time_name, per = next((name, length) for name, length, maximum in units if span_s < maximum)
+    x = Axis(high=span_s / per or 1, title=f"{time_name} since the first request")
+    for metric, unit, scale in _TIMES:
+        name, title, panels = metric.name.removesuffix("_s"), f"{metric.title} over the run", []
+        known = [
+            (id_, where, [(*own, _points(cells.plan, metric, own[1], begin)) for own in members])
+            for id_, where, members in _places(cells, arms)
+        ]
+        top = max((v * scale for *_, lines in known for *_, points in lines for _, v in points), default=0.0)
+        y = Axis(high=top * 1.08 or 1, title=unit, max_ticks=5)
+        for id_, where, lines in known if top else ():
+            plot = Plot(f"t{id_}-{name}", where, x, y, NARROW, f"{title}, {where}")
+            for look, records, points in lines:
+                line = [(at_s / per, value * scale) for at_s, value in points]
+                plot.dots(line[:: -(-len(line) // MAX_POINTS) or 1], look)
+                failures = [((r.started_unix_s - begin) / per, y.low) for r in records if r.error]
+                plot.dots(failures, FAILED, "mark cross")
+                if line:
+                    middle = percentile(sorted(value for _, value in line), 50)
+                    plot.line([(x.low, middle), (x.high, middle)], look, _DASHED)
+                    plot.said.append(f"{look.name} median {middle:.3g} {unit} of {len(line)} requests")
+            panels.append(plot)
+        yield Figure(f"time-{name}", title, panels, [*arms.values()], {"metric": metric})
+
+
+def distributions(cells: Cells, arms: Arms) -> Iterator[Figure]:
+    """Cumulative shares of two metrics. The inter-chunk latency has a value for each pair of chunks."""
+    for metric, over in _SPREAD:
+        name, known = metric.name.removesuffix("_s"), []
+        for id_, where, members in _places(cells, arms):
+            curves = []
+            for look, records in members:
+                values: Iterable[float] = (value for _, value in _points(cells.plan, metric, records))
+                if metric is INTER_CHUNK_LATENCY:
+                    values = (gap for record in records if record.error is None for gap in gaps(record))
+                if ordered := sorted(1000 * value for value in values):
+                    curves.append((look, ordered))
+            known += [(id_, where, curves)] if curves else []
+        ends = [percentile(ordered, _END) for *_, curves in known for _, ordered in curves]
+        x = Axis(high=max(ends, default=0) * 1.05 or 1, title="ms")
+        y, panels = Axis(high=100, unit=" %", max_ticks=5), []
+        for id_, where, curves in known:
+            what = f"Cumulative distribution of {metric.name}, {where}"
+            plot = Plot(f"d{id_}-{name}", where, x, y, NARROW, what)
+            for look, ordered in curves:
+                steps = [(value, share) for value, share in _shares(ordered) if value <= x.high]
+                corners = [(steps[0][0], 0.0)] if steps else []
+                for value, share in steps:
+                    corners += [(value, corners[-1][1]), (value, share)]
+                plot.line([*corners, *((x.high, share) for _, share in corners[-1:])], look)
+                plot.dots(steps[:: max(1, len(steps) // 8)], look)
+                middle, tail = percentile(ordered, 50), percentile(ordered, 95)
+                text = f"{look.name} median {middle:.3g} ms, 95th percentile {tail:.3g} ms, n {len(ordered)}"
+                plot.said.append(text)
+            panels.append(plot)
+        title = f"Distribution of the {metric.title[0].lower()}{metric.title[1:]}"
+        yield Figure(f"spread-{name}", title, panels, [*arms.values()], {"over": over})
+
+
+def _shares(ordered: Sequence[float]) -> Points:
+    """(value, percentage of values that are not above it), in a limited number of steps."""
+    count, last = len(ordered), _MAX_STEPS - 1
+    if count <= _MAX_STEPS:
+        return [(value, 100 * ((index + 1) / count)) for index, value in enumerate(ordered)]
+    return [(percentile(ordered, 100 * i / last), 100 * (i / last)) for i in range(_MAX_STEPS)]
+
+
+def answer(at: AtLoad, axis: Axis) -> Table:
+    """The best treatment of each class, then the best treatment over all classes; empty if nothing could be compared."""
+    gains = [*at.by_class, *([at.mix] if at.mix and len(at.by_class) > 1 else ())]
+    rows = [((gain.class_ or ALL_CLASSES, gain.arm), gain) for gain in gains if any(g.ratio for g in gains)]
+    total, title = len(gains) > len(at.by_class), f"Speed-up by class, {at.load.in_words}"
+    return _of_gains(title, ("class", "arm"), rows, axis, total=total)
+
+
+def treatments(at: AtLoad, axis: Axis) -> Table:
+    """Every treatment over all classes, the best first; empty if there is only one."""
+    rows = [((gain.arm, gain.baseline), gain) for gain in at.by_arm if len(at.by_arm) > 1]
+    return _of_gains(f"Arms over {ALL_CLASSES}", ("arm", "baseline"), rows, axis)
+
+
+def _of_gains(
+    title: str, names: Row, gains: Sequence[tuple[Row, Gain]], axis: Axis, *, total: bool = False
+) -> Table:
+    rows = []
+    for words, gain in gains:
+        times = change(gain.tpot_before_s, gain.tpot_after_s, ms, "→")
+        dollars = change(gain.usd_before, gain.usd_after, money, "→")
+        speed_up, lane = _compared(axis, gain.verdict, gain.ratio, gain.low, gain.high)
+        rows.append(((*words, speed_up, times, dollars), lane))
+    return _pictured(title, (*names, *_NUMBERS), rows, axis, total=total)
+
+
+def _compared(
+    axis: Axis, verdict: str, ratio: float | None, low: float | None, high: float | None
+) -> tuple[str, Lane]:
+    """A verdict with its ratio and interval, if known, and their picture."""
+    text = verdict if ratio is None else f"{verdict}: {ratio:.2f}×{interval(low, high)}"
+    return text, _lane(axis, _KINDS[verdict], ratio, low, high)
+
+
+def by_other_metrics(summary: Mapping[str, Any], at: AtLoad) -> Iterator[Table]:
+    """The same arms and classes by the other metrics, on one axis."""
+    wanted = {(at.load, gain.class_, gain.baseline, gain.arm) for gain in at.by_class}
+    known = [
+        (row, (row["ratio"], row["ci_low"], row["ci_high"]))
+        for row in summary["comparisons"]
+        if (Place.of(row).load, row["class"], row["baseline"], row["treatment"]) in wanted and row["ratio"]
+    ]
+    axis = ratio_axis(numbers for _, numbers in known)
+    for metric in COMPARED[1:]:
+        rows = []
+        for row, numbers in (entry for entry in known if entry[0]["metric"] == metric.name):
+            speed_up, lane = _compared(axis, VERDICT_WORDS[row["verdict"]], *numbers)
+            rows.append(((row["class"], row["treatment"], speed_up), lane))
+        if table := _pictured(metric.title, ("class", "arm", _NUMBERS[0]), rows, axis):
+            yield table
+
+
+def step_costs(at: AtLoad) -> Table:
+    """Tokens per step against the cost of a step, for drafting arms with known steps."""
+    known = [(gain, gain.tokens_per_step, gain.step_cost) for gain in at.by_class if gain.window]
+    steps = [(gain, tokens, cost) for gain, tokens, cost in known if tokens and cost]
+    axis = Axis(high=max((max(tokens, cost) for _, tokens, cost in steps), default=1) * 1.05)
+    rows = []
+    for gain, tokens, cost in steps:
+        expected, measured = f"{tokens / cost:.2f}×", plain(gain.ratio, ".2f", "×")
+        row = (gain.class_ or "", gain.arm, f"{tokens:.2f}", f"{cost:.2f}", expected, measured)
+        end, need = axis.percent(tokens), axis.percent(cost)
+        rows.append((row, Lane(_KINDS[gain.verdict], (("bar", f"M0 10H{end}"), ("need", f"M{need} 2v16")))))
+    headings = ("class", "arm", "tokens per step", "cost of a step", "speed-up to expect", "observed")
+    return _pictured("Tokens per step", headings, rows, axis)
+
+
+def forecast(expectations: Sequence[Mapping[str, Any]]) -> Table:
+    """The run compared with the forecast from published results. Each row has its own quantity; its bounds are shaded."""
+    ratios = [
+        tuple(row[key] / row["expected"] if row.get(key) else None for key in ("measured", *_ENDS))
+        for row in expectations
+    ]
+    axis = ratio_axis([ends for r in ratios for ends in ((r[0], r[1], r[2]), (1.0, r[3], r[4]))])
+    rows = []
+    for row, (ratio, begin, end, low, high) in zip(expectations, ratios, strict=True):
+        kind, result = _against(row)
+        left, right = (axis.percent(bound or 1.0) for bound in (low, high))
+        shapes = (("zone", f"M{left} 2H{right}V18H{left}z"), *_lane(axis, kind, ratio, begin, end).shapes)
+        rows.append(((*_expected(row), result), Lane(kind, shapes)))
+    headings = ("arm", "quantity", "this run", "expected", "bounds", "result")
+    return _pictured("Against the forecast", headings, rows, axis, shaded=())
+
+
+def _expected(row: Mapping[str, Any]) -> Row:
+    """The columns of a row: arm, quantity, value of the run with its interval, expected value, bounds."""
+    quantity, what, kind = QUANTITIES[row["what"]], "", "forecast range"
+    if "verdict" in row:
+        what = f": {', '.join(row['classes']) or ALL_CLASSES}, {row['concurrency']} at a time"
+        kind = "tolerance"
+    value, expected, *ends = quantity.shown(*map(row.get, ("measured", "expected", *_ENDS)))
+    bounds = f"{ends[2]} to {ends[3]}".replace(" ", "\N{NO-BREAK SPACE}")
+    value += f" [{ends[0]},\N{NO-BREAK SPACE}{ends[1]}]" if row.get("ci_low") else ""
+    return row["arm"], f"{quantity.label}{what}", value, expected, f"{bounds} ({kind})"
+
+
+def _against(row: Mapping[str, Any]) -> tuple[str, str]:
+    """The class in the style sheet of a row against the forecast, and its result in words."""
+    if row.get("verdict") == "cannot tell":
+        return "not-shown", VERDICTS["cannot tell"]
+    side = (row["measured"] > row["high"]) - (row["measured"] < row["low"])
+    if not side:
+        return "equivalent", VERDICTS["reproduced"] if "verdict" in row else "within the range"
+    good = (side > 0) == (QUANTITIES[row["what"]].better == "higher")
+    missed = f"{VERDICTS['not reproduced']}, " if "verdict" in row else ""
+    return ("faster", f"{missed}better") if good else ("slower", f"{missed}worse")
+
+
+def _lane(axis: Axis, kind: str, ratio: float | None, low: float | None, high: float | None) -> Lane:
+    """A line for the interval and a mark for the ratio. The mark is hollow if there are too few prompts for a verdict."""
+    if ratio is None:
+        return Lane(kind, ())
+    at, begin, end = (axis.percent(value or ratio) for value in (ratio, low, high))
+    shapes = [("range", f"M{begin} 10H{end}"), ("point", f"M{at} 10h0")]
+    return Lane(kind, (*shapes, *([("hole", f"M{at} 10h0")] if kind == "too-few" else ())))
+
+
+def _pictured(
+    title: str,
+    headings: Row,
+    rows: Sequence[tuple[Row, Lane]],
+    axis: Axis,
+    *,
+    total: bool = False,
+    shaded: tuple[float, ...] = EQUIVALENT,
+) -> Table:
+    """A table with a lane in each row."""
+    words, lanes = [row for row, _ in rows], [lane for _, lane in rows]
+    return Table(title, headings, words, 2, lanes, axis, shaded if axis.log else (), total)

@@ -1,0 +1,176 @@
+"""`report.html`: the whole answer on one self-contained page, for screen and print."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from itertools import product
+from typing import Any
+
+from trnspec.benchmark.analyse.acceptance.advice import advise
+from trnspec.benchmark.analyse.cells import Place, cells_of, pairs_of
+from trnspec.benchmark.analyse.comparison import first_difference
+from trnspec.benchmark.analyse.decision import AtLoad, Decision, decide
+from trnspec.benchmark.analyse.sentences import about_loads
+from trnspec.benchmark.errors import ResultsError
+from trnspec.benchmark.measure.journal import RawRun
+from trnspec.benchmark.measure.records import RequestRecord
+from trnspec.benchmark.plan import Load, PlannedPrompt
+from trnspec.benchmark.show import figures, tables
+from trnspec.benchmark.show.drawing import Figure, looks, ratio_axis
+from trnspec.benchmark.show.report_templates import filled
+from trnspec.core.words import listed
+
+FILE_NAME = "report.html"
+PLAN_FILE = "plan-as-run.json"
+_MAX_CHARS = 600
+"""The maximum characters of a text on the page; the journal has the whole text."""
+_MESSAGE_CHARS = 160
+_MAX_ARMS = 6
+"""The maximum number of arms in a figure."""
+
+
+def render(raw: RawRun, summary: Mapping[str, Any]) -> str:
+    """The page as HTML."""
+    run, predicted, cells, decision = summary["run"], predictions(raw), cells_of(raw), decide(summary)
+    at, shown = decision.at, _shown(summary, decision)
+    arms = {name: look for name, look in looks(arm["name"] for arm in run["arms"]).items() if name in shown}
+    gains = [gain for load in decision.loads for gain in (*load.by_class, *load.by_arm)]
+    axis = ratio_axis((gain.ratio, gain.low, gain.high) for gain in gains)
+    answers = [(load, figures.answer(load, axis)) for load in decision.loads]
+
+    def drawn(made: Iterable[Figure]) -> list[Figure]:
+        return [figure for figure in made if figure.panels]
+
+    return filled(
+        "report.html",
+        raw=raw,
+        run=run,
+        summary=summary,
+        decision=decision,
+        said_first=_parted(decision.sentence.replace("->", "→")),
+        load_lines=list(about_loads(summary)),
+        loads=_loads(summary),
+        answer=figures.answer(at, axis),
+        elsewhere=[table for load, table in answers if table and load is not at],
+        others=list(figures.by_other_metrics(summary, at)),
+        treatments=figures.treatments(at, axis),
+        step_costs=figures.step_costs(at),
+        unexplained=_unexplained(summary, at),
+        windows=drawn(figures.against_windows(decision.loads, predicted)),
+        shown=", ".join(shown) if len(shown) < len(run["arms"]) else "",
+        errors=tables.error_table(summary, _messages(raw)),
+        forecast=figures.forecast(summary.get("expectations", ())),
+        predicted=predicted,
+        samples=_samples(raw),
+        plan_file=PLAN_FILE,
+        max_points=figures.MAX_POINTS,
+        over_time=drawn(figures.over_time(cells, arms)),
+        spread=drawn(figures.distributions(cells, arms)),
+    )
+
+
+def _parted(sentence: str) -> tuple[str, str]:
+    """The sentence in two parts: the text up to the first semicolon outside brackets, and the rest."""
+    whole = re.match(r"(?:\([^)]*\)|[^;])*", sentence)
+    end = whole.end() if whole else 0
+    return sentence[:end], sentence[end:]
+
+
+def _loads(summary: Mapping[str, Any]) -> str:
+    """The loads of the run, in words."""
+    loads: dict[str, list[Load]] = defaultdict(list)
+    for load in dict.fromkeys(Place.of(cell).load for cell in summary["cells"]):
+        loads[load.unit].append(load)
+    sizes = {unit: listed([f"{load.size:g}" for load in of if load.size]) for unit, of in loads.items()}
+    return ", ".join(f"{size} {unit}".strip() for unit, size in sizes.items())
+
+
+def _shown(summary: Mapping[str, Any], decision: Decision) -> list[str]:
+    """The arms in figures: all or, if there are many, the baselines and the arms that the answer names."""
+    names = [arm["name"] for arm in summary["run"]["arms"]]
+    if len(names) <= _MAX_ARMS:
+        return names
+    best = {gain.arm for at in decision.loads for gain in (*at.by_class, at.mix) if gain}
+    return [name for name in names if name in {*best, *(at.baseline for at in decision.loads)}]
+
+
+def _together(texts: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """The subjects of each text."""
+    subjects: dict[str, list[str]] = {}
+    for text, subject in texts:
+        subjects.setdefault(text, []).append(subject)
+    return subjects
+
+
+def _unexplained(summary: Mapping[str, Any], at: AtLoad) -> dict[str, list[str]]:
+    """The reasons why steps are not known, each with its classes."""
+    wanted = {(Place(gain.class_ or "", at.load), gain.arm) for gain in at.by_class if not gain.step_cost}
+    rows = (row for row in summary["explanations"] if (Place.of(row), row["treatment"]) in wanted)
+    return _together((row["text"], row["class"]) for row in rows)
+
+
+def predictions(raw: RawRun) -> list[dict[str, Any]]:
+    """Predictions of the run by class and for all classes together; empty if there are none."""
+    try:
+        advice = advise(raw)
+    except ResultsError:
+        return []
+    return [*advice["cells"], *({"class": figures.ALL_CLASSES, **mix} for mix in advice["mixes"])]
+
+
+def _messages(raw: RawRun) -> dict[tuple[str, str], str]:
+    """The first message of each arm and error name."""
+    messages: dict[tuple[str, str], str] = {}
+    for record in raw.measured:
+        if record.error is not None:
+            message = " ".join((record.message or "").split())
+            messages.setdefault((record.arm, record.error), message[:_MESSAGE_CHARS])
+    return messages
+
+
+def _samples(raw: RawRun) -> list[dict[str, Any]]:
+    """One pair for each class and treatment: the first whose texts differ, else the first."""
+    plan, samples = raw.plan, []
+    prompts = {prompt.id: _prompt_text(prompt) for prompt in plan.prompts}
+    written: dict[tuple[str, str], list[RequestRecord]] = defaultdict(list)
+    for record in raw.measured:
+        if record.text is not None:
+            written[record.arm, record.class_].append(record)
+    for class_, arm in product(plan.classes, plan.arms):
+        base, own = (written.get((name, class_), ()) for name in (plan.baselines[arm.name], arm.name))
+        pairs = pairs_of(base, own) if plan.baselines[arm.name] != arm.name else ()
+        if pairs:
+            pair = next((pair for pair in pairs if pair[0].text != pair[1].text), pairs[0])
+            samples.append(_sample(prompts.get(pair[0].prompt_id, ""), *pair))
+    return samples
+
+
+def _sample(prompt: str, base: RequestRecord, treated: RequestRecord) -> dict[str, Any]:
+    """A prompt (empty if it is not in the plan) and a part of both texts that includes their first difference; `cut` is whether the text
+    continues after that part."""
+    texts = (base.text or "", treated.text or "")
+    equal, shared = texts[0] == texts[1], first_difference(*texts)
+    begin = 0 if equal else max(0, shared - _MAX_CHARS // 2)
+    end, lead = begin + _MAX_CHARS, "… " if begin else ""
+    answers = [
+        {
+            "arm": record.arm,
+            "same": lead + text[begin : min(shared, end)],
+            "different": text[shared : max(shared, end)],
+            "cut": len(text) > end,
+        }
+        for record, text in zip((base, treated), texts, strict=True)
+    ]
+    prompt = prompt if len(prompt) <= _MAX_CHARS else f"{prompt[:_MAX_CHARS]} …"
+    about = {"class": base.class_, "prompt_id": base.prompt_id, "prompt": prompt}
+    return {**about, "answers": answers, "equal": equal}
+
+
+def _prompt_text(prompt: PlannedPrompt) -> str:
+    if prompt.messages is None:
+        return prompt.prompt or ""
+    texts = ((message.get("role"), message.get("content")) for message in prompt.messages)
+    odd = "(content that is not plain text)"
+    return "\n".join(f"{role}: {text if isinstance(text, str) else odd}" for role, text in texts)

@@ -1,0 +1,121 @@
+"""Render the templates of pages (HTML) and of answers (plain text, as wide as the terminal).
+
+Prompts, answers and error messages are untrusted: in HTML every text is escaped, and the policy of a page forbids requests and
+scripts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup, escape
+
+from trnspec.benchmark.analyse.acceptance.yields import MADE_UP
+from trnspec.benchmark.analyse.cells import Place
+from trnspec.benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS, VERDICT_WORDS
+from trnspec.benchmark.analyse.decision import AtLoad, baseline_of, decide
+from trnspec.benchmark.analyse.explanation import split_steps
+from trnspec.benchmark.analyse.result_files import CIRCULAR, VERDICTS
+from trnspec.benchmark.analyse.sentences import about_loads, environment_of_sentences, interval, money
+from trnspec.benchmark.jinja_environment import compile_all, environment
+from trnspec.benchmark.metrics import METRICS
+from trnspec.benchmark.plan import Load
+from trnspec.benchmark.show import tables
+from trnspec.core import screen
+from trnspec.core.words import count
+
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+def filled(template: str, **content: Any) -> str:
+    """A template with its content. A page gets the style. Lines of plain text are folded to the width of the terminal."""
+    templates = _templates().get_template(template)
+    if not template.endswith(".html"):
+        text = re.sub(r"\n{3,}", "\n\n", templates.render(content)).strip("\n")
+        return "\n".join(screen.folded(text.split("\n")))
+    content["style"] = (_TEMPLATES / "report.css").read_text(encoding="utf-8")
+    return templates.render(content)
+
+
+def sentences(name: str, *values: Any) -> list[str]:
+    """The sentences of macro `name` in `sentences.txt` for these values, as plain text."""
+    macro = getattr(_templates().get_template("sentences.txt").module, name)
+    return [" ".join(line.split()) for line in str(macro(*values)).split("\n") if line.strip()]
+
+
+def sentence(name: str, *values: Any) -> str:
+    """The sentences of a macro as one text; empty if there are none."""
+    return " ".join(sentences(name, *values))
+
+
+def render(summary: Mapping[str, Any], *, everything: bool = False) -> str:
+    """The text for the terminal: question, recommendation, numbers and warnings. With `everything` also the answer at every load, the cost
+    of steps, every cell, engines, quality, and the definitions of the numbers."""
+    from trnspec.benchmark.show.figures import step_costs
+
+    def cells(at: AtLoad) -> tables.Table:
+        title = f"Every cell, {at.load.in_words}: medians"
+        return tables.cell_table(summary, at.load, title, tables.MEDIANS, "tok/step")
+
+    text = filled(
+        "answer.txt",
+        summary=summary,
+        run=summary["run"],
+        decision=decide(summary),
+        everything=everything,
+        load_lines=list(about_loads(summary)),
+        cells=cells,
+        step_costs=step_costs,
+        min_prompts=MIN_PROMPTS,
+        equivalent=EQUIVALENT,
+    )
+    return "\n\n".join(dict.fromkeys(text.split("\n\n")))  # with a single arm two tables are equal
+
+
+render_all = partial(render, everything=True)
+
+
+def _drawn(table: tables.Table, indent: str = "") -> str:
+    return "\n".join(tables.lines_of(table, indent=indent)) if table else ""
+
+
+def _tally(counts: Iterable[Mapping[str, int]]) -> list[tuple[str, int]]:
+    return sum(map(Counter, counts), Counter[str]()).most_common()
+
+
+@cache
+def _templates() -> jinja2.Environment:
+    templates = environment(_TEMPLATES, autoescape=jinja2.select_autoescape(["html"]))
+    templates.filters |= {"count": count, "json_text": json.dumps, "lean": tables.lean, "money": money}
+    templates.filters |= {"ms": tables.ms, "tally": _tally, "value": tables.value_text}
+    templates.filters |= {
+        "breakable": lambda text: escape(text).replace("_", Markup("_<wbr>")),
+        "form": lambda value, form: f"{value:{form}}",
+    }
+    templates.tests["same_place"] = lambda one, cell: Place.of(one) == Place.of(cell)
+    templates.globals |= {"baseline_of": baseline_of, "circular": CIRCULAR}
+    templates.globals |= {"drawn": _drawn, "expected_verdicts": VERDICTS, "interval": interval, "load": Load}
+    templates.globals |= {
+        "made_up": MADE_UP,
+        "metrics": METRICS,
+        "place": Place.of,
+        "split_steps": split_steps,
+    }
+    templates.globals |= {
+        "sentence": sentence,
+        "sentences": sentences,
+        "tables": tables,
+        "verdicts": VERDICT_WORDS,
+    }
+    return templates
+
+
+if __name__ == "__main__":  # while an image is built
+    compile_all(_templates(), environment_of_sentences())

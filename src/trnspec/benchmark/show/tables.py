@@ -1,0 +1,293 @@
+"""The tables of a summary. Rows are text only, so that templates only print them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from trnspec.benchmark.analyse.cells import Place
+from trnspec.benchmark.analyse.decision import AtLoad, Decision, Gain
+from trnspec.benchmark.analyse.sentences import interval, money
+from trnspec.benchmark.metrics import E2E, INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PER_S, TPOT, TTFT, Metric
+from trnspec.benchmark.plan import Load
+from trnspec.benchmark.show.drawing import Axis
+from trnspec.core import screen
+
+Row = tuple[str, ...]
+Summary = Mapping[str, Any]
+UNKNOWN = "-"
+Numbers = tuple[tuple[str, Metric, str, float, int], ...]
+"""Heading, metric, statistic, scale and digits."""
+MEDIANS: Numbers = (
+    ("TTFT ms", TTFT, "p50", 1000, 1),
+    ("TPOT ms", TPOT, "p50", 1000, 2),
+    ("E2E s", E2E, "p50", 1, 2),
+)
+CELL_NUMBERS: Numbers = (
+    ("TTFT p50, ms", TTFT, "p50", 1000, 1),
+    ("p95", TTFT, "p95", 1000, 1),
+    ("TPOT p50, ms", TPOT, "p50", 1000, 2),
+    ("p95", TPOT, "p95", 1000, 2),
+    ("chunk gap p50, ms", INTER_CHUNK_LATENCY, "p50", 1000, 1),
+    ("p99", INTER_CHUNK_LATENCY, "p99", 1000, 1),
+    ("E2E p50, s", E2E, "p50", 1, 2),
+    ("p95", E2E, "p95", 1, 2),
+    ("tokens/s p50", OUTPUT_TOKENS_PER_S, "p50", 1, 1),
+)
+_BY_CLASS: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
+    ("Dollars per million output tokens", "cost", "usd_per_million_output_tokens", money),
+    ("Requests within every limit of the SLO (goodput)", "goodput", "share", "{:.0%}".format),
+)
+"""Title, part of a cell, key, and format."""
+
+
+class Lane(NamedTuple):
+    """The picture in a row: shapes in a box of 100 by 20. `kind` and each shape have a class in the style sheet."""
+
+    kind: str
+    shapes: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table. The first `names` columns are words, the others numbers. A table without rows is not shown."""
+
+    title: str
+    headings: Row
+    rows: Sequence[Row]
+    names: int = 2
+    lanes: Sequence[Lane] = ()
+    """On the page, a picture for each row between words and numbers, with a common axis."""
+    axis: Axis | None = None
+    shaded: tuple[float, ...] = ()
+    """Two values of the axis; the range between them is shaded."""
+    total: bool = False
+    """Whether the last row is a total."""
+
+    def __bool__(self) -> bool:
+        return bool(self.rows)
+
+
+def lean(table: Table) -> tuple[Table, str]:
+    """The table without columns that have the same value in every row, and a text with these values. The first column is kept."""
+    columns = list(zip(*table.rows, strict=True))
+    same = [i for i, column in enumerate(columns) if i and len(column) > 1 and len(set(column)) == 1]
+    kept = [i for i in range(len(table.headings)) if i not in same]
+    said = [f"{table.headings[i]} {columns[i][0]}" for i in same if columns[i][0] not in ("", UNKNOWN)]
+    headings, rows = (
+        tuple(table.headings[i] for i in kept),
+        [tuple(row[i] for i in kept) for row in table.rows],
+    )
+    names = len([i for i in kept if i < table.names])
+    return replace(table, headings=headings, rows=rows, names=names), "; ".join(said)
+
+
+def plain(value: float | None, form: str, unit: str = "") -> str:
+    """`value` in a format; `-` if unknown."""
+    return UNKNOWN if value is None else f"{value:{form}}{unit}"
+
+
+def change(before: float | None, after: float | None, form: Callable[[float], str], to: str = "->") -> str:
+    """Two values with an arrow between them; `-` if one is unknown."""
+    return UNKNOWN if before is None or after is None else f"{form(before)} {to} {form(after)}"
+
+
+def ms(seconds: float) -> str:
+    return f"{seconds * 1000:.1f}"
+
+
+def _names(cell: Summary) -> Row:
+    return cell["class"], cell["arm"], Place.of(cell).load.in_words
+
+
+def decision_tables(at: AtLoad) -> list[Table]:
+    """The tables for a decision: each class and the mix. With several treatments, the best of each class, then all over the mix. Empty if
+    nothing is compared."""
+    title = f"{at.load.in_words}, {at.before} -> treatment"
+    if not at.by_class:
+        return []
+    if len(at.by_arm) < 2:
+        return [_gains(title, [*at.by_class, *([at.mix] if at.mix and len(at.by_class) > 1 else ())])]
+    best = _gains(f"{title}, the best of each class", at.by_class)
+    return [best, _gains("Every treatment, all classes in equal shares", at.by_arm)]
+
+
+def every_comparison(decision: Decision) -> list[Table]:
+    """A table for each load: each treatment in each class."""
+    compared = (at for at in decision.loads if at.by_window)
+    return [_gains(at.load.in_words, at.by_window) for at in compared]
+
+
+def _gains(title: str, gains: Sequence[Gain]) -> Table:
+    several, of_mix = len({gain.baseline for gain in gains}) > 1, not any(gain.class_ for gain in gains)
+    rows = [
+        (
+            *(gain.class_ or "all, equal shares", gain.arm, *([gain.baseline] * several), str(gain.window)),
+            change(gain.tpot_before_s, gain.tpot_after_s, ms),
+            f"{plain(gain.ratio, '.2f')}{interval(gain.low, gain.high)}",
+            gain.verdict,
+            change(gain.usd_before, gain.usd_after, "{:.2f}".format),
+        )[of_mix:]
+        for gain in gains
+    ]
+    headings = ("class", "arm", *(["baseline"] * several), "window", "TPOT, ms", "speed-up", "verdict", "$/M")
+    return Table(title, headings[of_mix:], rows, names=2 + several - of_mix)
+
+
+def cell_tables(summary: Summary) -> list[Table]:
+    """A table for each load: medians and tails of every cell."""
+    loads = dict.fromkeys(Place.of(cell).load for cell in summary["cells"])
+    return [cell_table(summary, load, load.in_words, CELL_NUMBERS, "tokens per step") for load in loads]
+
+
+def cell_table(summary: Summary, load: Load, title: str, numbers: Numbers, steps: str) -> Table:
+    """The cells of one load with these numbers; `steps` is the heading for the tokens per step."""
+    rows = []
+    for cell in (cell for cell in summary["cells"] if Place.of(cell).load == load):
+        shown = (
+            plain(cell[metric.name] and cell[metric.name][part] * scale, f".{digits}f")
+            for _, metric, part, scale, digits in numbers
+        )
+        known = cell["class"], cell["arm"], str(cell["n"]), str(cell["errors"])
+        rows.append((*known, *shown, plain(cell["acceptance"]["tokens_per_step"], ".2f")))
+    return Table(title, ("class", "arm", "n", "errors", *(heading for heading, *_ in numbers), steps), rows)
+
+
+def error_table(summary: Summary, messages: Mapping[tuple[str, str], str]) -> Table:
+    """Failed requests by cell and name, with an example of a message."""
+    rows = [
+        (*_names(cell), name, messages.get((cell["arm"], name), ""), str(count))
+        for cell in summary["cells"]
+        for name, count in cell["error_names"].items()
+    ]
+    return Table("Failed requests", ("class", "arm", "load", "error", "for example", "requests"), rows, 5)
+
+
+def equality_table(summary: Summary) -> Table:
+    """How often a treatment wrote the same text as the baseline."""
+    rows = []
+    for cell in summary["cells"]:
+        equality = cell["output_equality"]
+        if equality and equality["n_pairs"]:
+            places = equality["first_divergence_chars"]
+            middle = str(places[len(places) // 2]) if places else UNKNOWN
+            rows.append((*_names(cell), f"{equality['equal']} of {equality['n_pairs']}", middle))
+    same = ("pairs with the same text", "median first difference, characters")
+    return Table("Outputs", ("class", "treatment", "load", *same), rows, 3)
+
+
+def load_table(summary: Summary) -> Table:
+    """The last load at which each treatment pays and the first at which it costs, over all classes and by class; empty if the run has one
+    load or one class."""
+    known = summary.get("pays_up_to", ())
+    several = len({row["class"] for row in known}) > 2
+    rows = [
+        (
+            *(row["treatment"], row["class"] or "all, equal shares"),
+            *("none" if row[key] is None else f"{row[key]:g}" for key in ("pays", "costs")),
+        )
+        for row in known
+        if several
+    ]
+    by = {"rate": "requests/s", "concurrency": "requests at a time"}
+    unit = by[known[0]["by"]] if known else ""
+    title = f"Loads in {unit}: the last at which an arm pays, and the first above that at which it costs"
+    return Table(title, ("arm", "class", "last that pays", "first that costs"), rows)
+
+
+def limits_table(summary: Summary) -> Table:
+    """The share of requests within each limit of the SLO and within all of them, by load and arm."""
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    for row in summary.get("limits_kept", ()):
+        name = f"{row['metric'].removesuffix('_s').upper()} {row['limit_s']:g} s" if row["metric"] else "all"
+        share, low, high = (100 * row[key] for key in ("share", "low", "high"))
+        own = rows.setdefault((Place.of(row).load.in_words, row["arm"]), {})
+        own[name] = f"{share:.1f} % [{low:.1f}, {high:.1f}]"
+        own |= {" requests": str(row["n"]), " prompts": str(row["prompts"])}
+    every = dict.fromkeys(name for own in rows.values() for name in own)
+    names = sorted(every, key=lambda name: name.startswith(" "))
+    title = "Requests within the limits of the SLO, with the 95 % interval over prompts"
+    cells = [(*at, *(own.get(name, UNKNOWN) for name in names)) for at, own in rows.items()]
+    return Table(title, ("load", "arm", *(name.strip() for name in names)), cells)
+
+
+def cost_by_class(summary: Summary) -> list[Table]:
+    """Dollars per million output tokens, and the share of requests within the SLO: one row for each arm and load, one column for each class.
+    If all values are equal, one row."""
+    made_up = {
+        (Place.of(row), row["treatment"]) for row in summary["comparisons"] if row["verdict"] == "not judged"
+    }
+    known = {(Place.of(cell), cell["arm"]): cell for cell in summary["cells"]}
+    cells = {key: cell for key, cell in known.items() if key not in made_up}
+    classes = tuple(dict.fromkeys(place.class_ for place, _ in cells))
+    lines = dict.fromkeys((place.load, arm) for place, arm in cells)
+    loads, tables = list(dict.fromkeys(load for load, _ in lines)), []
+    alone = len(loads) == 1
+    for title, part, key, form in _BY_CLASS:
+        rows: list[Row] = []
+        for load, arm in lines:
+            parts = [(cells.get((Place(class_, load), arm)) or {}).get(part) for class_ in classes]
+            values = [UNKNOWN if own is None or own[key] is None else form(own[key]) for own in parts]
+            rows += [(load.in_words, arm, *values)] if {*values} != {UNKNOWN} else []
+        columns = classes
+        if len(classes) > 1 and all(len({*row[2:]}) == 1 for row in rows):
+            rows, columns = [row[:3] for row in rows], ("every class",)
+        if len(rows) > 1 and len({row[2:] for row in rows}) == 1:
+            rows = [("all", "all", *rows[0][2:])]
+        named = f"{title}, {loads[0].in_words}" if alone else title
+        headings = ("load", "arm", *columns)[alone:]
+        tables += [Table(named, headings, [row[alone:] for row in rows], 2 - alone)] if rows else []
+    return tables
+
+
+def value_text(value: Any) -> str:
+    """A value of a compiled configuration, of at most 60 characters."""
+    text = "absent" if value is None else json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+def engine_table(summary: Summary) -> Table:
+    """Every undeclared difference between compiled configurations."""
+    rows = [
+        (arm, row["path"], value_text(row["baseline"]), value_text(row["this"]))
+        for arm, engine in summary.get("engines", {}).items()
+        for row in engine["undeclared"]
+    ]
+    return Table("Compiled configurations", ("arm", "key", "baseline", "this arm"), rows, names=4)
+
+
+def quality_table(summary: Summary) -> Table:
+    """The share of correct answers of every arm that was asked."""
+    rows = []
+    for row in (summary.get("quality") or {"scores": ()})["scores"]:
+        share = f"{row['correct'] / row['n']:.1%}" if row["n"] else UNKNOWN
+        rows.append((row["arm"], row["filter"], f"{row['correct']} of {row['n']}", share))
+    return Table("gsm8k", ("arm", "answers read by", "right", "share"), rows)
+
+
+def windows_table(cell: Summary) -> Table:
+    """Yield and cost of each window in one class. `*` marks the recommended one, `?` windows that are statistically equal."""
+    rows = []
+    for row in cell["by_k"]:
+        mark = "?" if row["k"] in cell["not_told_apart"] else "*" if row["k"] == cell["recommended_k"] else ""
+        timed = row["k"] in cell["timed_s"]
+        ends = interval(row["tokens_per_step_low"], row["tokens_per_step_high"])
+        speed_up = f"{row['speed_up']:.2f}{interval(row['ci_low'], row['ci_high']) if timed else ''}"
+        known = "timed" if timed else f"{row['low']:.2f} to {row['high']:.2f}"
+        times = f"{row['step_s'] * 1000:.2f}", f"{row['tpot_s'] * 1000:.2f}"
+        rows.append((f"{mark}{row['k']:>2}", f"{row['tokens_per_step']:.2f}{ends}", *times, speed_up, known))
+    return Table("", ("k", "tokens/step", "step ms", "TPOT ms", "speed-up", "range"), rows, names=0)
+
+
+def lines_of(table: Table, *, indent: str = "") -> Iterator[str]:
+    """The lines of a table on a terminal. A table with a title has no columns with the same value in every row."""
+    same = ""
+    if table.title:
+        table, same = lean(table)
+        title = table.title + (f"; in every row {same}" if same else "")
+        yield from screen.wrapped(title, rest=" ")
+    words = {i for i, head in enumerate(table.headings) if i < table.names or head in ("verdict", "range")}
+    rule = bool(table.title)
+    yield from screen.table(table.headings, table.rows, names=words, indent=indent, rule=rule)

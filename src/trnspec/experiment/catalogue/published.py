@@ -1,0 +1,181 @@
+"""Published results of decoding on AWS Trainium2, with and without speculation: `published.yaml`, row by row.
+
+Each row is one figure of one configuration, with its source. Times are in seconds per output token of one sequence. Texts, forecast,
+emulator and alarms read the figures from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from trnspec.experiment.catalogue.models import MODELS, Shape, table_of
+
+LISTED = "src/trnspec/experiment/catalogue/models.yaml"
+"""The source that confirms the shape of a model of the catalogue."""
+DraftingMode = Literal["fused", "eagle3", "dflash"]
+Handicap = Literal["host sampling", "synchronous", "no kernels", "large batch", "long context", "unexplained"]
+"""Why a plain row is slower than its model, chips and length suggest; `unexplained` where no cause is published."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """A model of the table: its shape, and where the shape was compared with a public configuration."""
+
+    name: str
+    shape: Shape
+    confirmed: str | None = None
+    """A public copy of the configuration that says the same; `None` where none was found."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plain:
+    """A result with one token per step."""
+
+    row: str
+    model: Family
+    instance: str
+    tensor_parallel: int
+    batch: int
+    """Sequences that are compiled into a step."""
+    compiled_tokens: int
+    """Length of the context that a step reads: `max_model_len`, or the first bucket of it that holds the whole request."""
+    tpot_s: float
+    stack: str
+    source: str
+    date: str
+    logical_nc_config: int = 2
+    concurrency: int = 1
+    lengths: str = ""
+    """Tokens of prompts and of answers."""
+    statistic: str = ""
+    derived: str = ""
+    handicap: Handicap | None = None
+
+    @property
+    def chips(self) -> float:
+        """Trainium2 chips; a part of one where not all its cores are used."""
+        return self.tensor_parallel * self.logical_nc_config / 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drafted:
+    """A result with several tokens per step, with the plain row of the same configuration."""
+
+    row: str
+    base: str
+    """Its plain row; empty if the table has no plain row of the model."""
+    mode: DraftingMode
+    draft: str
+    num_speculative_tokens: int
+    concurrency: int
+    plain_tpot_s: float
+    tpot_s: float
+    source: str
+    date: str
+    tokens_per_step: float | None = None
+    """`None` where it was not published."""
+    by_position: tuple[float, ...] = ()
+    """Share of steps in which draft 1, 2, ... was accepted."""
+    derived: str = ""
+
+    @property
+    def step_ratio(self) -> float | None:
+        """A drafted step over a plain one."""
+        return self.tpot_s * self.tokens_per_step / self.plain_tpot_s if self.tokens_per_step else None
+
+    @property
+    def most_step_ratio(self) -> float:
+        """The same where no tokens per step were published: a fused step yields k tokens at most, another k + 1."""
+        maximum = self.num_speculative_tokens + (self.mode != "fused")
+        return self.step_ratio or self.tpot_s * maximum / self.plain_tpot_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotDense:
+    """Experts or layers without attention: quoted, so that a forecast refuses them instead of guessing."""
+
+    model: str
+    kind: Literal["experts", "hybrid"]
+    figures: str
+    source: str
+
+
+def _rows(table: dict[str, Any]) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Every table with its rows as objects; `SOURCE:rest` of a source is written out."""
+    families = {name: _family(name, shape) for name, shape in table["models"].items()}
+
+    def rows(kind: str) -> Iterator[dict[str, Any]]:
+        for row in table[kind]:
+            begins, _, rest = row["source"].partition(":")
+            sources = table["sources"]
+            source = sources[begins] + rest if begins in sources else row["source"]
+            yield {**row, "source": source}
+
+    yield (
+        "plain",
+        tuple(
+            Plain(**{**row, "model": families.get(row["model"]) or _listed(row["model"])})
+            for row in rows("plain")
+        ),
+    )
+    yield (
+        "drafted",
+        tuple(
+            Drafted(**{**row, "by_position": tuple(row.get("by_position", ()))}) for row in rows("drafted")
+        ),
+    )
+    yield "not_dense", tuple(NotDense(**row) for row in rows("not_dense"))
+
+
+def _listed(name: str) -> Family:
+    return Family(name=name, shape=MODELS[name].shape, confirmed=LISTED)
+
+
+def _family(name: str, row: dict[str, Any]) -> Family:
+    sizes = {key: value for key, value in row.items() if key != "confirmed"}
+    shape = MODELS[sizes["like"]].shape if "like" in sizes else Shape(**sizes)
+    return Family(name=name, shape=shape, confirmed=row.get("confirmed"))
+
+
+_TABLE = dict(_rows(table_of(__file__)))
+PLAIN: tuple[Plain, ...] = _TABLE["plain"]
+DRAFTED: tuple[Drafted, ...] = _TABLE["drafted"]
+NOT_DENSE: tuple[NotDense, ...] = _TABLE["not_dense"]
+
+
+_ROWS: dict[str, Plain | Drafted] = {row.row: row for row in PLAIN} | {row.row: row for row in DRAFTED}
+
+
+def figure(name: str, metric: str) -> tuple[float, str] | None:
+    """Return a row's `tpot_s`, `speed_up` or `tokens_per_step` with its source; `None` if the row does not have it."""
+    row = _ROWS.get(name)
+    found = {"tpot_s": row.tpot_s} if row else {}
+    if isinstance(row, Drafted):
+        found["speed_up"] = row.plain_tpot_s / row.tpot_s
+        found |= {"tokens_per_step": row.tokens_per_step} if row.tokens_per_step else {}
+    return (found[metric], f"row {name}, {row.source}") if row and metric in found else None
+
+
+def conditions(name: str) -> dict[str, int | float | str]:
+    """The k, mode, batch and chips that a row was measured with, as far as it says; k 0 and `plain` decode one token per step."""
+    row = _ROWS[name]
+    found: dict[str, int | float | str] = {"k": 0, "mode": "plain"}
+    if isinstance(row, Drafted):
+        found = {"k": row.num_speculative_tokens, "mode": row.mode}
+        row = _ROWS.get(row.base, row)
+    return found | ({"batch": row.batch, "chips": row.chips} if isinstance(row, Plain) else {})
+
+
+REFERENCE = next(row for row in PLAIN if row.row == "P19")
+"""The result that this project reproduces first; its baseline is slower than a healthy one is expected to be."""
+REFERENCE_DRAFTED = next(row for row in DRAFTED if row.row == "S9")
+TARGET, DRAFT = REFERENCE.model.name, REFERENCE_DRAFTED.draft
+TENSOR_PARALLEL, SEQUENCES = REFERENCE.tensor_parallel, REFERENCE.batch
+WINDOW = REFERENCE_DRAFTED.num_speculative_tokens
+PLAIN_TPOT_S = REFERENCE.tpot_s
+
+SLOWEST_TPOT_S = 0.2
+"""Five tokens per second, about the speed of reading, more than four times the reference's plain step. Slower tokens raise an alarm,
+and deadlines assume this speed."""

@@ -1,0 +1,171 @@
+"""The pinned runtimes of `runtimes.yaml`: what each field means, and how many tokens a step of a mode yields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from trnspec.experiment.catalogue.models import table_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drivers:
+    """The drivers with which a runtime library starts."""
+
+    oldest: str
+    """As exact as the source is: `2.27` is every 2.27 and what came later."""
+    newest: str | None
+    """The last that it takes, as exact as the source is; `None` where no end is known."""
+    source: str
+    """Which release notes say so."""
+
+    def serve(self, driver: str) -> bool:
+        """Whether the library starts with this driver."""
+        found = version(driver)
+        if found < version(self.oldest):
+            return False
+        return self.newest is None or found[: len(version(self.newest))] <= version(self.newest)
+
+    def __str__(self) -> str:
+        return f"{self.oldest} or later" if self.newest is None else f"{self.oldest} to {self.newest}"
+
+
+def version(text: str) -> tuple[int, ...]:
+    """`2.29.0.0` or `1.35.6-20260714` as numbers that compare."""
+    return tuple(int(part) for part in text.partition("-")[0].split("."))
+
+
+MODES = ("fused", "vanilla", "eagle", "eagle3", "dflash", "medusa")
+"""`fused`: a draft model in one graph with its target; `vanilla`: unfused; the others need a head that was trained for the target."""
+
+
+NO_ASYNC_SCHEDULING = "asynchronous scheduling is off"
+"""Text about an arm with a synchronous scheduler; the reason follows after a colon."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mode:
+    """The support of a runtime for one mode of speculation."""
+
+    architectures: frozenset[str] = frozenset()
+    """Model classes that the runtime supports in this mode; empty if it does not support the mode."""
+    reason: str = ""
+    """Why it does not work, or not for other classes."""
+    min_speculative_tokens: int = 1
+    bonus_token: bool = False
+    """Whether a step yields all k proposals and one token of the target (upstream vLLM), so k+1 tokens instead of k."""
+    head: bool = False
+    """Whether the draft must be a head trained for the target, not a model of its own."""
+    within_context: bool = False
+    """Whether input and all k tokens of a step must fit the context. NxD Inference raises otherwise, and the server ends
+    (`get_target_bucket` of models/model_wrapper.py at v0.6.10598 and in July 2026; a step that fits exactly passes)."""
+    trained_window: bool = False
+    """Whether the length of a head's block, and so k, is fixed by its training."""
+    one_layer: bool = False
+    """Whether a head has exactly one decoder layer."""
+    needs_device_sampling: bool = False
+    """Whether it does not work where tokens are sampled on the host."""
+    synchronous: bool = False
+    """Whether it is refused at start unless asynchronous scheduling is turned off by hand."""
+    degrees: frozenset[int] = frozenset()
+    """Supported degrees of tensor parallelism; empty if all are supported."""
+    also_changes: tuple[str, ...] = ()
+    """Other differences of an engine that speculates. They cannot be avoided, so they are declared with the treatment."""
+    vllm_method: str | None = None
+    """`method` of `--speculative-config`, where the dialect reads one."""
+
+    def tokens_per_step(self, k: int) -> int:
+        """The most tokens that one step can yield.
+
+        NxD Inference's fused step runs the draft k times but uses only k-1 proposals and the target's own token
+        (NeuronFusedSpecModel._token_gen_forward), its EAGLE step k-1 times: k tokens at most. Upstream vLLM, and the
+        native plugin with its rejection sampler, yield k+1.
+        """
+        return max(1, k + self.bonus_token)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Support:
+    """An announcement about the support of an image."""
+
+    status: str
+    date: str
+    """Date of the announcement, as year-month-day."""
+    source: str
+    ends: bool = False
+    """Whether it ends the support of the image."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """One image with its dialect and its limits."""
+
+    name: str
+    image: str
+    """Repository and tag, and `@sha256:...` behind it once its digest is known. A digest is written here alone: the artifact's key
+    and the rendered manifests then follow it together, and what runs stays what was reviewed."""
+    dialect: str
+    """Which flags and environment the `command` module writes: `nxdi-v0` (vLLM 0.9.1 fork), `nxdi-v1` (plugin with NxD
+    Inference), `native` (plugin without)."""
+    vllm: str
+    architectures: frozenset[str]
+    modes: Mapping[str, Mode]
+    nearest: str
+    """The remedy for a mode that it does not support."""
+    metrics: tuple[str, ...]
+    """Names that are worth reading from `/metrics` of this image; it may carry more."""
+    neuron_sdk: str
+    support: tuple[Support, ...]
+    """Announcements that still hold, the oldest first."""
+    drivers: Drivers
+    """What the host must have for it."""
+    config_keys: str
+    """The table in `neuron_config/` of the keys that the image's Neuron configuration knows."""
+    nxd_inference: str = ""
+    """Empty where the image carries none."""
+    plain_only: frozenset[str] = frozenset()
+    """Further model classes that it serves, with no mode seen for them."""
+    greedy_speculation_only: bool = True
+    """Whether a speculating server ignores the temperature of a request."""
+    schedules_ahead: bool = False
+    """Whether a plain arm schedules the next step while one runs, and vLLM's `--no-async-scheduling` turns that off."""
+    runtime_library: str | None = None
+    """Neuron runtime inside the image."""
+    tested_driver: str | None = None
+    """The line of drivers that AWS names as tested with it; `None` where that was not read."""
+    longest_context: int | None = None
+    """The largest `max_model_len` that it takes as it is started here; `None` where no limit is known."""
+
+    @property
+    def end_of_support(self) -> str:
+        """The first announcement that ends the support of the image; empty while it is supported."""
+        return next((one.status for one in self.support if one.ends), "")
+
+
+_SETS = ("architectures", "plain_only", "degrees")
+
+
+def _frozen(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a row with lists as sets where their order says nothing, else as tuples."""
+    return {
+        key: frozenset(value) if key in _SETS else tuple(value) if isinstance(value, list) else value
+        for key, value in row.items()
+    }
+
+
+def _runtime(name: str, row: dict[str, Any]) -> Runtime:
+    modes = row["modes"]
+    known = {mode: Mode(**_frozen(modes.get(mode, modes["others"]))) for mode in MODES}
+    read = {
+        "name": name,
+        "modes": MappingProxyType(known),
+        "drivers": Drivers(**row["drivers"]),
+        "metrics": tuple(f"vllm:{metric}" for metric in row["metrics"]),
+        "support": tuple(Support(**said) for said in row["support"]),
+    }
+    return Runtime(**{**_frozen(row), **read})
+
+
+RUNTIMES = {name: _runtime(name, row) for name, row in table_of(__file__)["runtimes"].items()}

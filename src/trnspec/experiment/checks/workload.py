@@ -1,0 +1,211 @@
+"""Checks of the requests: they must fit the context, and the servers must be able to answer them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from trnspec.core.findings import Finding
+from trnspec.core.words import count
+from trnspec.experiment.catalogue.engine_keys import CONTEXT_BUCKETS, longest_prompt, nxdi_value
+from trnspec.experiment.catalogue.published import conditions, figure
+from trnspec.experiment.checks.treatments import treated
+from trnspec.experiment.model import ExpectedFigure
+from trnspec.experiment.prompts import Prompt
+from trnspec.experiment.refusals import refused
+from trnspec.experiment.sweeps import ExpandedFile, SingleArm
+
+NONCE_TOKENS = 16
+"""Tokens for the nonce that the benchmark puts before each prompt to prevent prefix caching."""
+PLAN_BYTES = 900_000
+PLAN_BYTES_PER_PROMPT = 200
+"""Approximate bytes of keys, id, class and quoting for each prompt."""
+CHAT_TEMPLATE_TOKENS, FURTHER_MESSAGE_TOKENS = 32, 8
+"""Tokens that a chat template adds: for one message Llama 3's date and role markers, 46 tokens with the nonce; then the role
+markers of each further message."""
+
+
+def lengths(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
+    """Prompt (upper bound: its stated `tokens`, else its UTF-8 bytes) and answer must fit `max_model_len`, and where a drafting arm takes a step
+    whole or ends, so must a step.
+
+    Where prompts of several classes do not fit, or most, the limit of the answers is named; else the longest prompt.
+    """
+    limit, answer = file.serving.max_model_len, file.benchmark.max_tokens
+    whole = [pair for pair in treated(file) if pair.able and pair.able.within_context]
+    drafting = max(whole, key=lambda pair: pair.treatment.num_speculative_tokens, default=None)
+    step, last = 0, ""
+    if drafting is not None:
+        step = drafting.treatment.num_speculative_tokens
+        last = f" + {step} for the last step of {drafting.arm.name}, which fails beyond the context"
+    needed = {
+        prompt: prompt.max_prompt_tokens + _room(prompt) + (prompt.max_tokens or answer) + step
+        for prompt in prompts
+    }
+    too_long = [prompt for prompt in prompts if needed[prompt] > limit]
+    common = [prompt for prompt in too_long if prompt.max_tokens is None]
+    if len({prompt.class_name for prompt in common}) > 1 or 2 * len(common) > len(prompts):
+        longest = max(common, key=needed.__getitem__)
+        maximum = answer - (needed[longest] - limit)
+        yield refused(
+            "benchmark.max_tokens too-long",
+            answer,
+            number=len(common),
+            prompts=count(len(prompts), "prompt"),
+            first=f"use {maximum} or less" if maximum > 0 else "shorten the prompts",
+            longest=longest,
+            **_length(longest) | {"limit": limit, "last": last},
+        )
+        too_long = [prompt for prompt in too_long if prompt not in common]
+    for name in dict.fromkeys(prompt.class_name for prompt in too_long):
+        group = [prompt for prompt in too_long if prompt.class_name == name]
+        prompt = max(group, key=needed.__getitem__)
+        yield refused(
+            "prompt too-long",
+            prompt.id,
+            at="prompts.file" if file.prompts.file else f"prompts.classes.{name}",
+            answer=prompt.max_tokens or answer,
+            needed=needed[prompt],
+            others=f" ({len(group) - 1} more of this class do not fit either)" if len(group) > 1 else "",
+            **_length(prompt) | {"limit": limit, "last": last},
+        )
+
+
+def _length(prompt: Prompt) -> dict[str, Any]:
+    """Return the maximum tokens of a prompt with its source, the added tokens, and how to count if the tokens were not counted."""
+    how, counted = "as its line states", ""
+    if prompt.tokens is None:
+        how = "its UTF-8 bytes"
+        counted = "count its tokens (./trnspec prompts FILE --tokenizer tokenizer.json), "
+    return {"bound": f"{prompt.max_prompt_tokens} tokens ({how})", "room": _room(prompt), "counted": counted}
+
+
+def _room(prompt: Prompt) -> int:
+    template = CHAT_TEMPLATE_TOKENS + FURTHER_MESSAGE_TOKENS * (len(prompt.messages) - 1)
+    return NONCE_TOKENS + (template if prompt.messages else 0)
+
+
+def context_buckets(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
+    """NxD Inference fails for a prompt above the last bucket of an arm, and the server ends (`get_target_bucket`)."""
+    longest = max(prompts, key=lambda prompt: prompt.max_prompt_tokens + _room(prompt), default=None)
+    for arm in file.arms:
+        listed = arm.engine.get(CONTEXT_BUCKETS)
+        if longest is None or nxdi_value(CONTEXT_BUCKETS, listed, tokens=file.serving.max_model_len):
+            continue
+        needed, maximum = longest.max_prompt_tokens + _room(longest), longest_prompt(arm.engine)
+        if maximum is not None and needed > maximum:
+            where, words = f"{arm.at}.engine.{CONTEXT_BUCKETS}", _length(longest) | {"needed": needed}
+            yield refused("prompt above-bucket", listed, at=where, prompt=longest, **words)
+
+
+def plan_size(_: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
+    """The benchmark's plan is mounted from a ConfigMap, which holds 1 MiB."""
+    size = sum(prompt.utf8_bytes + PLAN_BYTES_PER_PROMPT for prompt in prompts)
+    if size > PLAN_BYTES:
+        number, fit = count(len(prompts), "prompt"), len(prompts) * PLAN_BYTES // size
+        yield refused("prompts too-large", None, prompts=number, size=size, maximum=PLAN_BYTES, fit=fit)
+
+
+def sampling(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
+    """If speculation is greedy only, one arm would use a temperature and the other would ignore it."""
+    temperature = file.benchmark.temperature
+    for pair in treated(file):
+        if pair.runtime and pair.runtime.greedy_speculation_only and temperature > 0:
+            yield refused("benchmark.temperature greedy", temperature, runtime=pair.runtime)
+
+
+def thinking(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
+    """Reasoning needs the chat template of a model that has the switch."""
+    target = file.described(file.target)
+    if file.benchmark.thinking and file.benchmark.endpoint != "chat":
+        yield refused("benchmark.thinking no-chat", True)
+    elif file.benchmark.thinking and target is not None and not target.can_think:
+        yield refused("benchmark.thinking no-switch", True, target=target)
+
+
+def every_prompt_asked(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
+    """A cell must be large enough for each prompt of its class; the same prompts are asked of every arm."""
+    asked = file.benchmark.requests
+    for name, largest in Counter(prompt.class_name for prompt in prompts).most_common(1):
+        if asked < largest:
+            words = {"prompts": count(largest, "prompt"), "name": name}
+            yield refused("benchmark.requests too-few", asked, minimum=largest, **words)
+
+
+def distinct_levels(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
+    """Each level of concurrency is a cell of its own."""
+    levels = file.benchmark.concurrency
+    if len(set(levels)) < len(levels):
+        yield refused("benchmark.concurrency twice", list(levels))
+
+
+def slo_limits(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
+    """An SLO must limit a time."""
+    if file.benchmark.slo and not file.benchmark.goodput:
+        yield refused("benchmark.slo empty", None)
+
+
+def expected_figures(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
+    """An expected figure belongs to an arm, and has one source."""
+    arms = [arm.name for arm in file.arms]
+    baselines = [arm.name for arm in file.arms if arm.at == file.arms[0].at]
+    for path, expected in _figures(file):
+        of_baseline = expected.metric == "speed_up" and expected.arm in baselines
+        if expected.arm not in arms:
+            yield refused("figure no-arm", expected.arm, at=f"{path}.arm", arms=", ".join(arms))
+        elif of_baseline:
+            yield refused("figure of-the-baseline", expected.metric, at=f"{path}.metric")
+        if [expected.row, expected.value].count(None) != 1:
+            yield refused("figure one-value", None, at=path)
+        elif expected.row is not None and figure(expected.row, expected.metric) is None:
+            yield refused("figure no-row", expected.row, at=f"{path}.row", metric=expected.metric)
+        elif expected.row is not None and expected.arm in arms and not of_baseline:
+            yield from _other_conditions(
+                file, expected.row, f"{path}.row", file.arms[arms.index(expected.arm)]
+            )
+        elif expected.value is not None and not expected.source:
+            yield refused("figure without-source", None, at=f"{path}.source")
+
+
+def measured_figures(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
+    """An expected figure belongs to classes and loads that are measured."""
+    classes = sorted({prompt.class_name for prompt in prompts})
+    for path, expected in _figures(file):
+        for name in dict.fromkeys(expected.classes) if prompts else ():
+            if name not in classes:
+                yield refused("figure no-class", name, at=f"{path}.classes", classes=", ".join(classes))
+        loads = file.benchmark.concurrency
+        if expected.concurrency not in loads:
+            words = {"loads": ", ".join(map(str, loads))}
+            yield refused("figure no-load", expected.concurrency, at=f"{path}.concurrency", **words)
+
+
+def _figures(file: ExpandedFile) -> Iterator[tuple[str, ExpectedFigure]]:
+    for number, expected in enumerate(file.expect.figures if file.expect else ()):
+        yield f"expect.figures[{number}]", expected
+
+
+def _other_conditions(file: ExpandedFile, row: str, path: str, arm: SingleArm) -> Iterator[Finding]:
+    """The k, mode, batch and number of chips of a row must be those of the arm."""
+    treatment, chips = arm.speculation, file.serving.devices
+    own: dict[str, int | float | str] = {"k": 0, "mode": "plain"}
+    if treatment is not None:
+        own = {"k": treatment.num_speculative_tokens, "mode": treatment.mode}
+    own |= {"batch": arm.max_num_seqs, "chips": chips}
+    published = conditions(row)
+    other = [name for name in published if name in own and own[name] != published[name]]
+    if other:
+        of_row, of_arm = (
+            ", ".join(
+                f"mode {known[name]}" if name == "mode" else f"{name} {known[name]:g}" for name in other
+            )
+            for known in (published, own)
+        )
+        yield refused("figure of-others", row, at=path, arm=arm, of_row=of_row, of_arm=of_arm)
+
+
+RULES = (
+    *(lengths, context_buckets, plan_size, sampling, thinking, every_prompt_asked, distinct_levels),
+    *(slo_limits, expected_figures, measured_figures),
+)

@@ -1,0 +1,347 @@
+"""The cost of an experiment: per hour, per run, and for the whole answer with each purchase option, from dated prices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from trnspec.benchmark.cell_size import SETS, SETS_REPEATED, block_s, set_size
+from trnspec.core.words import count
+from trnspec.experiment.arms import Arm, Experiment
+from trnspec.experiment.catalogue.prices import BLOCK_RATES, NODE_RATES, PRICES, NodeRate, Price
+from trnspec.experiment.catalogue.published import PLAIN_TPOT_S
+from trnspec.experiment.compilation import cold_start_like, cold_start_s
+from trnspec.experiment.placement import compilations_at_once, nodes_needed, rounds
+
+SYSTEM_NODES = 2
+"""One per zone, so that DNS outlives a node."""
+SYSTEM_VOLUME_GIB = 150
+"""Holds two Neuron images, which the check of the arguments pulls (`cdk8s_charts/pods.py`), the other images, the files of the
+fetch Job and the caches of the mounts, and stays below the 85 % at which the kubelet begins to remove images."""
+NEURON_VOLUME_GIB = 100
+"""Disk of the operating system; images and pods are on local NVMe."""
+BASTION_VOLUME_GIB = 8
+SERVICES = (
+    *("ecr.api", "ecr.dkr", "sts", "logs", "monitoring", "eks", "eks-auth"),
+    *("ssm", "ssmmessages", "ec2messages", "ec2"),
+)
+"""With `network.interface_endpoints`, the services that nodes, add-ons, pods and the bastion call: images, credentials
+(`eks-auth` is for Pod Identity), metrics, logs, Session Manager, and `ec2` for the network plugin
+(https://docs.aws.amazon.com/eks/latest/userguide/private-clusters.html)."""
+BLOCK_END_H = 1.0
+"""The last hour of a block, in which its node group is already at 0."""
+NODE_START_H = 0.25
+VERIFY_H = 0.05
+LOAD_H = 0.25
+COMPILE_H = 1.0
+"""Used where no time is published: NxD Inference, and arms that draft."""
+QUALITY_TOKENS = 512
+"""Maximum length of an answer to a question of `lm_eval`."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """A price and the number of its units."""
+
+    price: Price
+    units: int
+
+    @property
+    def usd_per_hour(self) -> float:
+        """Dollars per hour for all units."""
+        return self.price.usd_per_hour * self.units
+
+
+def idle(experiment: Experiment) -> tuple[Item, ...]:
+    """Return what is billed to the experiment while no Trn2 node runs. Storage and traffic are not included, nor are dashboards
+    beyond the three that are free in each account.
+
+    Alarms are billed per metric. For each cell of an arm these are its errors and its slowest tokens, and its errors again for
+    each alarm about silence; also the run, the nodes and four counts of the switch-off.
+    """
+    cluster, network = experiment.cluster, experiment.cluster.network
+    own_network = network.vpc is None
+    nat_gateways = network.nat_gateways if own_network else 0
+    zones = {*cluster.availability_zones, cluster.trn2_zone}
+    endpoints = len(SERVICES) * len(zones) if own_network and network.interface_endpoints else 0
+    bastions = int(not cluster.admin_cidrs)
+    cells = len(experiment.classes) * len(experiment.benchmark.concurrency)
+    of_cells = len(experiment.arms) * cells * 4
+    units = {
+        "control plane": 1,
+        "NAT gateway": nat_gateways,
+        "public IPv4": nat_gateways,
+        "interface endpoint": endpoints,
+        "system node": SYSTEM_NODES,
+        "bastion": bastions,
+        "gp3 GiB": SYSTEM_NODES * SYSTEM_VOLUME_GIB + bastions * BASTION_VOLUME_GIB,
+        "KMS key": 3,  # buckets, notices, secrets
+        "alarm metric": of_cells + 6,
+        "composite alarm": 2,
+        "Container Insights": 1,
+        "control plane logs": 1,
+        "flow logs": int(own_network),
+    }
+    return tuple(Item(PRICES[name], number) for name, number in units.items() if number)
+
+
+def running(experiment: Experiment) -> tuple[Item, ...]:
+    """Return what is billed while the largest batch of arms runs."""
+    nodes = nodes_needed(experiment)
+    volumes = Item(PRICES["gp3 GiB"], nodes * NEURON_VOLUME_GIB)
+    return (Item(node_price(experiment), nodes), volumes, *idle(experiment))
+
+
+def spot_rates(experiment: Experiment) -> list[NodeRate]:
+    """Return the published spot rates of a Trn2 node in its zone, or in its region where its zone has none."""
+    name, cluster = experiment.instance.name, experiment.cluster
+    here = [
+        rate
+        for rate in NODE_RATES
+        if (rate.instance, rate.kind, rate.region) == (name, "spot", cluster.region)
+    ]
+    return [rate for rate in here if rate.zone == cluster.trn2_zone] or here
+
+
+def node_price(experiment: Experiment) -> Price:
+    """Return the price of a Trn2 node with the purchase option of the file. Where no such price is published, the rate of a
+    Capacity Block is used and a note says so."""
+    name, region, kind = experiment.instance.name, experiment.cluster.region, experiment.cluster.capacity.kind
+    if kind == "spot" and (rates := spot_rates(experiment)):
+        rate = min(rates, key=lambda one: one.usd_per_hour)
+        return _price(rate, f"{name}, spot, {rate.place}", note=f"it changes all the time: {_spread(rate)}")
+    rate, bought = BLOCK_RATES[name], f"{name}, Capacity Block rate"
+    if kind == "spot":
+        note = f"no spot price is published for {region}: the rate of a Capacity Block in {rate.region} counts instead"
+    elif kind == "capacity-block":
+        note = (
+            ""
+            if rate.region == region
+            else f"no block is published for {region}: the rate of {rate.region} counts"
+        )
+    else:
+        note = (
+            f"no on-demand price is published: the rate of a Capacity Block in {rate.region} counts instead"
+        )
+    return _price(rate, f"{bought}, {rate.region}", note=note)
+
+
+def _price(rate: NodeRate, item: str, *, note: str) -> Price:
+    return Price(item=item, usd_per_hour=rate.usd_per_hour, as_of=rate.as_of, source=rate.source, note=note)
+
+
+def _spread(rate: NodeRate) -> str:
+    if rate.low_usd is None or rate.high_usd is None:
+        return f"${rate.usd_per_hour:.2f} on {rate.as_of}"
+    return f"${rate.low_usd:.2f} to ${rate.high_usd:.2f} in the 30 days before {rate.as_of}"
+
+
+def arm_usd_per_hour(experiment: Experiment, arm: Arm) -> float:
+    """Return an arm's share of the price of its Trn2 node, in proportion to its devices."""
+    return node_price(experiment).usd_per_hour * arm.serving.devices / experiment.instance.devices
+
+
+def per_hour(items: Iterable[Item]) -> float:
+    """Return the dollars per hour of all items."""
+    return sum(item.usd_per_hour for item in items)
+
+
+@dataclass(frozen=True)
+class RunPart:
+    """One part of a run with Trn2 nodes up."""
+
+    step: str
+    hours: float
+    assumption: str
+
+
+@dataclass(frozen=True)
+class RunPrice:
+    """The duration of a run, from the first Trn2 node to the last, and everything that is billed in that time."""
+
+    parts: tuple[RunPart, ...]
+    """Empty if the hours were given."""
+    hours: float
+    usd: float
+
+
+def run_price(
+    experiment: Experiment,
+    *,
+    to_compile: int | None = None,
+    hours: float | None = None,
+) -> RunPrice:
+    """Return the price of a run in which `to_compile` artifacts do not exist yet (default: those of all arms).
+
+    The price is predicted; each part names its assumption. `hours` replaces the prediction.
+    """
+    parts = () if hours is not None else _parts(experiment, to_compile)
+    length = sum(part.hours for part in parts) if hours is None else hours
+    return RunPrice(parts=parts, hours=length, usd=length * per_hour(running(experiment)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PurchaseOption:
+    """One purchase option in one place, with the dollars of the whole answer."""
+
+    kind: str
+    region: str
+    zone: str | None
+    usd_per_hour: float
+    """The rate of one node."""
+    low_usd: float
+    """At the lowest price of 30 days; equal to `usd` if the price does not change."""
+    usd: float
+    """All nodes, and everything else that is billed while they run."""
+    high_usd: float
+    hours_used: float
+    hours_billed: float
+    """Billed hours of a node: a block is billed to its end."""
+    as_of: str
+    source: str
+
+    @property
+    def text(self) -> str:
+        """The option as a part of a sentence."""
+        where = self.zone or self.region
+        if self.kind == "capacity-block":
+            hours = f"{self.hours_billed:g} hours in {where}, of which this uses {self.hours_used:.1f}"
+            return f"by Capacity Block ${self.usd:,.0f} for {hours}"
+        if self.kind == "on-demand":
+            return f"on demand ${self.usd:,.0f} in {where} if it can be had"
+        low, high = f"{self.low_usd:,.0f}", f"{self.high_usd:,.0f}"
+        return f"by spot ${low}{f' to ${high}' if low != high else ''} in {where} if it can be had"
+
+
+def purchase_options(
+    experiment: Experiment, hours: float, rates: Iterable[NodeRate] = NODE_RATES
+) -> tuple[PurchaseOption, ...]:
+    """Return what an answer that takes `hours` costs at each rate of its instance type in any region, the cheapest first."""
+    nodes = nodes_needed(experiment)
+    other_usd = hours * (per_hour(running(experiment)) - nodes * node_price(experiment).usd_per_hour)
+    options = [
+        _option(rate, hours, nodes=nodes, other_usd=other_usd)
+        for rate in rates
+        if rate.instance == experiment.instance.name
+    ]
+    return tuple(sorted(options, key=lambda option: option.usd))
+
+
+def _option(rate: NodeRate, hours: float, *, nodes: int, other_usd: float) -> PurchaseOption:
+    billed = hours
+    if rate.smallest_h:
+        billed = rate.smallest_h + 24 * max(0, math.ceil((hours + BLOCK_END_H - rate.smallest_h) / 24))
+    low, usd, high = (
+        nodes * billed * (rate.usd_per_hour if price is None else price) + other_usd
+        for price in (rate.low_usd, rate.usd_per_hour, rate.high_usd)
+    )
+    return PurchaseOption(
+        kind=rate.kind,
+        region=rate.region,
+        zone=rate.zone,
+        usd_per_hour=rate.usd_per_hour,
+        low_usd=low,
+        usd=usd,
+        high_usd=high,
+        hours_used=hours,
+        hours_billed=billed,
+        as_of=rate.as_of,
+        source=rate.source,
+    )
+
+
+def purchase_text(options: Iterable[PurchaseOption], *, home: str = "") -> str:
+    """Return the cheapest option of each kind in one sentence; empty without options. Options in the region `home` are
+    preferred."""
+    cheapest: dict[str, PurchaseOption] = {}
+    for option in sorted(options, key=lambda each: (each.region != home, each.usd)):
+        cheapest.setdefault(option.kind, option)
+    return "; ".join(option.text for option in cheapest.values())
+
+
+def loading_s(experiment: Experiment, arms: Sequence[Arm], *, answer_s: float) -> float:
+    """Return the seconds for which the arms of a round are loaded in turn, if each answer takes `answer_s`."""
+    settings = experiment.benchmark
+    found = [cell_s(experiment, arms, level, answer_s=answer_s) for level in settings.concurrency]
+    cells = 1 if settings.mixed else len(experiment.classes)
+    return cells * sum(found) + SETS_REPEATED / SETS * found[0]  # the first cell is measured once more
+
+
+def cell_s(experiment: Experiment, arms: Sequence[Arm], level: int, *, answer_s: float) -> float:
+    """Return the seconds of one cell, with all arms in turn, as the client computes them (`trnspec.benchmark.cell_size`). `level` is the
+    number of concurrent requests. Requests above the batch wait for it."""
+    settings, found = experiment.benchmark, 0.0
+    counted = set_size(
+        requests=settings.requests,
+        classes=len(experiment.classes) if settings.mixed else 1,
+        concurrency=level,
+    )
+    for arm in arms:
+        own_s = answer_s * max(1.0, level / arm.serving.max_num_seqs)
+        found += block_s(answer_s=own_s, counted=counted, in_flight=level)
+    found *= SETS
+    return found if settings.cell_minutes is None else min(found, settings.cell_minutes * 60)
+
+
+def quality_tokens(arm: Arm) -> int:
+    """Return the maximum tokens of an arm's answer to a question of `lm_eval`."""
+    return min(QUALITY_TOKENS, arm.serving.max_model_len // 2)
+
+
+def quality_s(experiment: Experiment, *, token_s: float) -> float:
+    """Return the seconds of the questions of `lm_eval`, asked of one arm after the other, if every answer has its maximum
+    length."""
+    asked = experiment.benchmark.lm_eval.limit if experiment.benchmark.lm_eval else 0
+    turns = ((-(-asked // arm.serving.max_num_seqs), quality_tokens(arm)) for arm in experiment.arms)
+    return sum(answers * tokens * token_s for answers, tokens in turns)
+
+
+def _compiling(experiment: Experiment, missing: int) -> RunPart:
+    """Return the compile step. Each turn takes as long as the slowest arm, because it is not known which arms are missing."""
+    at_once, arms = compilations_at_once(experiment), experiment.arms
+    known = [span[1] for arm in arms if (span := cold_start_s(arm))]
+    likely = [one for arm in arms if (one := cold_start_like(arm))]
+    of = f"for {min(missing, at_once)} artifacts at once, {missing} in all"
+    turns = -(-missing // at_once)
+    if arms and len(known) == len(arms):
+        why = f"quoted: a start of up to {max(known):.0f} s without a compile cache, {of}"
+        return RunPart("compile", max(known) / 3600 * turns, why)
+    if arms and len(likely) == len(arms):
+        longest, model = max(likely)
+        twice = "; a drafting arm twice" if any(arm.speculation for arm in arms) else ""
+        why = (
+            f"assumed: as the published start of {model} without a compile cache{twice}, {longest:.0f} s {of}"
+        )
+        return RunPart("compile", longest / 3600 * turns, why)
+    why = f"assumed: {COMPILE_H:g} h {of}; no time is published" + (" for every arm" if known else "")
+    return RunPart("compile", max(COMPILE_H, *(longest / 3600 for longest in known), 0.0) * turns, why)
+
+
+def _parts(experiment: Experiment, to_compile: int | None) -> tuple[RunPart, ...]:
+    settings, standing, arms = experiment.benchmark, rounds(experiment), experiment.arms
+    missing = len(arms) if to_compile is None else to_compile
+    # Drafting is assumed to be no faster than plain decoding, so this is the maximum.
+    answer_s, token = settings.max_tokens * PLAIN_TPOT_S, f"{PLAIN_TPOT_S * 1000:.0f} ms (quoted)"
+    warm_s = max(1, -(-settings.warmup // max(settings.concurrency))) * answer_s
+    seconds = sum(loading_s(experiment, group, answer_s=answer_s) + len(group) * warm_s for group in standing)
+    in_rounds = f" in {len(standing)} rounds, in each" if len(standing) > 1 else ","
+    requests = settings.requests * len(experiment.classes) + settings.warmup
+    loaded = (
+        f"{count(sum(map(len, standing)), 'arm')}{in_rounds} at least {requests} requests a level, at most "
+        f"{count(settings.max_tokens, 'token')} of {token}"
+    )
+    parts = [
+        RunPart("nodes start", NODE_START_H, "assumed: start, join, image pull"),
+        RunPart("verify", VERIFY_H, "assumed: one short Job"),
+        *([_compiling(experiment, missing)] if missing else []),
+        RunPart("load", LOAD_H * len(standing), f"assumed: {LOAD_H:g} h a round of arms"),
+        RunPart("benchmark", seconds / 3600, loaded),
+    ]
+    if settings.lm_eval:
+        asked = (
+            f"{count(settings.lm_eval.limit, 'question')} to each of {count(len(arms), 'arm')} in turn, at most "
+            f"{max(map(quality_tokens, arms))} tokens of {token}"
+        )
+        parts.append(RunPart("quality", quality_s(experiment, token_s=PLAIN_TPOT_S) / 3600, asked))
+    return tuple(parts)

@@ -1,0 +1,281 @@
+"""The resolved experiment as JSON, and as text in the width of the terminal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, replace
+from typing import Any
+
+from trnspec.core.screen import folded, table
+from trnspec.core.words import count
+from trnspec.experiment import cost, expected
+from trnspec.experiment.arms import Arm, Experiment
+from trnspec.experiment.catalogue.instances import ZONES
+from trnspec.experiment.catalogue.runtimes import Runtime
+from trnspec.experiment.compilation import artifact_key, cold_start_s
+from trnspec.experiment.placement import GIB, ArmPlace, arm_memory_bytes, nodes_needed, place, rounds
+
+
+def as_json(experiment: Experiment) -> dict[str, Any]:
+    """Return the resolved experiment as plain data."""
+    places = {entry.arm: entry for entry in reversed(place(experiment))}  # the first of each
+    cluster, image = experiment.cluster, experiment.node_image
+    run, items = cost.run_price(experiment), cost.running(experiment)
+    sizes = Counter(prompt.class_name for prompt in experiment.prompts)
+    return {
+        "valid": True,
+        "name": experiment.name,
+        "arms": [_arm(arm, places[arm.name]) for arm in experiment.arms],
+        "batches": [[arm.name for arm in batch] for batch in rounds(experiment)],
+        "nodes": nodes_needed(experiment),
+        "support": [
+            {"runtime": runtime.name, **asdict(said)}
+            for runtime in _runtimes(experiment)
+            for said in runtime.support
+        ],
+        "node_image": image
+        and {"release": image.release, "neuron_driver": image.neuron_driver, "source": image.source},
+        "capacity": cluster.capacity.model_dump(exclude={"availability_zone"}),
+        "off_at_utc": None if cluster.capacity.ends_at else cluster.off_at_utc,
+        "prompts": {name: sizes[name] for name in experiment.classes},
+        "prompt_format": experiment.prompt_format or None,
+        "unknown_until_run": list(_unknowns(experiment)),
+        "usd_per_hour": {
+            "arms_up": round(cost.per_hour(items), 2),
+            "no_trn2_node": round(cost.per_hour(cost.idle(experiment)), 2),
+            "prices": [
+                {"item": item.price.item, "units": item.units, **asdict(item.price)} for item in items
+            ],
+        },
+        "first_run": {"trn2_hours": round(run.hours, 2), "usd": round(run.usd, 2)},
+        "ways_to_buy": [asdict(way) for way in cost.purchase_options(experiment, run.hours)],
+        "expected": [expected.as_json(one) for one in expected.expected(experiment)],
+        "should_meet": expected.should_meet(experiment),
+    }
+
+
+def _arm(arm: Arm, where: ArmPlace) -> dict[str, Any]:
+    return {
+        "name": arm.name,
+        "target": arm.target.model.name,
+        "declared": [text for weights in arm.weights for text in weights.declared],
+        "draft": arm.speculation.draft.model.name if arm.speculation else None,
+        "mode": arm.speculation.mode if arm.speculation else None,
+        "num_speculative_tokens": arm.num_speculative_tokens,
+        "max_tokens_per_step": arm.tokens_per_step,
+        "runtime": arm.runtime.name,
+        "also_changes": list(arm.also_changes),
+        "batch": where.batch,
+        "node": where.node,
+        "devices": list(range(where.first_device, where.first_device + where.devices)),
+        "hbm_needed_gib": round(arm_memory_bytes(arm) / GIB, 1),
+        "artifact_key": artifact_key(arm),
+    }
+
+
+def _runtimes(experiment: Experiment) -> Iterable[Runtime]:
+    """Return the runtimes of the arms, without duplicates."""
+    return {arm.runtime.name: arm.runtime for arm in experiment.arms}.values()
+
+
+def _unknowns(experiment: Experiment) -> Iterator[str]:
+    """Yield what the file leaves open; a run records it."""
+    image, price, region = experiment.node_image, cost.node_price(experiment), experiment.cluster.region
+    for name in dict.fromkeys(entry.model.name for entry in experiment.weights if entry.revision is None):
+        yield f"revision of {name}: resolved when its weights are fetched"
+    for tag in dict.fromkeys(runtime.image for runtime in _runtimes(experiment)):
+        if "@sha256:" not in tag:
+            yield f"digest of {tag.rsplit('/', 1)[-1]}"
+    spans = {arm.name: cold_start_s(arm) for arm in experiment.arms}
+    known = {name: span for name, span in spans.items() if span is not None}
+    for name, (minimum, maximum) in known.items():
+        took = f"{minimum:.0f} to {maximum:.0f}" if maximum > minimum else f"{minimum:.0f}"
+        yield f"compile time of {name}: a start without a compile cache took {took} s elsewhere (quoted)"
+    if len(known) < len(spans):
+        yield f"compile time of {'the other arms' if known else 'each arm'}: no figure is published"
+    for runtime in _runtimes(experiment):
+        if image is not None and runtime.tested_driver not in (None, image.driver_line):
+            tested = f"AWS tested it with driver {runtime.tested_driver}"
+            yield f"driver {image.neuron_driver} of the node image with {runtime.name}: {tested}"
+    if region not in ZONES:
+        yield f"region {region}: whether EC2 offers {experiment.instance.name} there (./trnspec preflight asks)"
+    if price.note:
+        yield f"price of a Trn2 node: {price.note}"
+
+
+def as_text(experiment: Experiment) -> str:
+    """Return the resolved experiment as text."""
+    return "\n".join(folded(_lines(experiment)))
+
+
+def _lines(experiment: Experiment) -> Iterator[str]:
+    yield from _heading(experiment)
+    yield ""
+    for number in range(len(rounds(experiment))):
+        yield from [""] if number else ()
+        yield from _batch(experiment, number)
+    yield ""
+    yield from _declared(experiment)
+    yield from _asked(experiment)
+    yield from ("", "  not known before a run")
+    yield from (f"    {text}" for text in _unknowns(experiment))
+    yield ""
+    yield from (*expected.as_lines(expected.expected(experiment)), "")
+    if experiment.expect:
+        yield from (*expected.wanted_lines(experiment), "")
+    yield from _cost(experiment)
+
+
+def _heading(experiment: Experiment) -> Iterator[str]:
+    cluster, serving, image = experiment.cluster, experiment.baseline.serving, experiment.node_image
+    where = f"{cluster.instance} in {cluster.region}, Kubernetes {cluster.kubernetes}"
+    arms, standing = count(len(experiment.arms), "arm"), count(len(rounds(experiment)), "batch")
+    yield f"{experiment.name}: {arms} in {standing} on {nodes_needed(experiment)} x {where}"
+    yield ""
+    yield f"  target      {experiment.baseline.target.model.name}"
+    yield from (f"              {text}" for weights in experiment.weights for text in weights.declared)
+    for runtime in _runtimes(experiment):
+        yield (
+            f"  runtime     {runtime.name}: vLLM {runtime.vllm}, Neuron SDK {runtime.neuron_sdk}, "
+            f"driver {runtime.drivers}"
+        )
+        yield from (f"              {said.status} ({said.date})" for said in runtime.support)
+    if image is None:
+        return
+    sizes = " or ".join(str(arms[0].serving.max_num_seqs) for arms in experiment.by_batch)
+    allocation = {"dra": "DRA", "device-plugin": "device plugin"}[serving.allocation]
+    yield f"  node image  {image.release}, Neuron driver {image.neuron_driver}"
+    yield (
+        f"  serving     {count(serving.devices, 'device')} per arm by {allocation}, TP {serving.tensor_parallel} at LNC "
+        f"{serving.logical_nc_config}, {sizes} x {serving.max_model_len} tokens"
+    )
+    bought, how = cluster.capacity, "on demand"
+    if bought.kind == "spot":
+        limit = f", at most ${bought.max_usd_per_hour:g} per hour per node" if bought.max_usd_per_hour else ""
+        how = f"by spot in {cluster.trn2_zone}{limit}"
+    elif bought.kind != "on-demand":
+        ends = f" until {bought.ends_at}" if bought.ends_at else ""
+        how = f"{bought.kind} {bought.reservation_id} in {bought.availability_zone}{ends}"
+    yield f"  capacity    {how}, at most {count(cluster.max_nodes, 'node')}"
+    if vpc := cluster.network.vpc:
+        yield f"  existing    VPC {vpc}"
+    yield f"  off         {cluster.off_when}; {count(cluster.nodes, 'Trn2 node')} at deploy time"
+
+
+def _batch(experiment: Experiment, number: int) -> Iterator[str]:
+    """Yield one table per batch: an arm's place (node:devices), tokens per step, weights and full KV cache."""
+    places = {entry.arm: entry for entry in place(experiment) if entry.batch == number}
+    arms = rounds(experiment)[number]
+    gib = arms[0].serving.devices * experiment.instance.hbm_gib_per_device
+    headings = ("arm", "place", "draft", "mode", "k", "tokens", f"of {gib} GiB", "artifact")
+    rows = [_row(experiment, arm, places[arm.name]) for arm in arms]
+    yield f"  batch {number + 1}" + (" (raised when the arms before it are lowered)" if number else "")
+    yield from table(headings, rows, indent="    ")
+
+
+def _row(experiment: Experiment, arm: Arm, where: ArmPlace) -> tuple[str, ...]:
+    speculation, runtime = arm.speculation, arm.runtime
+    last = where.first_device + where.devices - 1
+    devices = f"{where.first_device}-{last}" if where.devices > 1 else f"{where.first_device}"
+    own = "" if runtime is experiment.baseline.runtime else f" @{runtime.vllm}"
+    mode = speculation.mode if speculation else "-"
+    return (
+        _clipped(arm.name, 18),
+        f"{where.node}:{devices}",
+        _clipped(speculation.draft.model.name.rsplit("/", 1)[-1], 15) if speculation else "-",
+        mode + own,
+        str(arm.num_speculative_tokens or "-"),
+        f"1-{arm.tokens_per_step}" if arm.tokens_per_step > 1 else "1",
+        f"{arm_memory_bytes(arm) / GIB:.0f}",
+        artifact_key(arm),
+    )
+
+
+def _clipped(name: str, length: int) -> str:
+    """Return the beginning and the end of a name, which is where a sweep's arms differ."""
+    half = (length - 2) // 2
+    return name if len(name) <= length else f"{name[:half]}..{name[-half:]}"
+
+
+def _declared(experiment: Experiment) -> Iterator[str]:
+    """Yield differences of arms other than speculation, with the arms that have them."""
+    arms_of: dict[tuple[str, ...], list[str]] = {}
+    for arm in experiment.arms:
+        arms_of.setdefault(arm.also_changes, []).append(arm.name)
+    for texts, (first, *others) in arms_of.items():
+        if texts:
+            yield f"  declared    {first}{f' and {len(others)} more' if others else ''}, apart from speculation"
+            yield from (f"              {text}" for text in texts)
+
+
+def _asked(experiment: Experiment) -> Iterator[str]:
+    """Yield the prompts and their load: the duration if the cells do not define it, and the loads that exceed the batch."""
+    settings, sizes = experiment.benchmark, Counter(prompt.class_name for prompt in experiment.prompts)
+    classes = ", ".join(f"{name} {sizes[name]}" for name in experiment.classes)
+    if experiment.prompt_format:
+        known = count(len(experiment.classes), "class")
+        classes = f"{len(experiment.prompts)} of {known}, {experiment.prompt_format}: {classes}"
+    yield f"  prompts     {classes}"
+    answers = f"temperature {settings.temperature:g}, {count(settings.max_tokens, 'token')}"
+    loads = f"concurrency {', '.join(map(str, settings.concurrency))}"
+    requests = f"{count(settings.requests, 'request')} a class or more"
+    yield f"  benchmark   {settings.endpoint}, {answers}, {loads}, {requests}"
+    if settings.mixed and len(experiment.classes) > 1:
+        yield "              classes share a cell, asked in turn"
+    batch = [arms[0].serving.max_num_seqs for arms in experiment.by_batch]
+    if few := [str(size) for size in batch if size < max(settings.concurrency)]:
+        queue = "requests wait for a place in the batch"
+        yield f"              above serving.max_num_seqs = {' or '.join(few)} {queue}"
+    if settings.lm_eval:
+        yield f"  quality     gsm8k, {count(settings.lm_eval.limit, 'question')} per arm"
+
+
+def _cost(experiment: Experiment) -> Iterator[str]:
+    items, run = cost.running(experiment), cost.run_price(experiment)
+    yield "  expected cost, quoted prices (storage and traffic come on top)"
+    for item in items:
+        yield f"    {item.usd_per_hour:7.3f} $/h  {item.units} x {item.price.item} ({item.price.as_of})"
+    yield (
+        f"    {cost.per_hour(items):7.2f}  $/h  with the arms of the largest batch up; "
+        f"{cost.per_hour(cost.idle(experiment)):.2f} $/h with no Trn2 node"
+    )
+    first = f"a first run of {run.hours:.2f} Trn2 hours"
+    yield f"    {run.usd:7.2f}  $    {first}, predicted (its parts: `forecast` of this file)"
+    ways = cost.purchase_options(experiment, run.hours)
+    yield f"  an answer costs {cost.purchase_text(ways, home=experiment.cluster.region)}"
+    yield f"  (rates published up to {max(way.as_of for way in ways)}; `./trnspec capacity` asks AWS)"
+    yield from _block(experiment, run.hours)
+
+
+def _block(experiment: Experiment, hours: float) -> Iterator[str]:
+    """Yield the unused hours of a Capacity Block, which is paid to its end, and what could use them."""
+    if experiment.cluster.capacity.kind != "capacity-block":
+        return
+    rows = []
+    for what, needed in block_uses(experiment, hours):
+        block = next(way for way in cost.purchase_options(experiment, needed) if way.kind == "capacity-block")
+        left = block.hours_billed - cost.BLOCK_END_H - needed
+        more = f"{needed - hours:+.2f}" if needed != hours else ""
+        rows.append(
+            (what, f"{needed:.2f}", more, f"{block.hours_billed:g}", f"{left:.2f}", f"{block.usd:,.0f}")
+        )
+    yield ""
+    yield "  a Capacity Block is paid to its end; the smallest published one that holds"
+    headings = ("what", "hours", "adds", "block, h", "unused, h", "$")
+    yield from table(headings, rows, names={0}, indent="    ")
+    yield "    unused without the last hour, in which nodes are set to 0; hours are predicted"
+
+
+def block_uses(experiment: Experiment, hours: float) -> list[tuple[str, float]]:
+    """Return possible uses of a block with their Trn2 hours: this file, and extensions of it."""
+    found, last = [("this file", hours)], experiment.arms[-1]
+    more = replace(experiment, arms=(*experiment.arms, replace(last, name=f"{last.name}-more")))
+    found.append(("and one more window or draft", cost.run_price(more).hours))
+    settings = experiment.benchmark
+    if len(settings.concurrency) == 1:
+        maximum = max(*settings.concurrency, 4 * last.serving.max_num_seqs)
+        loads = {"concurrency": tuple(2**power for power in range(maximum.bit_length()))}
+        ladder = replace(experiment, benchmark=settings.model_copy(update=loads))
+        found.append((f"loads 1, 2, 4 to {loads['concurrency'][-1]}", cost.run_price(ladder).hours))
+    return found

@@ -1,0 +1,338 @@
+"""Predictions from published results: for each arm of an experiment, time and dollars per token and the break-even of drafting."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from trnspec.core.screen import table, wrapped
+from trnspec.experiment.arms import Arm, Experiment
+from trnspec.experiment.catalogue.models import Shape
+from trnspec.experiment.catalogue.published import DRAFTED, PLAIN, Handicap, Plain, figure
+from trnspec.experiment.compilation import compile_config, synchronous
+from trnspec.experiment.cost import arm_usd_per_hour
+from trnspec.experiment.prompts import expected_tokens
+from trnspec.experiment.step_time import (
+    MAX_CONTEXT,
+    DraftedStep,
+    PlainEngine,
+    PlainStep,
+    of_row,
+    published_forecaster,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmForecast:
+    """The forecast of one arm. Times are seconds per token of one sequence, at the benchmark's largest load."""
+
+    arm: Arm
+    at_once: int
+    plain: PlainStep
+    drafted: DraftedStep | None
+    """`None` for plain decoding."""
+    usd_per_hour: float
+    read_tokens: int
+    """Context length that a step reads, in tokens."""
+    published: Plain | None
+    """A published plain result of the same configuration that is outside the expected range."""
+
+    def usd_per_million(self, tpot_s: float) -> float:
+        """Return dollars per million output tokens for decoding alone, without prompts and waiting."""
+        return self.usd_per_hour / (self.at_once / tpot_s * 3600) * 1e6
+
+    @property
+    def multiple_of_bound(self) -> float | None:
+        """Ratio of the likely plain step to the time for reading the weights once."""
+        return self.plain.likely_s / self.plain.bound_s if self.plain.likely_s else None
+
+    def drafted_tpot_s(self, tokens_per_step: float) -> tuple[float, float, float] | None:
+        """Return low, likely and high seconds per token at an acceptance; `None` if nothing is published."""
+        plain, step = self.plain.likely_s, self.drafted
+        if plain is None or step is None or step.likely is None or step.high is None:
+            return None
+        low, likely, high = (plain * ratio / tokens_per_step for ratio in (step.low, step.likely, step.high))
+        return low, likely, high
+
+
+def expected(experiment: Experiment) -> tuple[ArmForecast, ...]:
+    """Return the forecast of every arm."""
+    return tuple(expected_of(experiment, arm) for arm in experiment.arms)
+
+
+def expected_of(experiment: Experiment, arm: Arm) -> ArmForecast:
+    """Return the forecast of one arm, as if each step read the whole `max_model_len` or, if that is longer than anything published, the first bucket that
+    holds the longest request, by its estimated length.
+
+    With buckets (always on NxD Inference, where listed on the native plugin) a step reads the first that holds its request
+    (`get_target_bucket` of NxD Inference's models/model_wrapper.py at v0.6.10598), so shorter requests take less.
+    """
+    own, treatment = configuration(arm), arm.speculation
+    if own.compiled_tokens > MAX_CONTEXT:
+        own = replace(own, compiled_tokens=_bucket(experiment, arm))
+    known, at_once = handicap(arm), concurrent_sequences(experiment, arm)
+    plain, drafted = step(
+        own,
+        handicap=known,
+        mode=treatment.mode if treatment else None,
+        draft=treatment.draft.model.shape if treatment else None,
+        window=arm.num_speculative_tokens,
+        at_once=at_once,
+    )
+    alike = (row for row in PLAIN if of_row(row) == own and row.handicap in (None, known, "unexplained"))
+    odd = (row for row in alike if plain.high_s and row.tpot_s > plain.high_s)
+    return ArmForecast(
+        arm=arm,
+        at_once=at_once,
+        plain=plain,
+        drafted=drafted,
+        usd_per_hour=arm_usd_per_hour(experiment, arm),
+        read_tokens=own.compiled_tokens,
+        published=next(odd, None),
+    )
+
+
+def _bucket(experiment: Experiment, arm: Arm) -> int:
+    """Return the context tokens that a step of the longest request reads: all of them if no bucket is compiled for the load."""
+    length = arm.serving.max_model_len
+    if arm.runtime.dialect == "native" and not arm.serving.sequence_tokens:
+        return length
+    _, sequence = expected_tokens(experiment.prompts, answer=experiment.benchmark.max_tokens)
+    return min(length, 1 << (sequence + arm.tokens_per_step - 1).bit_length())
+
+
+def concurrent_sequences(experiment: Experiment, arm: Arm) -> int:
+    """Return the sequences per step: the benchmark's largest load, limited by the batch."""
+    return min(max(experiment.benchmark.concurrency), arm.serving.max_num_seqs)
+
+
+def configuration(arm: Arm) -> PlainEngine:
+    """Return the settings of an arm's engine that its plain step depends on."""
+    serving = arm.serving
+    return PlainEngine(
+        shape=arm.target.model.shape,
+        chips=serving.tensor_parallel * serving.logical_nc_config / arm.instance.cores_per_device,
+        batch=serving.max_num_seqs,
+        compiled_tokens=serving.max_model_len,
+    )
+
+
+def handicap(arm: Arm) -> Handicap | None:
+    """Return what is known to slow the arm's engine down."""
+    if not compile_config(arm).get("on_device_sampling_config"):
+        return "host sampling"
+    return "synchronous" if synchronous(arm) else None
+
+
+def file_text(experiment: Experiment) -> str:
+    """Return the text of `expected.json`, which a report reads with the records of a run."""
+    target = experiment.baseline.target.shape_of or experiment.baseline.target.model.name
+    plain = {row.row: row for row in PLAIN if row.model.name == target}
+    quoted = [
+        {
+            "text": f"{target} with {row.draft} as draft ({row.mode}, k = {row.num_speculative_tokens}, {row.concurrency} at "
+            f"once, TP {plain[row.base].tensor_parallel}): {row.plain_tpot_s * 1000:.1f} to {row.tpot_s * 1000:.1f} ms a token"
+            + (f"; derived: {row.derived}" if row.derived else ""),
+            "source": row.source,
+        }
+        for row in DRAFTED
+        if row.base in plain
+    ]
+    arms = [as_json(one) for one in expected(experiment)]
+    quoted += [
+        {"text": f"known to be different from what was published: {text}", "source": "the experiment's file"}
+        for text in (experiment.expect.differences if experiment.expect else ())
+    ]
+    content = {"schema": 1, "arms": arms, "quoted": quoted, "figures": should_meet(experiment)}
+    return json.dumps(content, indent=1) + "\n"
+
+
+def should_meet(experiment: Experiment) -> list[dict[str, Any]]:
+    """Return the published figures that the experiment names, each with its value and source."""
+    figures = []
+    for wanted in experiment.expect.figures if experiment.expect else ():
+        value, source = (figure(wanted.row, wanted.metric) if wanted.row else None) or (
+            wanted.value,
+            wanted.source,
+        )
+        written = wanted.model_dump(exclude={"row", "value", "source"})
+        figures.append(written | {"value": value, "source": source})
+    return figures
+
+
+_WORDS: dict[str, Callable[[float], str]] = {
+    "tpot_s": lambda value: f"{value * 1000:.2f} ms per token",
+    "speed_up": lambda value: f"{value:.2f} times as fast as the baseline",
+    "tokens_per_step": lambda value: f"{value:.2f} tokens per step",
+}
+
+
+def wanted_lines(experiment: Experiment) -> Iterator[str]:
+    """Yield the published figures as lines, with known differences; nothing if no figure is expected."""
+    texts = [
+        f"{one['arm']}, {', '.join(one['classes']) or 'all classes'}, {one['concurrency']} at once: "
+        f"{_WORDS[one['metric']](one['value'])}, within {one['tolerance']:.0%} ({one['source']})"
+        for one in should_meet(experiment)
+    ]
+    if experiment.expect is not None:
+        yield "  a run should meet what was published"
+        texts += [f"known to be different: {text}" for text in experiment.expect.differences]
+    for text in texts:
+        yield from wrapped(text, "    ", "      ")
+
+
+def as_json(forecast: ArmForecast) -> dict[str, Any]:
+    """Return the forecast as JSON, in seconds, dollars and plain steps."""
+    plain, drafted = forecast.plain, forecast.drafted
+    return {
+        "arm": forecast.arm.name,
+        "instance": forecast.arm.instance.name,
+        "chips": forecast.arm.serving.devices,
+        "speculation": None
+        if (speculation := forecast.arm.speculation) is None
+        else {"mode": speculation.mode, "draft": speculation.draft.model.name},
+        "at_once": forecast.at_once,
+        "plain_tpot_s": plain.likely_s,
+        "plain_tpot_low_s": plain.low_s,
+        "plain_tpot_high_s": plain.high_s,
+        "bound_s": plain.bound_s,
+        "multiple_of_bound": forecast.multiple_of_bound,
+        "plain_usd_per_million": forecast.usd_per_million(plain.likely_s) if plain.likely_s else None,
+        "drafted": None
+        if drafted is None
+        else {
+            "step_over_plain": drafted.likely,
+            "step_over_plain_low": drafted.low,
+            "step_over_plain_high": drafted.high,
+            "break_even_tokens_per_step": drafted.likely,
+            "most_tokens_per_step": drafted.most_tokens,
+            "speed_up_ceiling": drafted.ceiling,
+            "tpot_at_ceiling_s": (forecast.drafted_tpot_s(drafted.most_tokens) or (None, None))[1],
+            "why_unknown": drafted.why,
+        },
+        "published_tpot_s": forecast.published.tpot_s if forecast.published else None,
+        "why_unknown": plain.why,
+        "engine": f"vLLM {forecast.arm.runtime.vllm}, Neuron SDK {forecast.arm.runtime.neuron_sdk}",
+        "rows": list(dict.fromkeys((*plain.rows, *(drafted.rows if drafted else ())))),
+    }
+
+
+def as_lines(forecasts: tuple[ArmForecast, ...]) -> Iterator[str]:
+    """Yield the forecasts as a table; arms with the same forecast share a line."""
+    if not forecasts:
+        return
+    yield "  decoding as predicted by published results (./trnspec forecast --all)"
+    arms: dict[tuple[str, ...], list[str]] = {}
+    for forecast in forecasts:
+        arms.setdefault(_row(forecast), []).append(forecast.arm.name)
+    headings = (
+        "arms",
+        "plain ms/token",
+        "break-even tok/step",
+        "all accepted",
+        "$/M plain",
+        "$/M all accepted",
+    )
+    rows = [
+        (f"{first}{f' and {len(others)} more' if others else ''}", *row)
+        for row, (first, *others) in arms.items()
+    ]
+    yield from table(headings, rows, indent="    ")
+    yield from (
+        f"    {note}" for note in dict.fromkeys(note for forecast in forecasts for note in _notes(forecast))
+    )
+
+
+def _row(forecast: ArmForecast) -> tuple[str, ...]:
+    """Return plain milliseconds per token, drafted over plain step, the speed-up if all drafts are accepted, and dollars without and with that."""
+    plain, drafted = forecast.plain, forecast.drafted
+    if plain.likely_s is None or plain.high_s is None:
+        return f">= {plain.bound_s * 1000:.1f}", "-" if drafted is None else "not known", "-", "-", "-"
+    ms = _range(plain.likely_s * 1000, plain.low_s * 1000, plain.high_s * 1000)
+    dollars = f"{forecast.usd_per_million(plain.likely_s):.2f}"
+    if drafted is None:
+        return ms, "-", "-", dollars, "-"
+    tpot = forecast.drafted_tpot_s(drafted.most_tokens)
+    if drafted.likely is None or drafted.high is None or tpot is None:
+        return ms, "not known", "-", dollars, "-"
+    ceiling = f"{drafted.ceiling:.1f}x, {tpot[1] * 1000:.1f} ms"
+    return (
+        ms,
+        _range(drafted.likely, drafted.low, drafted.high),
+        ceiling,
+        dollars,
+        f"{forecast.usd_per_million(tpot[1]):.2f}",
+    )
+
+
+def _range(likely: float, low: float, high: float) -> str:
+    return f"{likely:.1f} [{low:.1f}, {high:.1f}]"
+
+
+def _notes(forecast: ArmForecast) -> Iterator[str]:
+    drafted, length = forecast.drafted, forecast.arm.serving.max_model_len
+    if forecast.read_tokens < length:
+        yield f"of max_model_len {length:,}, steps read {forecast.read_tokens:,} tokens: the longest request fits, as estimated"
+    if forecast.arm.engine:
+        yield f"{forecast.arm.name}: what its engine sets is not in this"
+    if forecast.arm.scheduler:
+        yield f"{forecast.arm.name}: what its scheduler costs is not in this"
+    if forecast.plain.why:
+        yield f"no value: {forecast.plain.why}"
+    elif drafted is not None and drafted.why:
+        yield f"{forecast.arm.name}: {drafted.why}"
+    if forecast.published is not None and forecast.plain.likely_s:
+        yield (
+            f"{forecast.published.tpot_s * 1000:.0f} ms published ({forecast.published.source}): "
+            f"{forecast.published.tpot_s / forecast.plain.likely_s:.1f} times the prediction, and the cause is not known"
+        )
+        yield (
+            f"$/M: decoding alone; the demo emulates the published {forecast.published.tpot_s * 1000:.0f} ms "
+            f"(${forecast.usd_per_million(forecast.published.tpot_s):.2f}) and adds prompts and waiting"
+        )
+
+
+def step(
+    own: PlainEngine,
+    *,
+    handicap: Handicap | None,
+    mode: str | None,
+    draft: Shape | None,
+    window: int,
+    at_once: int,
+) -> tuple[PlainStep, DraftedStep | None]:
+    """Return the plain step of one engine, and the drafted step if a mode is given."""
+    by, drafted = published_forecaster(), None
+    if mode is not None:
+        drafted = by.drafted(
+            own,
+            mode=mode,
+            draft=draft or own.shape,
+            num_speculative_tokens=window,
+            at_once=at_once,
+            handicap=handicap,
+        )
+    return by.plain(own, handicap), drafted
+
+
+def step_lines(plain: PlainStep, drafted: DraftedStep | None) -> Iterator[str]:
+    """Yield the steps as lines."""
+    bound_ms = plain.bound_s * 1000
+    if plain.likely_s is None or plain.high_s is None:
+        yield f"PREDICTED: a plain step takes at least {bound_ms:.2f} ms; no value: {plain.why}"
+    else:
+        yield (
+            f"PREDICTED: a plain step takes {plain.likely_s * 1000:.2f} ms ({plain.low_s * 1000:.2f} to {plain.high_s * 1000:.2f}), "
+            f"{plain.likely_s / plain.bound_s:.1f} times the {bound_ms:.2f} ms that reading the weights takes"
+        )
+    if drafted is None:
+        return
+    if drafted.likely is None or drafted.high is None:
+        yield f"PREDICTED: nothing is known of the drafted step: {drafted.why}"
+    else:
+        yield (
+            f"PREDICTED: a drafted step takes {drafted.likely:.2f} plain ones ({drafted.low:.2f} to {drafted.high:.2f}), so as many "
+            f"tokens per step break even; at most {drafted.most_tokens} come out of one, a speed-up of {drafted.ceiling:.2f}"
+        )

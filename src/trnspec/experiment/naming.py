@@ -1,0 +1,232 @@
+"""Names and labels that stacks, manifests and scripts share."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from trnspec.experiment.arms import Arm, Experiment, Weights
+from trnspec.experiment.catalogue.runtimes import Runtime
+from trnspec.experiment.compilation import artifact_key
+from trnspec.experiment.placement import place
+
+ACCOUNT_PLACEHOLDER = "${AWS_ACCOUNT}"
+"""Placeholder for the account id in rendered manifests; filled in at deploy time."""
+SERVING_ACCOUNT, BENCHMARK_ACCOUNT, FETCH_ACCOUNT, COMPILE_ACCOUNT = (
+    "serving",
+    "benchmark",
+    "fetch",
+    "compile",
+)
+BENCHMARK_NAME, LMEVAL_NAME = "qwen-llmperf", "qwen-lmeval"
+LMEVAL_CHECK = "check-"
+"""Prefix of the container that asks an arm the questions of `lm_eval`."""
+SERVICE_PORT = 8000
+RESULTS_PREFIX = "runs/"
+"""Prefix of runs in the results bucket; the benchmark writes there."""
+STATE_PREFIX = "state/"
+"""Prefix of the state of a run in the results bucket; pods cannot write there."""
+ACTIVE_RUN = f"{STATE_PREFIX}active.json"
+"""The unfinished run."""
+PLAN_FILE = "plan.json"
+"""Name of the plan in the folder that a run reads, and in a ConfigMap."""
+PLANS_PREFIX = "plans/"
+"""Prefix of plans that are too large for a ConfigMap, in the results bucket."""
+STALE_TAG = ("lifecycle", "stale")
+"""Key and value of the tag on the objects of an artifact that no arm uses any more."""
+COMPLETE = "COMPLETE"
+"""Completion marker: the last file of a folder of weights or of an artifact. It exists only if all other files were written. `store`
+writes it and does not import this module."""
+NEURON_TAINT_KEY = "aws.amazon.com/neuron"
+NODE_ROLE_LABEL = "speculation.trn2/role"
+"""On every node: `neuron` or `system`."""
+UNPINNED = "unpinned"
+"""Placeholder for a revision that the experiment leaves open."""
+_SLUG_LENGTH = 36
+
+
+def namespace(experiment: Experiment) -> str:
+    """Kubernetes namespace of everything that serves or measures."""
+    return experiment.name
+
+
+def cluster_name(experiment: Experiment) -> str:
+    """EKS cluster."""
+    return experiment.name
+
+
+def driver_label(allocation: str) -> dict[str, str]:
+    """On the Trn2 nodes, so that the driver for this allocation runs there and on no other node."""
+    return {"speculation.trn2/devices": allocation}
+
+
+def bucket(experiment: Experiment, purpose: str, account: str) -> str:
+    """S3 bucket for `checkpoints`, `artifacts` or `results`; `account` is an id, a token or the placeholder."""
+    return f"{experiment.name}-{purpose}-{account}-{experiment.cluster.region}"
+
+
+def account_wide(experiment: Experiment) -> str:
+    """Beginning of names that an account has once for all its regions: of roles and dashboards. Roles begin with the
+    experiment's name, by which the delivery's policies know them (`infra/bootstrap/policies.yaml`)."""
+    return f"{experiment.name}-{experiment.cluster.region}"
+
+
+def metrics_namespace(experiment: Experiment) -> str:
+    """CloudWatch namespace that the benchmark publishes to."""
+    return f"SpeculativeDecoding/{experiment.name}"
+
+
+def weights_path(weights: Weights) -> str:
+    """Folder of a model's files inside the bucket of checkpoints; one each for weights of another bucket or folder."""
+    of_folder = f"-{hashlib.sha256(weights.address.encode()).hexdigest()[:8]}" if weights.address else ""
+    return f"{weights.model.name}/{weights.revision or UNPINNED}{of_folder}"
+
+
+def artifact_path(arm: Arm) -> str:
+    """Folder of an arm's compiled graphs inside the bucket of artifacts."""
+    return artifact_key(arm)
+
+
+def fetch_job(weights: Weights, content: str = "") -> str:
+    """Job that fetches a model at a revision; `content` is the rest of its immutable template, hashed into the name."""
+    return _hashed("fetch", weights.model.name, f"{weights_path(weights)}\n{content}")
+
+
+def compile_job(arm: Arm, content: str = "") -> str:
+    """Job that compiles an arm; the same name for the same artifact, whatever the arm is called."""
+    draft = f"-k{arm.speculation.num_speculative_tokens}" if arm.speculation else ""
+    return _hashed("compile", f"{arm.target.model.name}{draft}", f"{artifact_path(arm)}\n{content}")
+
+
+def arguments_job(runtime: Runtime, content: str) -> str:
+    """Job that asks a runtime's image whether it takes the arms' arguments; `content` is the rest of its template."""
+    return _hashed("arguments", runtime.name, f"{runtime.image}\n{content}")
+
+
+def watchers_group(experiment: Experiment) -> str:
+    """Kubernetes group of those who may look at nodes and devices, Secrets excepted."""
+    return f"{experiment.name}-watchers"
+
+
+def neuron_nodegroup(experiment: Experiment) -> str:
+    """EKS managed node group of Trn2 nodes, e.g. `qwen3-32b-trn2-a-on-demand-d2-28`.
+
+    EKS cannot change the zone or the purchase option of an existing group, or set an earlier node image
+    (https://docs.aws.amazon.com/eks/latest/APIReference/API_UpdateNodegroupVersion.html). CloudFormation replaces a
+    group only if its name changes, so the name contains the zone, the purchase option, the reservation and the driver line.
+    """
+    capacity, image = experiment.cluster.capacity, experiment.node_image
+    reservation = capacity.reservation_id[-8:] if capacity.reservation_id else ""
+    driver = f"d{image.driver_line.replace('.', '-')}" if image else ""
+    parts = (experiment.cluster.trn2_zone[-1], capacity.kind, reservation, driver)
+    return neuron_nodegroups(experiment) + "-".join(filter(None, parts))
+
+
+def neuron_nodegroups(experiment: Experiment) -> str:
+    """Return the prefix of the names of all such groups."""
+    return f"{experiment.name}-trn2-"
+
+
+def system_nodegroup(experiment: Experiment) -> str:
+    """EKS managed node group for everything except the models."""
+    return f"{experiment.name}-system"
+
+
+def schedule_group(experiment: Experiment) -> str:
+    """EventBridge Scheduler group of the schedules that turn the Trn2 group off."""
+    return f"{experiment.name}-off"
+
+
+def daily_schedule(experiment: Experiment) -> str:
+    """The schedule that turns the group off every day; each rental copies it for its own schedule."""
+    return f"{experiment.name}-daily"
+
+
+def off_role_name(experiment: Experiment) -> str:
+    """Role that EventBridge Scheduler assumes to set the Trn2 group to 0."""
+    return f"{experiment.name}-{experiment.cluster.region}-trn2-off"
+
+
+def promoted_service(experiment_name: str) -> str:
+    """Service of the promoted arm. The name does not change when another arm is promoted."""
+    return f"{experiment_name}-service"
+
+
+def slug(text: str) -> str:
+    """Return `text` with only the characters that Kubernetes accepts in a name."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def _hashed(kind: str, what: str, content: str) -> str:
+    digest = hashlib.sha256(content.encode()).hexdigest()[:8]
+    return f"{kind}-{slug(what.rsplit('/', 1)[-1])[:_SLUG_LENGTH].strip('-')}-{digest}"
+
+
+def stack_name(experiment: Experiment, part: str) -> str:
+    """CloudFormation stack, e.g. `qwen3-32b-network`."""
+    return f"{experiment.name}-{part}"
+
+
+PROTECTED = ("storage", "cluster")
+"""Stacks with termination protection; a teardown disables it first."""
+
+
+def control_plane_log_group(experiment: Experiment) -> str:
+    """Log group of the control plane; EKS chooses the name.
+
+    https://docs.aws.amazon.com/eks/latest/userguide/control-plane-logs.html
+    """
+    return f"/aws/eks/{cluster_name(experiment)}/cluster"
+
+
+def dashboard_name(experiment: Experiment) -> str:
+    """CloudWatch dashboard; further pages have a number after the name."""
+    return account_wide(experiment)
+
+
+def service_dashboard_name(experiment: Experiment) -> str:
+    """CloudWatch dashboard of the promoted service."""
+    return f"{account_wide(experiment)}-service"
+
+
+def container_insights_log_groups(experiment: Experiment) -> tuple[str, ...]:
+    """Log groups of the CloudWatch add-on: metrics as log events, and the logs of pods, system and nodes.
+
+    https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/Container-Insights-view-metrics.html
+    """
+    kinds = ("application", "dataplane", "host", "performance")
+    return tuple(f"/aws/containerinsights/{cluster_name(experiment)}/{kind}" for kind in kinds)
+
+
+def bastion_name(experiment: Experiment) -> str:
+    """Tag `Name` of the bastion, through which a private endpoint is reached, and of its Auto Scaling group."""
+    return f"{cluster_name(experiment)}-way-in"
+
+
+def notices_topic(experiment: Experiment) -> str:
+    """SNS topic that alarms report to."""
+    return f"{experiment.name}-notices"
+
+
+NAME = "app.kubernetes.io/name"
+PART_OF = "app.kubernetes.io/part-of"
+ROLE = "speculation.trn2/workload"
+"""`server`, `client` (may call servers), `job` (may only call services outside the
+cluster) or `offline` (no network)."""
+STEP = "speculation.trn2/step"
+"""Label of Jobs that a run starts: `arguments`, `fetch` or `compile`."""
+BATCH = "speculation.trn2/batch"
+"""Arms with the same number run at the same time."""
+
+ARTIFACT_KEY = "speculation.trn2/artifact-key"
+"""Annotation of a server's pods."""
+
+
+def labels(experiment: Experiment, name: str, role: str) -> dict[str, str]:
+    """Labels of an object and its pods."""
+    return {NAME: name, PART_OF: experiment.name, ROLE: role}
+
+
+def batch_of(experiment: Experiment, arm: Arm) -> str:
+    """Return the number of the arm's batch."""
+    return next((str(where.batch) for where in place(experiment) if where.arm == arm.name), "0")

@@ -1,0 +1,129 @@
+"""Placement of the arms: memory per arm, devices on nodes, number of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from trnspec.experiment.arms import Arm, Experiment
+from trnspec.experiment.catalogue.models import BYTES_PER_VALUE, Model
+
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class ArmPlace:
+    """The devices of one arm."""
+
+    arm: str
+    node: int
+    """Number of the node in its batch, from 0."""
+    first_device: int
+    devices: int
+    batch: int = 0
+    """Batches run one after the other on the same nodes; the first is 0."""
+
+
+def memory_bytes(models: Iterable[Model], tensor_parallel: int, sequences: int, tokens: int) -> int:
+    """Return the high-bandwidth memory of weights and full KV caches over all cores: a lower bound.
+
+    NxD Inference replicates KV heads if there are fewer of them than tensor-parallel ranks.
+    """
+    values = 0
+    for model in models:
+        heads = max(model.kv_heads, tensor_parallel)
+        values += model.parameters + 2 * model.layers * heads * model.head_dim * sequences * tokens
+    return values * BYTES_PER_VALUE
+
+
+def arm_memory_bytes(arm: Arm) -> int:
+    """Return the minimum high-bandwidth memory of an arm: its target, and its draft if it has one."""
+    serving, models = arm.serving, [weights.model for weights in arm.weights]
+    return memory_bytes(models, serving.tensor_parallel, serving.max_num_seqs, serving.max_model_len)
+
+
+def rounds(experiment: Experiment) -> tuple[tuple[Arm, ...], ...]:
+    """Return the groups of arms that run at the same time, in order. Each group includes its baseline, so that every comparison
+    is made within the same hour.
+
+    Arms of all batch sizes run together if they fit. Otherwise each size has its own rounds, with its baseline in each. If only
+    one arm fits at a time, each group has one arm, and the comparison is between hours.
+    """
+    at_once = _per_node(experiment) * experiment.cluster.max_nodes
+
+    def cut(arms: tuple[Arm, ...], size: int) -> list[tuple[Arm, ...]]:
+        return [arms[start : start + size] for start in range(0, len(arms), size)]
+
+    groups: list[tuple[Arm, ...]] = []
+    for arms in experiment.by_batch:
+        if groups and len(groups[-1]) + len(arms) <= at_once:
+            groups[-1] += arms
+            continue
+        baseline, others = (arms[:1], arms[1:]) if at_once > 1 else ((), arms)
+        groups += ((*baseline, *group) for group in cut(others, at_once - len(baseline)) or [()])
+    return tuple(groups)
+
+
+def place(experiment: Experiment) -> tuple[ArmPlace, ...]:
+    """Place every arm of every batch on whole groups of devices, node by node; the baseline is placed once per round.
+
+    All arms have the same number of devices, a power of two that divides a node, so there are no gaps.
+    """
+    per_node = _per_node(experiment)
+    return tuple(
+        ArmPlace(
+            arm=arm.name,
+            node=number // per_node,
+            first_device=number % per_node * arm.serving.devices,
+            devices=arm.serving.devices,
+            batch=batch,
+        )
+        for batch, arms in enumerate(rounds(experiment))
+        for number, arm in enumerate(arms)
+    )
+
+
+def nodes_needed(experiment: Experiment) -> int:
+    """Return the number of Trn2 nodes that the largest batch needs."""
+    return max(where.node for where in place(experiment)) + 1
+
+
+def _per_node(experiment: Experiment) -> int:
+    """Return how many arms fit on one node."""
+    devices = experiment.baseline.serving.devices
+    return experiment.instance.devices // devices
+
+
+@dataclass(frozen=True)
+class Share:
+    """CPU and memory that a pod requests."""
+
+    cpu: int
+    memory_gib: int
+
+
+def pod_share(arm: Arm, *, devices: int | None = None) -> Share:
+    """Return the request of a server: the share of its devices in the node's CPU and memory, less a tenth for everything else."""
+    instance = arm.instance
+    held = arm.serving.devices if devices is None else devices
+    part = held / instance.devices
+    cpu, memory_gib = instance.allocatable_cpu * part, instance.allocatable_memory_gib * part
+    return Share(cpu=int(cpu * 0.9), memory_gib=int(memory_gib * 0.9))
+
+
+COMPILATIONS_PER_NODE = 4
+"""Maximum compilations per node, for arms with few devices too. A compilation reads the whole checkpoint into host memory and uses
+dozens of cores; sixteen at a time would each have 106 GiB and 10 cores of a trn2.48xlarge, for a checkpoint of 61 GiB that is
+sharded in memory. AWS's sample compiles one arm with 190 cores; four is an estimate. Not verified on AWS."""
+
+
+def compile_share(arm: Arm) -> Share:
+    """Return the request of one compilation: the share of its devices in the node, or a share of 1 / `COMPILATIONS_PER_NODE`."""
+    return pod_share(arm, devices=max(arm.serving.devices, arm.instance.devices // COMPILATIONS_PER_NODE))
+
+
+def compilations_at_once(experiment: Experiment) -> int:
+    """Return how many compilations fit on the nodes of the largest batch, each with its `compile_share`."""
+    instance, devices = experiment.instance, experiment.baseline.serving.devices
+    per_node = instance.devices // max(devices, instance.devices // COMPILATIONS_PER_NODE, 1)
+    return max(1, per_node) * nodes_needed(experiment)

@@ -1,0 +1,211 @@
+"""The prompts of an experiment, from the experiment file or a file of prompts, and their number of tokens.
+
+An estimate of tokens, by script, decides what is compiled and forecast. Limits are checked with an upper bound, because a prompt
+that is longer than expected ends a server of NxD Inference.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from trnspec.core.files import UnreadableFile, whole_text
+from trnspec.core.findings import Finding, Misuse
+from trnspec.core.safe_output import shortened
+from trnspec.core.words import LABEL_RULE, count, is_label
+from trnspec.experiment.catalogue.models import table_of
+from trnspec.experiment.model import PromptsSection
+from trnspec.experiment.refusals import refused
+
+MIN_PROMPTS_PER_CLASS = 8
+"""An interval over fewer than about six distinct prompts says nothing; eight leaves room for two failures."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompt:
+    """One prompt of one class; `messages` for chat, `text` for completions, never both."""
+
+    id: str
+    class_name: str
+    text: str | None = None
+    messages: tuple[tuple[str, str], ...] = ()
+    """Role and content, in order."""
+    max_tokens: int | None = None
+    tokens: int | None = None
+    """Maximum tokens with the target's tokenizer, as its author states."""
+
+    @property
+    def contents(self) -> tuple[str, ...]:
+        """The texts of the prompt."""
+        return (self.text,) if self.text is not None else tuple(content for _, content in self.messages)
+
+    @property
+    def utf8_bytes(self) -> int:
+        """Length in bytes, which is also an upper bound of the tokens: a byte-level vocabulary has at most one token per byte."""
+        return sum(len(content.encode()) for content in self.contents)
+
+    @property
+    def max_prompt_tokens(self) -> int:
+        """Upper bound of its tokens, for the checks of limits."""
+        return self.utf8_bytes if self.tokens is None else self.tokens
+
+    @property
+    def likely_tokens(self) -> int:
+        """Estimated tokens, for compilation and forecasts."""
+        return self.tokens or sum(map(estimated, self.contents))
+
+
+_OPTIONAL = ("max_tokens", "tokens")
+_AROUND_TOKENS = 48
+"""Tokens that the benchmark and a chat template add to a prompt."""
+
+
+def expected_tokens(prompts: Iterable[Prompt], *, answer: int) -> tuple[int, int]:
+    """Estimate the tokens of the longest prompt, and of the longest sequence, with its answer."""
+    longest, whole = 0, 0
+    for prompt in prompts:
+        asked = prompt.likely_tokens + _AROUND_TOKENS
+        longest, whole = max(longest, asked), max(whole, asked + (prompt.max_tokens or answer))
+    return longest, whole
+
+
+Read = tuple[tuple[Prompt, ...], tuple[Finding, ...], str]
+"""The prompts, the problems, and the format of the file."""
+
+
+def read_prompts(section: PromptsSection, *, endpoint: str, folder: Path) -> Read:
+    """Read the prompts of the section; the path of a file is relative to the experiment file's folder."""
+    if (section.classes is None) == (section.file is None):
+        return (), (refused("prompts one-source", None),), ""
+    if section.file is not None:
+        return _from_file(section.file, endpoint, folder)
+    classes, problems = section.classes or {}, list[Finding]()
+    for name, texts in classes.items():
+        path = f"prompts.classes.{name}"
+        if not is_label(name):
+            problems.append(refused("class no-name", name, at=path, form=LABEL_RULE))
+        problems += (
+            refused("prompt empty", text, at=f"{path}[{number}]")
+            for number, text in enumerate(texts)
+            if not text.strip()
+        )
+    prompts = tuple(
+        Prompt(id=f"{name}-{number}", class_name=name, **_asked(text, endpoint))
+        for name, texts in classes.items()
+        for number, text in enumerate(texts, start=1)
+    )
+    counts = {name: len(set(texts)) for name, texts in classes.items()}
+    return prompts, (*problems, *_too_few(counts, "prompts.classes.{}")), ""
+
+
+def _asked(text: str, endpoint: str) -> dict[str, Any]:
+    """Return a text in the form of the endpoint: for chat, as the user's message."""
+    return {"messages": (("user", text),)} if endpoint == "chat" else {"text": text}
+
+
+def _from_file(name: str, endpoint: str, folder: Path) -> Read:
+    from trnspec.benchmark.prompt_files import (  # of files alone: `check` starts without it
+        MAX_PROBLEMS,
+        read_file,
+    )
+
+    file = read_file(folder / name, name=name)
+    prompts, problems = list[Prompt](), list(file.problems)
+    for place, content in file.lines:
+        try:
+            prompts.append(_prompt(content, endpoint))
+        except ValueError:
+            key = "prompt" if "prompt" in content else "messages"
+            value = shortened(repr(content[key]), 60)
+            words = {"key": key, "endpoint": endpoint, "value": value, "at": "prompts.file"}
+            problems.append(refused("prompts.file malformed", place, **words))
+    distinct = {(prompt.class_name, prompt.text, prompt.messages) for prompt in prompts}
+    counts = Counter(class_name for class_name, *_ in distinct)
+    few = () if problems else _too_few(dict(sorted(counts.items())), "prompts.file")
+    return tuple(prompts), (*problems[: 2 * MAX_PROBLEMS], *few), file.format
+
+
+def _prompt(content: dict[str, Any], endpoint: str) -> Prompt:
+    """Return a line as a prompt for the endpoint. Raises ValueError if it is empty or malformed."""
+    own = {"id": content["id"], "class_name": content["class"]}
+    own |= {key: content[key] for key in _OPTIONAL if key in content}
+    match content:
+        case {"prompt": str(text)} | {"messages": [{"role": "user", "content": str(text)}]} if text.strip():
+            return Prompt(**own, **_asked(text, endpoint))
+        case {"messages": [*messages]} if endpoint == "chat":
+            pairs = []
+            for message in messages:
+                match message:
+                    case {"role": str(role), "content": str(message_text)} if message_text:
+                        pairs.append((role, message_text))
+                    case _:
+                        raise ValueError
+            if "user" in dict(pairs):
+                return Prompt(**own, messages=tuple(pairs))
+    raise ValueError
+
+
+def _too_few(counts: dict[str, int], path: str) -> Iterable[Finding]:
+    if not counts:
+        yield refused("prompts none", None, at=path.removesuffix(".{}"))
+    for name, known in counts.items():
+        if (missing := MIN_PROMPTS_PER_CLASS - known) > 0:
+            yield refused(
+                "class too-few",
+                None,
+                at=path.format(name),
+                name=name,
+                prompts=count(known, "distinct prompt"),
+                minimum=MIN_PROMPTS_PER_CLASS,
+                missing=missing,
+                how="" if "{}" in path else " (`class` in their lines)",
+            )
+
+
+_MAX_TOKENIZER_BYTES = 64 * 2**20
+LATIN_PER_TOKEN = 3.0
+"""Approximate characters per token; for other scripts see `prompts.yaml`."""
+
+
+@cache
+def _scripts() -> tuple[list[int], list[float]]:
+    """Return the code point at which each script begins, and its characters per token."""
+    table = table_of(__file__)
+    return list(table.keys()), list(table.values())
+
+
+def estimated(text: str) -> int:
+    """Estimate the tokens of `text`."""
+    if text.isascii():
+        return int(len(text) / LATIN_PER_TOKEN)
+    begins, per_token = _scripts()
+    counts = Counter(text)
+    return int(sum(n / per_token[bisect_right(begins, ord(char)) - 1] for char, n in counts.items()))
+
+
+def counter(path: Path) -> Callable[[str], int]:
+    """Return a function that counts the tokens of a text with the tokenizer.json at `path`. Raises `Misuse`."""
+    try:
+        from tokenizers import Tokenizer  # not installed with this project
+    except ImportError:
+        raise Misuse(
+            "--tokenizer: the Python package `tokenizers` is not installed; type `.venv/bin/pip install tokenizers`, or write "
+            "`tokens`, the most tokens that a prompt has, into the lines of the file"
+        ) from None
+    try:
+        tokenizer = Tokenizer.from_str(whole_text(path, max_bytes=_MAX_TOKENIZER_BYTES))
+    except UnreadableFile as error:
+        raise Misuse(f"--tokenizer: {path} {error}; give the tokenizer.json of the target") from None
+    except Exception as error:  # it raises no class of its own
+        why = shortened(str(error), 200)
+        raise Misuse(
+            f"--tokenizer: {path} is not a tokenizer ({why}); give the tokenizer.json of the target"
+        ) from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids)

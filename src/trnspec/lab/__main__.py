@@ -1,0 +1,131 @@
+"""`./trnspec demo`: the whole experiment on this machine, emulated."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trnspec.core.checkout import ROOT
+from trnspec.core.command_line import carried_out
+from trnspec.core.console import print_json, warn
+from trnspec.core.screen import folded
+from trnspec.lab.command import PATH, REFERENCE, Stages, experiment_argument, shown
+
+if TYPE_CHECKING:
+    from trnspec.lab.demo import Demonstration
+
+
+@click.command()
+@experiment_argument
+@click.option(
+    "--out",
+    type=PATH,
+    default=lambda: ROOT / "results" / datetime.now(UTC).strftime("demo-%Y%m%dT%H%M%SZ"),
+    metavar="DIR",
+    help="Results (default: results/demo-<time>).",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--verbose", is_flag=True, help="Also list the result of each stack of the rehearsal.")
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(1),
+    default=32,
+    metavar="N",
+    help="Per answer (default 32): shortened, because an emulated token takes as long as a real one.",
+)
+@click.option(
+    "--requests", type=click.IntRange(1), default=8, metavar="N", help="Per arm and class (default 8)."
+)
+def command(experiment: Path, out: Path, as_json: bool, verbose: bool, max_tokens: int, requests: int) -> int:
+    """The whole experiment on this machine, emulated: from the file over stacks and endpoints to the answer."""
+    os.environ.pop(
+        "AWS_PROFILE", None
+    )  # moto cannot be imported with an unknown one, and nothing here may use one
+    from trnspec.lab.demo import demonstrate
+
+    stages, less = Stages(), {"max-tokens": max_tokens, "requests": requests}
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        demonstration = demonstrate(experiment, out=out.resolve(), less=less, stages=stages)
+    except KeyboardInterrupt:
+        kept = f"; what was measured is in {out}" if (out / "requests.jsonl").exists() else ""
+        warn(f"interrupted, servers are stopped{kept}")
+        return 130
+    finally:
+        _remove_empty(out)
+    answer = _as_data(demonstration, experiment, out)
+    if as_json:
+        print_json(answer | {"stages": stages.finished})
+    else:
+        print("\n".join(as_lines(demonstration, answer, inventory=verbose)))
+    return 0
+
+
+def _remove_empty(folder: Path) -> None:
+    """Remove empty files and folders that a full disk or a refusal leaves."""
+    for path in (*sorted(folder.rglob("*"), reverse=True), folder):
+        with suppress(OSError):
+            if path.is_dir():
+                path.rmdir()  # refused unless it is empty
+            elif not path.stat().st_size:
+                path.unlink()
+
+
+def _as_data(demonstration: Demonstration, path: Path, out: Path) -> dict[str, Any]:
+    price, rehearsal = demonstration.price, demonstration.rehearsal
+    return {
+        "schema": 1,
+        "experiment": shown(path),
+        "provenance": demonstration.summary["run"]["provenance"],
+        "decision": demonstration.summary["decision"],
+        "rehearsal": {
+            "stacks": list(rehearsal.stacks),
+            "resources": Counter(resource.outcome for resource in rehearsal.resources),
+        },
+        "on_aws": {
+            "trn2_hours": round(price.hours, 2),
+            "usd": round(price.usd, 2),
+            "ways": demonstration.ways,
+            "rates_as_of": demonstration.rates_as_of,
+        },
+        "results": shown(out),
+        "report": f"{shown(out)}/report.html",
+        "next": next_command(path),
+    }
+
+
+def as_lines(demonstration: Demonstration, answer: Mapping[str, Any], *, inventory: bool) -> Iterator[str]:
+    """Yield the answer as lines; with `inventory`, the rehearsed stacks come first."""
+    from trnspec.benchmark.show.report_templates import render
+    from trnspec.lab.aws.rehearsal import account_lines
+
+    if inventory:
+        yield from ("", *account_lines(demonstration.rehearsal))
+    yield from ("", render(demonstration.summary), "")
+    on_aws = "{trn2_hours:.1f} predicted Trn2 hours, rates of {rates_as_of}: {ways}"
+    yield from folded([f"On AWS     {on_aws.format(**answer['on_aws'])}"])
+    yield f"Report     {answer['report']}"
+    yield f"Next       {answer['next']}"
+
+
+def next_command(path: Path) -> str:
+    if path.resolve() == REFERENCE:
+        return "./trnspec new mine --prompts FILE"
+    return f"./trnspec forecast {shlex.quote(shown(path))}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return carried_out(command, arguments, prog="python -m trnspec.lab")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,153 @@
+"""The steps of the demonstration, in the order in which a value takes them on AWS.
+
+What is started is what would be deployed: the command of each rendered Deployment's container decides model, window and
+limits of the emulated server. The port is the lab's own.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cdk8s_charts.manifests import ManifestFile
+from trnspec.benchmark.analyse.result_files import EXPECTED as EXPECTED_FILE
+from trnspec.core.files import write_whole
+from trnspec.core.words import count
+from trnspec.experiment import Experiment, load
+from trnspec.experiment.cost import RunPrice, purchase_options, purchase_text, run_price
+from trnspec.experiment.expected import file_text
+from trnspec.experiment.naming import metrics_namespace
+from trnspec.lab.command import Stages, shown
+from trnspec.lab.emulator.timings import emulated
+from trnspec.lab.programs import (
+    LOG,
+    Container,
+    Load,
+    benchmark,
+    containers,
+    ended,
+    load_arms,
+    mounted_plan,
+    rendered,
+    requests_of,
+    run_quietly,
+    write_plan,
+)
+from trnspec.lab.servers import LOOPBACK, running
+
+if TYPE_CHECKING:
+    from trnspec.lab.aws.rehearsal import Rehearsal
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demonstration:
+    rehearsal: Rehearsal
+    summary: Mapping[str, Any]
+    price: RunPrice
+    """Predicted price of the whole experiment on AWS."""
+    ways: str
+    """The price with each purchase option of the nodes."""
+    rates_as_of: str
+    """Date of the newest rate in it; empty without one."""
+
+
+def demonstrate(path: Path, *, out: Path, less: Mapping[str, int], stages: Stages) -> Demonstration:
+    """Check, render, rehearse, serve, benchmark, publish; leaves files in `out`. `less` are options of the benchmark that
+    shorten the plan; time itself is never scaled.
+
+    Raises `InvalidExperiment` or `Refusal`.
+    """
+    with stages.stage(f"checking {shown(path)}") as stage:
+        experiment = load(path)
+        stage.done = f"checked {shown(path)}: {count(len(experiment.arms), 'arm')}, {count(len(experiment.classes), 'class')} of prompts"
+    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor() as executor:
+        manifests, assembly = Path(scratch) / "manifests", Path(scratch) / "cdk.out"
+        with stages.stage("rendering the manifests, synthesizing the stacks") as stage:
+            rendering = executor.submit(_render, path, experiment, manifests, assembly)
+            from trnspec.lab.aws import moto_server  # moto takes two seconds to import
+            from trnspec.lab.aws.rehearsal import in_one_line, rehearse
+
+            files = rendering.result()
+            stage.done = f"rendered {count(sum(len(file.objects) for file in files), 'Kubernetes object')}, synthesized the stacks"
+        with moto_server.rehearsal_server() as endpoint:
+            with stages.stage("rehearsing the stacks against a local AWS (moto)") as stage:
+                rehearsed = rehearse(assembly, endpoint=endpoint, region=experiment.cluster.region)
+                stage.done = in_one_line(rehearsed)
+            _measure(experiment, files, out=out, less=less, stages=stages)
+            with stages.stage("publishing to the local CloudWatch") as stage:
+                _publish(experiment, out=out, endpoint=endpoint)
+                stage.done = "published the run to the local CloudWatch"
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    price = run_price(experiment)
+    options = purchase_options(experiment, price.hours)
+    return Demonstration(
+        rehearsal=rehearsed,
+        summary=summary,
+        price=price,
+        ways=purchase_text(options, home=experiment.cluster.region),
+        rates_as_of=max((one.as_of for one in options), default=""),
+    )
+
+
+def _render(path: Path, experiment: Experiment, manifests: Path, assembly: Path) -> tuple[ManifestFile, ...]:
+    """Manifests and stacks; app.py runs as the CDK command line would run it, without the validation that the tests run."""
+    files = rendered(path, experiment, manifests)
+    context = json.dumps({"experiment": str(path.resolve()), "manifests": str(manifests)})
+    settings = {"CDK_OUTDIR": str(assembly), "CDK_CONTEXT_JSON": context, "CDK_VALIDATION": "false"}
+    run_quietly(["app.py"], what="synthesis", settings=settings)
+    return files
+
+
+def _measure(
+    experiment: Experiment,
+    files: Sequence[ManifestFile],
+    *,
+    out: Path,
+    less: Load,
+    stages: Stages,
+) -> None:
+    """Load the arms with the benchmark that the pod runs and the plan that the pod mounts.
+
+    A server adds the caution about its arm to its list of models, so that the caution reaches the results.
+    """
+    plan, arms_emulated = mounted_plan(files), emulated(experiment)
+    file = write_plan(plan, out)
+    write_whole(out / EXPECTED_FILE, file_text(experiment))
+
+    def command(container: Container, port: int) -> list[str]:
+        argv = [
+            sys.executable,
+            "-m",
+            "trnspec.lab.emulator",
+            "--listen",
+            f"{LOOPBACK}:{port}",
+            "--plan",
+            str(file),
+        ]
+        own = arms_emulated[container.arm].options
+        return [*argv, *own, "--", *container.command]
+
+    arms, logs, total = list(containers(files).values()), out / "logs", requests_of(plan, less)
+    endpoints = count(len(arms), "emulated endpoint")
+    with stages.stage(f"sending requests to {endpoints}, in real time", total=total) as stage:
+        with running(arms, command, logs=logs) as urls:
+            load_arms(file, urls, out=out, less=less, reach=stage.reach)
+        stage.done = (
+            f"sent {count(ended(out), 'request')} to {endpoints} in real time, started from their Deployments"
+        )
+    shutil.rmtree(logs)
+
+
+def _publish(experiment: Experiment, *, out: Path, endpoint: str) -> None:
+    from trnspec.lab.aws.moto_server import child_environment
+
+    words = ["publish", str(out), "--namespace", metrics_namespace(experiment), "--endpoint-url", endpoint]
+    where = child_environment(endpoint=endpoint, region=experiment.cluster.region)
+    benchmark(words, log=out / LOG, environment=where)

@@ -1,0 +1,244 @@
+"""`capacity`: what can be bought for an experiment now, in every region, and how to take it."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trnspec.core.console import print_json, print_table, print_text
+from trnspec.core.words import count, listed
+from trnspec.experiment import Experiment, load
+from trnspec.experiment.cost import PurchaseOption, purchase_options, run_price
+from trnspec.experiment.placement import nodes_needed
+from trnspec.operations import market
+from trnspec.operations.cloud.aws import aws_of
+from trnspec.operations.cloud.clock import Clock, stamp
+from trnspec.operations.market import Market, Offer, Quote, RegionOffers
+from trnspec.operations.options import on_aws
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One way of buying the nodes in one place."""
+
+    kind: str
+    place: RegionOffers
+    quote: Quote | None = None
+    """None where nobody publishes a price, as on demand."""
+    way: PurchaseOption | None = None
+    obstacle: str = ""
+    """Why it cannot be had as things are."""
+
+    @property
+    def zone(self) -> str | None:
+        return self.quote.rate.zone if self.quote else None
+
+    @property
+    def offer(self) -> Offer | None:
+        return self.quote.offer if self.quote else None
+
+
+@on_aws
+def command(path: Path, account: str | None, as_json: bool) -> int:
+    """Ask every region what can be bought for this experiment now, with the dollars of its answer; the cheapest first.
+
+    Under the table: the AWS command that buys the block, and the section of the file to paste. Exit 1 when nothing is offered
+    anywhere.
+    """
+    experiment = load(path)
+    aws, hours = aws_of(experiment, account), run_price(experiment).hours
+    wanted: dict[str, Any] = {"instance": experiment.instance.name, "nodes": nodes_needed(experiment)}
+    found = market.ask(aws, **wanted, hours=hours, now=Clock().now())
+    rows = rows_of(experiment, found, hours)
+    if as_json:
+        print_json(as_data(experiment, found, rows, hours))
+    else:
+        _print(path, experiment, found, rows, hours)
+    return 0 if rows else 1
+
+
+def rows_of(experiment: Experiment, found: Market, hours: float) -> tuple[Row, ...]:
+    """The cheapest first; what has no price comes last."""
+    need, most = _vcpus(experiment), experiment.cluster.capacity.max_usd_per_hour
+    priced, unpriced = list[Row](), list[Row]()
+    for place in found.places:
+        for quote in place.quotes:
+            (way,) = purchase_options(experiment, hours, (quote.rate,))
+            obstacle = _short(place, quote.rate.kind, need)
+            if quote.rate.kind == "spot" and most is not None and quote.rate.usd_per_hour > most:
+                obstacle = f"the price is above max_usd_per_hour, ${most:g}"
+            priced.append(Row(kind=quote.rate.kind, place=place, quote=quote, way=way, obstacle=obstacle))
+        if all(quote.rate.kind != "on-demand" for quote in place.quotes):
+            unpriced.append(Row(kind="on-demand", place=place, obstacle=_short(place, "on-demand", need)))
+    return (*sorted(priced, key=lambda row: row.way.usd if row.way else 0), *unpriced)
+
+
+def _vcpus(experiment: Experiment) -> int:
+    return experiment.instance.vcpus * nodes_needed(experiment)
+
+
+def _short(place: RegionOffers, kind: str, need: int) -> str:
+    """What a quota hinders; a block does not count against one."""
+    have = place.vcpus.get(kind)
+    return f"quota {have:g} vCPUs, needs {need}" if have is not None and have < need else ""
+
+
+def ways_to_take(experiment: Experiment, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    """How to take the cheapest row that needs no purchase and has no obstacle, and the cheapest block; of an existing VPC in its own
+    region."""
+    home, fixed = experiment.cluster.region, experiment.cluster.network.vpc
+    known = [*enumerate(rows, start=1)]
+    here = [(number, row) for number, row in known if row.place.region == home] if fixed else known
+    free = ((number, row) for number, row in here if row.way and not row.offer and not row.obstacle)
+    blocks = ((number, row) for number, row in here if row.offer)
+    for number, row in filter(None, (next(free, None), next(blocks, None))):
+        yield {"row": number, "command": _order(row), "cluster": _section(experiment, row)}
+
+
+def _order(row: Row) -> str | None:
+    """The command that buys a block (https://docs.aws.amazon.com/cli/latest/reference/ec2/purchase-capacity-block.html)."""
+    if row.offer is None:
+        return None
+    return (
+        f"aws ec2 purchase-capacity-block --region {row.place.region} --instance-platform Linux/UNIX "
+        f"--capacity-block-offering-id {row.offer.id}"
+    )
+
+
+def _section(experiment: Experiment, row: Row) -> dict[str, Any]:
+    """What `cluster` of the file must say; the order names the reservation."""
+    cluster, place = experiment.cluster, row.place
+    own = cluster.availability_zones if place.region == cluster.region else ()
+    first = row.zone or next((zone for zone in own if zone in place.zones), place.zones[0])
+    zones = dict.fromkeys((first, *own, *place.zones, *sorted(place.zone_ids.values())))
+    capacity: dict[str, Any] = {"kind": row.kind}
+    if row.offer:
+        capacity |= {
+            "reservation_id": "cr-...",
+            "availability_zone": row.zone,
+            "ends_at": stamp(row.offer.ends),
+        }
+    elif row.kind == "spot" and cluster.capacity.max_usd_per_hour is not None:
+        capacity["max_usd_per_hour"] = cluster.capacity.max_usd_per_hour
+    return {
+        "region": place.region,
+        "availability_zones": [*zones][: len(cluster.availability_zones)],
+        "capacity": capacity,
+    }
+
+
+NOT_KNOWN = (
+    "Nobody can know before whether EC2 has a node by spot or on demand. A placement score is no promise, and AWS says that it is "
+    "always low where one instance type is asked about: 1 says little. `./trnspec run --wait 12h` asks again and again.",
+    "A spot price changes while nodes run. A block is paid whole in advance and cannot be cancelled; somebody else may buy it first. "
+    "The hours are predicted.",
+)
+"""https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-placement-score.html, GetSpotPlacementScores in the API reference, and
+https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CancelCapacityReservation.html."""
+
+
+def as_data(experiment: Experiment, found: Market, rows: Sequence[Row], hours: float) -> dict[str, Any]:
+    """The answer for a machine."""
+    return {
+        "experiment": experiment.name,
+        "instance": experiment.instance.name,
+        "nodes": nodes_needed(experiment),
+        "trn2_hours": round(hours, 2),
+        "asked_at": stamp(found.asked_at),
+        "regions_asked": found.asked,
+        "rows": [
+            {
+                "kind": row.kind,
+                "region": row.place.region,
+                "zone": row.zone,
+                "answer": asdict(row.way) if row.way else None,
+                "rate": asdict(row.quote.rate) if row.quote else None,
+                "median_usd": row.quote.median_usd if row.quote else None,
+                "placement_score": row.place.scores.get(row.zone or "") if row.kind == "spot" else None,
+                "offering": row.offer.as_json() if row.offer else None,
+                "obstacle": row.obstacle or None,
+            }
+            for row in rows
+        ],
+        "regions": [
+            {key: getattr(place, key) for key in ("region", "zones", "vcpus", "problems")}
+            for place in found.places
+        ],
+        "no_answer": found.silent,
+        "not_enabled": found.not_enabled,
+        "take": [*ways_to_take(experiment, rows)],
+        "not_known": NOT_KNOWN,
+    }
+
+
+def _print(path: Path, experiment: Experiment, found: Market, rows: Sequence[Row], hours: float) -> None:
+    where = listed([place.region for place in found.places]) or "no region"
+    print_text(
+        f"{experiment.name}: {count(nodes_needed(experiment), 'node')} of {experiment.instance.name} for {hours:.1f} hours, predicted. "
+        f"{count(found.asked, 'region')} asked at {stamp(found.asked_at)}; offered in {where}.",
+        "",
+    )
+    cells = [(str(number), *_cells(experiment, row, hours)) for number, row in enumerate(rows, start=1)]
+    if cells:
+        print_table(("", "by", "where", "$/hour", "30 days", "this answer, $", "what is known"), cells)
+        print()
+    for number, offer in ((number, row.offer) for number, row in enumerate(rows, start=1) if row.offer):
+        print_text(f"row {number}: {offer.id}, {stamp(offer.starts)} to {stamp(offer.ends)}")
+    print_text(*_remarks(experiment, found), "", *NOT_KNOWN, "")
+    ways = [*ways_to_take(experiment, rows)]
+    for way in ways:
+        print_text(f"To take row {way['row']}:")
+        if way["command"]:
+            print_text("  Deploy before it begins. AWS takes the dollars at once, and nobody can cancel it:")
+            print(f"  {way['command']}")
+        print_text(f"  In {path}:")
+        print(textwrap.indent(yaml.safe_dump({"cluster": way["cluster"]}, sort_keys=False), "  "))
+    if ways:
+        print("Then:")
+        for verb in ("render", "preflight", "deploy"):
+            print(f"  ./trnspec {verb} {path}")
+        print(f"  ./trnspec run {path} --wait 12h")
+
+
+def _cells(experiment: Experiment, row: Row, hours: float) -> tuple[str, ...]:
+    bought = {"capacity-block": "block", "on-demand": "on demand"}.get(row.kind, row.kind)
+    where, known = row.zone or row.place.region, _known(experiment, row, hours)
+    if row.quote is None or row.way is None:
+        return bought, where, "", "", "not published", known
+    rate, way, median = row.quote.rate, row.way, row.quote.median_usd
+    held = f"{rate.low_usd:.2f} / {median:.2f} / {rate.high_usd:.2f}" if median is not None else ""
+    most = f" ({way.low_usd:,.0f} to {way.high_usd:,.0f})" if median is not None else ""
+    return bought, where, f"{rate.usd_per_hour:.2f}", held, f"{way.usd:,.2f}{most}", known
+
+
+def _known(experiment: Experiment, row: Row, hours: float) -> str:
+    if row.offer:
+        return f"{row.offer.hours:g} h, uses {hours:.1f}"
+    have, score, parts = row.place.vcpus.get(row.kind), row.place.scores.get(row.zone or ""), list[str]()
+    if row.kind == "spot":
+        parts.append("no score" if score is None else f"score {score} of 10")
+    parts.append("quota not known" if have is None else f"quota {have:g} vCPUs, needs {_vcpus(experiment)}")
+    known = "; ".join(part for part in parts if part != row.obstacle)
+    return "; ".join(filter(None, (f"NOT NOW: {row.obstacle}" if row.obstacle else "", known)))
+
+
+def _remarks(experiment: Experiment, found: Market) -> Iterator[str]:
+    """What was not offered, and what was not answered."""
+    for place in found.places:
+        kinds = {quote.rate.kind for quote in place.quotes}
+        said = " ".join(place.problems)
+        if "spot" not in kinds and "spot prices" not in said:
+            yield f"{place.region}: no spot price in 30 days"
+        if "capacity-block" not in kinds and "capacity blocks" not in said:
+            yield f"{place.region}: no capacity block for so many hours"
+        yield from (f"{place.region}: {problem}" for problem in place.problems)
+    yield from (f"no answer: {line}" for line in found.silent)
+    if found.not_enabled:
+        seen = [name for name in found.not_enabled if name in experiment.instance.zones]
+        why = f"; {listed(seen)} offered it when others looked" if seen else ""
+        yield f"not asked, because the account has not enabled them: {', '.join(found.not_enabled)}{why}"

@@ -1,0 +1,141 @@
+"""Resources of an experiment outside its stacks: weights and artifacts in buckets, stale artifacts, log groups, subscribers of alarms."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from trnspec.core.findings import Refusal
+from trnspec.experiment import Arm, Experiment, naming
+from trnspec.experiment.arms import Weights
+from trnspec.experiment.compilation import artifact_key
+from trnspec.operations.cloud.aws import Aws, AwsError
+from trnspec.operations.cloud.cloudformation import deploy_command
+
+UNCONFIRMED = "has not confirmed yet: the mail from AWS Notifications asks for it"
+_STALE = dict(zip(("Key", "Value"), naming.STALE_TAG, strict=True))
+
+
+def has_weights(experiment: Experiment, aws: Aws, weights: Weights) -> bool:
+    """Return whether the weights of a model are complete."""
+    name = naming.bucket(experiment, "checkpoints", aws.account)
+    return marker(aws, name, f"{naming.weights_path(weights)}/{naming.COMPLETE}") is not None
+
+
+def has_artifact(experiment: Experiment, aws: Aws, arm: Arm) -> bool:
+    """Return whether the artifact of an arm is complete, under the arm's own key."""
+    name = naming.bucket(experiment, "artifacts", aws.account)
+    complete = marker(aws, name, f"{naming.artifact_path(arm)}/{naming.COMPLETE}")
+    return complete is not None and complete.get("key") == artifact_key(arm)
+
+
+def uncompiled(experiment: Experiment, aws: Aws) -> int:
+    return sum(not has_artifact(experiment, aws, arm) for arm in experiment.arms)
+
+
+def marker(aws: Aws, name: str, key: str) -> dict[str, Any] | None:
+    """Return the JSON object of a completion marker; None if it does not exist or is not valid. Raises `Refusal` without the bucket."""
+    if (answer := stored(aws, name, key)) is None:
+        return None
+    try:
+        content = json.loads(answer[0])
+    except ValueError:
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def stored(aws: Aws, name: str, key: str, *, max_bytes: int | None = None) -> tuple[bytes, str] | None:
+    """Return the content, at most `max_bytes`, and the ETag of an object; None if it does not exist. Raises `Refusal` without the bucket."""
+    try:
+        return aws.client("s3").content(max_bytes, Bucket=name, Key=key)
+    except AwsError as error:
+        if error.code == "NoSuchKey":  # a page that says 404 is not an answer of S3
+            return None
+        raise missing_bucket(name, aws, error) from None
+
+
+def missing_bucket(name: str, aws: Aws, error: AwsError) -> Refusal:
+    """Return the refusal for a bucket that does not exist; other errors are returned unchanged."""
+    if error.code != "NoSuchBucket":
+        return error
+    experiment_name = re.split(r"-(?:checkpoints|artifacts|results)-", name)[0]
+    return Refusal(
+        f"bucket {name}: none in account {aws.account}; deploy the storage stack ({deploy_command(experiment_name)}), or "
+        "check AWS_PROFILE"
+    )
+
+
+def mark(experiment: Experiment, aws: Aws) -> list[str]:
+    """Tag every artifact that no arm uses, and return their keys. The bucket's lifecycle rule deletes only tagged objects.
+
+    The rule counts days from the upload (https://docs.aws.amazon.com/AmazonS3/latest/userguide/intro-lifecycle-rules.html),
+    so an old artifact is deleted the night after it is tagged; the bucket keeps it as a noncurrent version for some days. The
+    marker is tagged first and untagged last, so a marker without the tag means that no file of its folder has the tag.
+    """
+    name, s3 = naming.bucket(experiment, "artifacts", aws.account), aws.client("s3")
+    folders = s3.every("list_objects_v2", "CommonPrefixes", Bucket=name, Delimiter="/")
+    stale = sorted({entry["Prefix"] for entry in folders} - _wanted(experiment))
+    for prefix in stale:
+        for key in reversed(_keys(aws, name, prefix)):
+            s3.put_object_tagging(Bucket=name, Key=key, Tagging={"TagSet": [_STALE]})
+    return [prefix.rstrip("/") for prefix in stale]
+
+
+def free(experiment: Experiment, aws: Aws) -> list[str]:
+    """Remove the tag from artifacts that an arm uses again, and return their keys."""
+    name, s3, freed = naming.bucket(experiment, "artifacts", aws.account), aws.client("s3"), []
+    for prefix in sorted(_wanted(experiment)):
+        asked = {"Bucket": name, "Key": f"{prefix}{naming.COMPLETE}"}
+        tags = s3.find("get_object_tagging", "NoSuchKey", **asked)
+        keys = _keys(aws, name, prefix) if tags is None or _STALE in tags["TagSet"] else []
+        for key in keys:
+            s3.delete_object_tagging(Bucket=name, Key=key)
+        freed += [prefix.rstrip("/")] if keys else []
+    return freed
+
+
+def _wanted(experiment: Experiment) -> set[str]:
+    return {f"{naming.artifact_path(arm)}/" for arm in experiment.arms}
+
+
+def _keys(aws: Aws, name: str, prefix: str) -> list[str]:
+    """Return the keys of a folder, its marker last."""
+    entries = aws.client("s3").every("list_objects_v2", "Contents", Bucket=name, Prefix=prefix)
+    return sorted((entry["Key"] for entry in entries), key=lambda key: key == f"{prefix}{naming.COMPLETE}")
+
+
+def log_groups(experiment: Experiment, aws: Aws) -> list[str]:
+    """Return the existing log groups that EKS and the agents write to. Both may create one again while the cluster is deleted, after its
+    stack has deleted it (https://github.com/terraform-aws-modules/terraform-aws-eks/issues/2763)."""
+    names = (naming.control_plane_log_group(experiment), *naming.container_insights_log_groups(experiment))
+    return [
+        group["logGroupName"]
+        for prefix in dict.fromkeys(name.rpartition("/")[0] for name in names)
+        for group in aws.client("logs").every("describe_log_groups", "logGroups", logGroupNamePrefix=prefix)
+        if group["logGroupName"] in names
+    ]
+
+
+def buckets(experiment: Experiment, aws: Aws) -> list[str]:
+    purposes = ("checkpoints", "artifacts", "results")
+    names = [naming.bucket(experiment, purpose, aws.account) for purpose in purposes]
+    absent = ("404", "NoSuchBucket", "NotFound")
+    return [name for name in names if aws.client("s3").find("head_bucket", *absent, Bucket=name) is not None]
+
+
+def subscribers(experiment: Experiment, aws: Aws) -> dict[str, bool] | None:
+    """Return the addresses that receive alarms, and whether each has confirmed; None if the topic is not deployed."""
+    topic = f"arn:aws:sns:{aws.region}:{aws.account}:{naming.notices_topic(experiment)}"
+    subscriptions = aws.client("sns").every("list_subscriptions_by_topic", "Subscriptions", TopicArn=topic)
+    try:
+        return {who["Endpoint"]: who["SubscriptionArn"] != "PendingConfirmation" for who in subscriptions}
+    except AwsError as error:
+        if error.code in ("NotFound", "NotFoundException"):
+            return None
+        raise
+
+
+def nobody(name: str) -> str:
+    """Return the end of a sentence about an experiment without subscribers, with what to do."""
+    return f"receives alarms; write alarm_email into deployment.yaml, then {deploy_command(name)}"

@@ -1,0 +1,307 @@
+"""Calls to the cluster with kubectl, and readers of its objects."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from trnspec.core.findings import Outside, Refusal
+from trnspec.experiment.naming import NAME, NODE_ROLE_LABEL
+from trnspec.operations.cloud.cloudformation import deploy_command, deploy_workloads
+
+Object = Mapping[str, Any]
+TIMEOUT_S = 20
+"""Timeout of kubectl for a request that the endpoint does not answer."""
+_PROCESS_S = 120
+"""Time after which kubectl is ended: its login may wait for a person."""
+_FORBIDDEN = r"\(Forbidden\)|is forbidden"
+
+
+class NotFoundError(Refusal):
+    """An object or a kind that the cluster does not have."""
+
+
+class ConflictError(Refusal):
+    """An object that exists already, or was changed meanwhile."""
+
+
+_COMPLAINTS: tuple[tuple[str, type[Refusal], str], ...] = (
+    (r"\(NotFound\)|the server doesn't have a resource type", NotFoundError, "{last}; {workloads}"),
+    (r"\(AlreadyExists\)|\(Conflict\)", ConflictError, "{last}; run this again"),
+    (
+        "getting credentials: |exec plugin",
+        Outside,
+        "{first}; correct the AWS credentials, then run this again",
+    ),
+    (
+        r"\(Unauthorized\)|must be logged in|asked for the client to provide credentials",
+        Outside,
+        "the cluster does not know this identity; use another AWS_PROFILE, or allow this identity: write its ARN into "
+        "admins of deployment.yaml (a pipeline's stage: of pipeline.yaml), then {deploy}",
+    ),
+    (
+        _FORBIDDEN,
+        Outside,
+        "{last}; use an identity that administers the cluster: one that admins of deployment.yaml or of the pipeline's stage names",
+    ),
+    (
+        "(?i)Unable to connect|connection refused|no such host|i/o timeout|deadline exceeded|TLS handshake|connection reset|"
+        "ServiceUnavailable|EOF$|no route to host|unable to handle the request",
+        Outside,
+        "the cluster's endpoint cannot be reached ({last}); run ./trnspec preflight: this machine must be in cluster.admin_cidrs, or "
+        "connect through SSM",
+    ),
+    ("", Refusal, "{last}"),
+)
+"""Errors of kubectl and their meanings; the first match is used."""
+
+
+class Kubernetes:
+    """One namespace of one cluster; every call is a kubectl process with its own kubeconfig, never the user's."""
+
+    def __init__(self, *, kubectl: Path, kubeconfig: Path, namespace: str) -> None:
+        self._namespace = namespace
+        cache = kubeconfig.parent / "cache"
+        self._command = [str(kubectl), f"--kubeconfig={kubeconfig}", f"--cache-dir={cache}"]
+        self._command.append(f"--namespace={namespace}")
+
+    def get(self, kind: str, name: str) -> dict[str, Any] | None:
+        """An object, or None when no object has this name."""
+        with suppress(NotFoundError):
+            return self._json("get", kind, name)
+        return None
+
+    def list(
+        self, kind: str, *, labels: Mapping[str, str] | None = None, everywhere: bool = False
+    ) -> list[dict[str, Any]]:
+        """All objects of a kind in the namespace, or `everywhere` (or of the cluster, for kinds without one)."""
+        chosen = ",".join(f"{key}={value}" for key, value in (labels or {}).items())
+        more = [*([f"--selector={chosen}"] if chosen else []), *(["--all-namespaces"] if everywhere else [])]
+        items: list[dict[str, Any]] = self._json("get", kind, *more)["items"]
+        return items
+
+    def create(self, body: Object) -> None:
+        """Make an object. Raises `ConflictError` when it exists."""
+        self._run("create", "--validate=ignore", "--filename=-", stdin=json.dumps(body))
+
+    def patch(self, kind: str, name: str, change: Object) -> None:
+        self._run("patch", kind, name, "--type=merge", f"--patch={json.dumps(change)}")
+
+    def scale(self, deployment: str, replicas: int) -> None:
+        self.patch("deployment", deployment, {"spec": {"replicas": replicas}})
+
+    def delete(self, kind: str, name: str) -> None:
+        """Delete an object if it exists, without waiting for its finalizers."""
+        self._run("delete", kind, name, "--ignore-not-found", "--wait=false")
+
+    def logs(self, pod: str, *, container: str | None = None, lines: int = 20) -> str:
+        """Return the last lines of a log."""
+        chosen = f"--container={container}" if container else "--all-containers"
+        return self._run("logs", pod, chosen, f"--tail={lines}")
+
+    def passthrough(self, arguments: Sequence[str]) -> int:
+        """Run kubectl on the caller's terminal; returns its exit code."""
+        return subprocess.run([*self._command, *arguments], check=False).returncode
+
+    def _json(self, *arguments: str) -> dict[str, Any]:
+        """Check an answer of the cluster; all answers come through here. Nulls are removed, because Kubernetes treats them as absent."""
+        answer = None
+        with suppress(ValueError, RecursionError):
+            answer = json.loads(self._run(*arguments, "--output=json"))
+        if not _readable(answer):
+            why = "unexpected answer, not from a Kubernetes cluster (it has no object)"
+            remedy = "check the endpoint, network and proxy, then run this again"
+            raise Outside(f"{_doing(arguments)}: {why}; {remedy}")
+        present: dict[str, Any] = _present(answer)
+        return present
+
+    def _run(self, *arguments: str, stdin: str | None = None) -> str:
+        done = self._called(arguments, stdin=stdin)
+        if done.returncode != 0:
+            raise explain(done.stderr, doing=_doing(arguments), experiment_name=self._namespace)
+        return done.stdout
+
+    def _called(self, arguments: Sequence[str], *, stdin: str | None) -> subprocess.CompletedProcess[str]:
+        command: list[str] = [*self._command, f"--request-timeout={TIMEOUT_S}s", *arguments]
+        how: Any = {"capture_output": True, "text": True, "errors": "replace", "check": False}
+        try:
+            return subprocess.run(command, input=stdin, timeout=_PROCESS_S, **how)
+        except OSError as error:
+            again = "run scripts/setup again"
+            raise Outside(f"{command[0]}: cannot be run ({error.strerror}); {again}") from None
+        except subprocess.TimeoutExpired:
+            again = "check network and credentials, then run this again"
+            raise Outside(f"{_doing(arguments)}: does not end within {_PROCESS_S} s; {again}") from None
+
+
+def _doing(arguments: Sequence[str]) -> str:
+    return f"kubectl {' '.join(arguments[:3])}"
+
+
+def _readable(answer: Any) -> bool:
+    """Return whether the value is an object with a name, or a list of such objects."""
+    if isinstance(answer, dict) and "items" in answer:
+        return isinstance(answer["items"], list) and all(map(_readable, answer["items"]))
+    metadata = answer.get("metadata") if isinstance(answer, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+        return False
+    parts = (metadata.get("labels"), *map(answer.get, ("spec", "status", "data")))
+    return all(part is None or isinstance(part, dict) for part in parts)
+
+
+def _present(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _present(inner) for key, inner in value.items() if inner is not None}
+    return [_present(inner) for inner in value] if isinstance(value, list) else value
+
+
+def explain(stderr: str, *, doing: str, experiment_name: str) -> Refusal:
+    """Return the error for a message of kubectl, as one line."""
+    lines = [line.strip()[:500] for line in stderr.splitlines() if line.strip()] or ["kubectl said nothing"]
+    kind, text = next((kind, text) for pattern, kind, text in _COMPLAINTS if re.search(pattern, stderr))
+    remedies = {"workloads": deploy_workloads(experiment_name), "deploy": deploy_command(experiment_name)}
+    return kind(f"{doing}: {text.format(first=lines[0], last=lines[-1], **remedies)}")
+
+
+def condition(item: Object, kind: str, status: str = "True") -> Object | None:
+    conditions = item.get("status", {}).get("conditions", ())
+    return next((entry for entry in conditions if (entry["type"], entry["status"]) == (kind, status)), None)
+
+
+def is_ready(node: Object) -> bool:
+    return condition(node, "Ready") is not None
+
+
+def is_usable(node: Object) -> bool:
+    """Return whether a node is ready, and neither drained nor deleted: a spot node is drained after its notice."""
+    going = node.get("spec", {}).get("unschedulable") or node["metadata"].get("deletionTimestamp")
+    return is_ready(node) and not going
+
+
+def node_of(pods: Sequence[Object], name: str) -> str:
+    """Return the node of the pods of a Deployment or a Job; empty without one."""
+    own = (pod for pod in pods_of(pods, name) if not pod["metadata"].get("deletionTimestamp"))
+    return next((node for pod in own if (node := pod.get("spec", {}).get("nodeName"))), "")
+
+
+def role(node: Object) -> str:
+    """Return `neuron`, `system`, or an empty string for a node of another owner."""
+    return str(node["metadata"].get("labels", {}).get(NODE_ROLE_LABEL, ""))
+
+
+def own_nodes(nodes: Sequence[Object]) -> list[Object]:
+    """Return the nodes that the experiment's pods may use."""
+    return [node for node in nodes if role(node) in ("neuron", "system")]
+
+
+def replicas(deployment: Object | None) -> tuple[int, int]:
+    """Return the desired and the ready replicas."""
+    if deployment is None:
+        return 0, 0
+    return deployment.get("spec", {}).get("replicas", 1), deployment.get("status", {}).get("readyReplicas", 0)
+
+
+def pods_of(pods: Sequence[Object], name: str) -> list[Object]:
+    naming = (NAME, "job-name", "batch.kubernetes.io/job-name")
+    return [pod for pod in pods if name in map(pod["metadata"].get("labels", {}).get, naming)]
+
+
+def container_statuses(pod: Object) -> list[Object]:
+    """Return the kubelet's status of the pod's containers, in the order in which they start."""
+    status = pod.get("status", {})
+    return [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
+
+
+def json_lines(log: str) -> Iterator[dict[str, Any]]:
+    """Yield the lines that are JSON objects; an image may print anything else."""
+    for line in log.splitlines():
+        with suppress(ValueError, RecursionError):
+            if isinstance(said := json.loads(line), dict):
+                yield said
+
+
+def trouble(pods: Sequence[Object], name: str) -> str | None:
+    """Return why a pod of a Deployment or a Job does not run, with what to do; None if all run or are starting."""
+    for pod in pods_of(pods, name):
+        if (unscheduled := condition(pod, "PodScheduled", "False")) is not None:
+            why = " ".join(unscheduled.get("message", "no reason given").split())
+            remedy = "check that the Trn2 nodes are ready (./trnspec status)"
+            if "claim" in why or ("resource" in why.lower() and "dra" in why.lower()):
+                remedy = "check the device attributes (./trnspec kubectl get resourceslices -o yaml), or set serving.allocation: device-plugin"
+            elif "Insufficient" in why:
+                remedy = "another pod holds the devices or the memory: lower it, or raise cluster.max_nodes"
+            return f"pod {pod['metadata']['name']} is not scheduled: {why}; {remedy}"
+        for container in container_statuses(pod):
+            if why := _container_trouble(pod["metadata"]["name"], container):
+                return why
+    return None
+
+
+def _container_trouble(pod: str, status: Object) -> str:
+    state, name = status.get("state", {}), status.get("name")
+    waiting = state.get("waiting", {})
+    reason = waiting.get("reason", "")
+    message = " ".join(waiting.get("message", reason).split())
+    if reason in ("ErrImagePull", "ImagePullBackOff", "InvalidImageName"):
+        return (
+            f"pod {pod} cannot pull its image ({message}); run ./trnspec preflight, which asks the registry"
+        )
+    if reason in ("CreateContainerConfigError", "CreateContainerError", "RunContainerError"):
+        return f"pod {pod} cannot start: {message}; fix what it names"
+    ended = state.get("terminated") or status.get("lastState", {}).get("terminated")
+    if not ended or ended.get("exitCode", 0) == 0:
+        return ""
+    killed = ended.get("reason") == "OOMKilled"
+    cause = "ran out of memory" if killed else f"ended with exit {ended['exitCode']}"
+    return f"pod {pod}, container {name}, {cause}; read ./trnspec kubectl logs {pod} -c {name}"
+
+
+def job_state(job: Object | None) -> str:
+    """`absent`, `suspended`, `active`, `complete` or `failed`."""
+    if job is None:
+        return "absent"
+    ended = next((kind for kind in ("Complete", "Failed") if condition(job, kind)), None)
+    return ended.lower() if ended else "suspended" if job.get("spec", {}).get("suspend") else "active"
+
+
+def job_of(cron_job: Object, name: str) -> dict[str, Any]:
+    """Return the Job that `kubectl create job NAME --from=cronjob/...` creates."""
+    template, own = cron_job["spec"]["jobTemplate"], cron_job["metadata"]
+    made = template.get("metadata", {})
+    metadata = {
+        "name": name,
+        "namespace": own["namespace"],
+        "labels": dict(made.get("labels") or own.get("labels", {})),
+        "annotations": {"cronjob.kubernetes.io/instantiate": "manual", **made.get("annotations", {})},
+    }
+    spec = copy.deepcopy(template["spec"])
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+
+
+def pod_template(item: Object) -> Object:
+    """Return metadata and spec of the pods of an object, or of the pod itself; empty for anything else."""
+    if item["kind"] == "Pod":
+        return item
+    spec = item.get("spec", {}).get("jobTemplate", item).get("spec", {})
+    return spec.get("template", {})  # type: ignore[no-any-return]
+
+
+def pod_spec(item: Object) -> Object:
+    return pod_template(item).get("spec", {})  # type: ignore[no-any-return]
+
+
+def pod_containers(item: Object) -> list[Object]:
+    """Init containers and containers in `pod_spec`."""
+    spec = pod_spec(item)
+    return [*spec.get("initContainers", ()), *spec.get("containers", ())]
+
+
+def tools_image(cron_job: Object) -> str:
+    """Return the image of `benchmark` and `store` that the deployment filled in, from the benchmark's CronJob."""
+    return str(pod_spec(cron_job)["containers"][0]["image"])

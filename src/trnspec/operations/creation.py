@@ -1,0 +1,78 @@
+"""`new`: an experiment file for a model and its prompts, right by every check."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from trnspec.benchmark.prompt_files import ALL_FORMATS
+from trnspec.core.console import print_json, print_table
+from trnspec.core.files import write_whole
+from trnspec.core.findings import Misuse
+from trnspec.core.screen import wrapped
+from trnspec.experiment.catalogue.published import TARGET
+from trnspec.experiment.catalogue.runtimes import MODES
+from trnspec.experiment.starter import compose
+from trnspec.operations.options import FILE, FILES, json_option
+
+
+@click.command()
+@click.argument("name")
+@click.option(
+    "--prompts", type=FILE, metavar="FILE", help=f"{ALL_FORMATS}; by default prompts/general.jsonl."
+)
+@click.option("--model", default=TARGET, metavar="ID", help=f"What is served; by default {TARGET}.")
+@click.option("--like", metavar="ID", help="For a fine-tune: the model of the catalogue that has its shape.")
+@click.option(
+    "--draft", metavar="ID", help="What drafts: a head or a small model; by default what is known to fit."
+)
+@click.option("--mode", metavar="MODE", help=f"How it drafts: {', '.join(MODES)}; by default as it fits.")
+@click.option("--runtime", metavar="NAME", help="Image of the servers; by default one that AWS supports.")
+@click.option("--out", type=FILE, metavar="FILE", help="By default NAME.yaml in the nearest experiments/.")
+@json_option
+def command(name: str, prompts: Path | None, out: Path | None, as_json: bool, **choices: Any) -> int:
+    """Write an experiment called NAME that passes `check`, and say what was chosen.
+
+    It goes into the folder experiments/ here or above; without such a folder, into this one.
+    """
+    path = out or _experiments() / f"{name}.yaml"
+    folder = path.resolve().parent
+    if not folder.is_dir():
+        raise Misuse(f"{path}: there is no folder {folder}; make it, or choose another NAME or --out")
+    asked = prompts or _shared(folder, "prompts/general.jsonl")
+    if asked is None or not asked.is_file():
+        raise Misuse(
+            f"--prompts: {asked or 'experiments/prompts/general.jsonl'} is not a file; give a file of prompts"
+        )
+    started = compose(name, prompts=asked.resolve(), folder=folder, **choices)
+    schema = _shared(folder, "experiment.schema.json")
+    first = f"# yaml-language-server: $schema=./{os.path.relpath(schema, folder)}\n" if schema else ""
+    try:
+        write_whole(path, first + started.text, new=True)
+    except OSError as error:
+        raise Misuse(f"{path}: cannot be written ({error.strerror}); choose another NAME, or --out") from None
+    verbs = ("check", "forecast", "demo" if started.emulated else "preflight")
+    then = [f"./trnspec {verb} {path}" for verb in verbs]
+    if as_json:
+        print_json({"path": str(path), "why": started.why, "chosen": started.chosen, "next": then})
+        return 0
+    print(f"wrote {path}\n")
+    print("\n".join(wrapped(started.why)), end="\n\n")
+    print_table(("chosen", ""), [*started.chosen.items()])
+    print("\nnext:", "\nthen: ".join(then))
+    return 0
+
+
+def _experiments() -> Path:
+    """The nearest folder of that name, or the current one."""
+    here = Path.cwd()
+    nearest = next((parent for parent in (here, *here.parents) if (parent / "experiments").is_dir()), None)
+    return Path(os.path.relpath(nearest / "experiments")) if nearest else Path()
+
+
+def _shared(folder: Path, name: str) -> Path | None:
+    """A file that experiments share: beside this one, or in the checkout."""
+    return next((path for path in (folder / name, FILES / name) if path.is_file()), None)

@@ -1,0 +1,93 @@
+"""`deploy`: the pinned CDK with the committed configuration, for one experiment."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import click
+
+from cdk8s_charts.manifests import read
+from infra.deployment_file import read_deployment
+from infra.synthesis import DEPLOYMENT
+from trnspec.core.checkout import ROOT
+from trnspec.core.findings import Misuse, Outside
+from trnspec.experiment import Experiment, load
+from trnspec.experiment.naming import bucket
+from trnspec.operations.cloud import cloudformation, experiment_resources
+from trnspec.operations.cloud.aws import Aws, aws_of
+from trnspec.operations.cloud.clock import Clock
+from trnspec.operations.options import (
+    account_option,
+    chosen,
+    dry_run_option,
+    experiments,
+    json_option,
+)
+from trnspec.operations.preflight.checklist import refuse_misfits
+from trnspec.operations.running.state import RunStore, refuse_if_driven
+
+
+@click.command()
+@click.argument(
+    "words",
+    nargs=-1,
+    metavar="[EXPERIMENT] [-- CDK OPTION ...]",
+    shell_complete=lambda _ctx, _param, incomplete: experiments(incomplete),
+)
+@dry_run_option
+@account_option
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context, words: tuple[str, ...], dry_run: bool, account: str | None, as_json: bool
+) -> None:
+    """Deploy all stacks of an experiment, its objects too; Trn2 nodes start at 0.
+
+    deployment.yaml and the manifests are taken as they are committed. What follows -- goes to `cdk deploy`, for
+    example -- --require-approval never. It is refused while a run is under way. An existing VPC is asked first, as by preflight, and nothing is made where it does not fit. --dry-run shows
+    the difference to what is deployed (`cdk diff`).
+    """
+    given = [word for word in words[:1] if not word.startswith("-")]
+    path = chosen(ctx, None, tuple(given)).resolve()
+    experiment = load(path)
+    read(experiment, ROOT / "manifests")
+    named = read_deployment(DEPLOYMENT).account
+    if account and named and account != named:
+        raise Misuse(f"--account {account}: {DEPLOYMENT.name} deploys to {named}; change one of the two")
+    if not {"--help", "-h"} & set(words):
+        aws = aws_of(experiment, account)
+        _ = aws.identity  # refused before the synthesis
+        if not dry_run:
+            _refuse_without_builder()
+            _refuse_under_a_run(experiment, aws)
+            refuse_misfits(experiment, aws)
+            cloudformation.let_replace(experiment, aws)
+    npx = Path(sys.prefix) / "bin" / "npx"
+    if not npx.exists():
+        raise Outside(f"{npx}: does not exist, and the CDK is started with it; run scripts/setup")
+    os.chdir(ROOT)
+    act = ["diff"] if dry_run else ["deploy", "--all"]
+    os.execv(npx, [str(npx), "cdk", *act, "-c", f"experiment={path}", *words[len(given) :]])
+
+
+def _refuse_without_builder() -> None:
+    """Raise `Outside` if the program with which the CDK builds images is not there."""
+    builder = os.environ.get("CDK_DOCKER") or "docker"
+    if shutil.which(builder) is None:
+        why = "is not on PATH, and images are built with it"
+        raise Outside(f"{builder}: {why}; install Docker, or name finch or podman: export CDK_DOCKER=finch")
+
+
+def _refuse_under_a_run(experiment: Experiment, aws: Aws) -> None:
+    """`Refusal` while somebody drives a run: the manifests have every arm at 0 replicas and every Job suspended."""
+    if bucket(experiment, "results", aws.account) not in experiment_resources.buckets(experiment, aws):
+        return
+    if (held := RunStore(experiment, aws).current()) is not None:
+        remedy = (
+            "a deployment would set its arms to 0 and suspend its Jobs: wait for its end (./trnspec status), or interrupt it (Ctrl-C), "
+            "deploy and run it again to go on"
+        )
+        refuse_if_driven(held.state, now=Clock().now(), remedy=remedy)

@@ -1,0 +1,382 @@
+"""`forecast`: whether renting Trn2 pays, predicted from acceptance measured anywhere, or what acceptance that would need."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import click
+
+from trnspec.benchmark.analyse.acceptance.advice import advise, forecast
+from trnspec.benchmark.analyse.acceptance.windows import SHAPES, AdviceOptions, StepTimes, step_times
+from trnspec.benchmark.analyse.acceptance.yields import survivals
+from trnspec.benchmark.commands.cli import Value
+from trnspec.benchmark.commands.recorded_commands import points, shares
+from trnspec.benchmark.measure import journal
+from trnspec.benchmark.plan import Plan, PlannedPrompt
+from trnspec.core.console import print_json, print_text, warn
+from trnspec.core.findings import Misuse, Refusal
+from trnspec.core.screen import folded, table, wrapped
+from trnspec.core.words import listed
+from trnspec.experiment import Arm, Experiment, load
+from trnspec.experiment.cost import RunPrice, run_price
+from trnspec.experiment.expected import ArmForecast, as_lines, expected, expected_of, step_lines
+from trnspec.experiment.expected import as_json as in_json
+from trnspec.experiment.step_time import ledger, ledger_lines
+from trnspec.operations import pricing
+from trnspec.operations.options import FILE, HOURS, experiment_argument, json_option
+from trnspec.operations.rental import WHOLE, BreakEven, Prediction, Rental, decide, without_acceptance
+
+Evidence = Callable[[AdviceOptions], Mapping[str, Any]]
+"""What acceptance, measured anywhere, says about windows of drafts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps:
+    """Step times as they likely are, and at both ends of what is possible."""
+
+    likely: StepTimes
+    slow: StepTimes
+    fast: StepTimes
+    origin: str
+
+
+def _tokens(text: str | float) -> float:
+    """`500M`: a number, and thousands, millions or billions of it."""
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d+)?)([kMB]?)", str(text))
+    value = float(match[1]) * {"": 1, "k": 1e3, "M": 1e6, "B": 1e9}[match[2]] if match else 0
+    if not 1 <= value <= 1e15:
+        raise click.BadParameter(f"{text!r} is not a number of tokens, as in 500M (k, M or B behind it)")
+    return value
+
+
+@click.command()
+@experiment_argument
+@click.option(
+    "--run", type=FILE, metavar="DIR", help="A run of this benchmark against any vLLM that speculates."
+)
+@click.option(
+    "--acceptance",
+    type=FILE,
+    metavar="FILE",
+    help="Instead of --run: a summary.json, or JSON {class: [share of steps in which draft 1, 2, ... was accepted]}.",
+)
+@click.option("--arm", "name", metavar="NAME", help="Which arm (default: the first that speculates).")
+@click.option(
+    "--step-times",
+    type=Value(points),
+    metavar="0=S,K=S",
+    help="Seconds of a plain step and of one with K drafts on Trn2, instead of the published ones.",
+)
+@click.option(
+    "--mix",
+    type=Value(shares),
+    metavar="CLASS=WEIGHT,...",
+    help="Shares of the output tokens (default: equal).",
+)
+@click.option(
+    "--hours",
+    type=HOURS,
+    metavar="H",
+    help="Trn2 hours of the run that confirms it (default: predicted).",
+)
+@click.option("--compiled", is_flag=True, help="Price that run with artifacts that exist already.")
+@click.option(
+    "--tokens-per-month",
+    type=click.types.FuncParamType(_tokens),
+    metavar="N",
+    help="Output tokens of your traffic, as in 500M; says when the run is paid back.",
+)
+@click.option(
+    "--all", "everything", is_flag=True, help="Also the steps of each arm, and every published result."
+)
+@json_option
+def command(
+    path: Path,
+    run: Path | None,
+    acceptance: Path | None,
+    name: str | None,
+    step_times: dict[int, float] | None,
+    mix: dict[str, float] | None,
+    hours: float | None,
+    compiled: bool,
+    tokens_per_month: float | None,
+    everything: bool,
+    as_json: bool,
+) -> int:
+    """Say whether to rent Trn2: speed-up and cost there, predicted from acceptance measured anywhere; and what is billed, from dated
+    prices.
+
+    Neither AWS nor Trn2 is needed. Without --run and --acceptance it says what acceptance would be needed. Exit 0 when drafting
+    pays for some class or that is open, 1 when it pays for none, 2 for what cannot be forecast.
+    """
+    if run and acceptance:
+        raise click.UsageError("give one of --run DIR and --acceptance FILE")
+    if mix and not (run or acceptance):
+        why = "weighs classes whose acceptance is known; give --run DIR or --acceptance FILE"
+        raise click.UsageError(f"--mix: {why}")
+    experiment = load(path)
+    price = run_price(experiment, to_compile=0 if compiled else None, hours=hours)
+    beside: dict[str, Any] = {
+        "schema": 1,
+        "origin": "predicted",
+        "experiment": experiment.name,
+        "expected": [in_json(one) for one in expected(experiment)],
+        "cost": pricing.as_json(experiment, price),
+        "published": ledger(),
+    }
+    try:
+        arm = _arm(experiment, name)
+        own = expected_of(experiment, arm)
+        steps = measured(step_times, arm.num_speculative_tokens) if step_times else published(own)
+    except Misuse as error:
+        if name or step_times:
+            raise
+        # What is billed is known without the length of a step.
+        if as_json:
+            print_json({**beside, "problems": error.as_json()})
+        else:
+            _show_beside(experiment, price, everything=everything)
+        warn(str(error))
+        return error.exit_code
+    rental = Rental(arm=arm.name, usd=price.usd, hours=price.hours, tokens_per_month=tokens_per_month)
+    predictions: tuple[Prediction, ...] = ()
+    doubts: list[str] = []
+    if run or acceptance:
+        try:
+            raw = journal.read(run) if run else None
+            evidence = partial(advise, raw) if raw else of_file(acceptance or Path())
+            predictions = predict(experiment, arm, steps=steps, evidence=evidence, mix=mix)
+        except Refusal as error:
+            raise Misuse(str(error)) from None
+        plan = raw.plan if raw else None
+        predictions, doubts = of_experiment(predictions, experiment, plan, mixed=bool(mix))
+    needed = break_even(experiment, arm, steps)
+    plain_usd = expected_of(experiment, experiment.baseline_of(arm)).usd_per_million(steps.likely.plain_s)
+    decision = (
+        decide(predictions, rental) if predictions else without_acceptance(needed[0], rental, plain_usd)
+    )
+    if as_json:
+        repaid = [one.repaid_after_million_tokens(rental.usd) for one in predictions]
+        print_json(
+            {
+                **beside,
+                "arm": arm.name,
+                "step_times": steps.origin,
+                "doubts": doubts,
+                "rental_usd": round(rental.usd, 2),
+                "decision": asdict(decision),
+                "break_even": [{**asdict(one), "accepted": one.accepted} for one in needed],
+                "classes": [
+                    {**asdict(one), "verdict": one.verdict, "repaid_after_million_tokens": millions}
+                    for one, millions in zip(predictions, repaid, strict=True)
+                ],
+            }
+        )
+    else:
+        text = _text(experiment, own, steps, predictions or needed, doubts)
+        print("\n".join([*wrapped(decision.sentence), *text, ""]))
+        _show_beside(experiment, price, everything=everything)
+    return int(bool(predictions) and all(one.verdict == "does not pay" for one in predictions))
+
+
+def _show_beside(experiment: Experiment, price: RunPrice, *, everything: bool) -> None:
+    """Print what is billed, and, with `everything`, what the forecast rests on."""
+    print_text("Cost", "")
+    pricing.show(experiment, price)
+    if everything:
+        print_text("", "Steps")
+        for one in expected(experiment):
+            print_text("", f"{one.arm.name}:", *step_lines(one.plain, one.drafted))
+        print_text("", "Published", "", *ledger_lines())
+
+
+def break_even(experiment: Experiment, arm: Arm, steps: Steps) -> tuple[BreakEven, ...]:
+    """The break-even of each class; a forecast of steps knows no difference between them."""
+    k, most = arm.num_speculative_tokens, arm.tokens_per_step
+    likely, low, high = (one.step_s(k) / one.plain_s for one in (steps.likely, steps.fast, steps.slow))
+    known: Any = {"tokens_per_step": likely, "low": low, "high": high, "most_tokens_per_step": most}
+    return tuple(BreakEven(class_name=name, **known) for name in experiment.classes)
+
+
+def _arm(experiment: Experiment, name: str | None) -> Arm:
+    speculating = {arm.name: arm for arm in experiment.arms if arm.speculation is not None}
+    if not speculating:
+        raise Misuse(f"{experiment.name}: no arm speculates, so there is nothing to forecast")
+    if name is not None and name not in speculating:
+        why = f"{experiment.name} has no such arm that speculates; it has {', '.join(speculating)}"
+        raise Misuse(f"--arm {name}: {why}")
+    return speculating[name or next(iter(speculating))]
+
+
+def measured(points: Mapping[int, float], k: int) -> Steps:
+    """Step times that somebody timed: seconds by window, with 0 for plain decoding.
+
+    Bounds are put around them where the arm's window was not timed. Raises Misuse for a drafted step that is shorter than the plain
+    one, which no engine has.
+    """
+    times = step_times(points)
+    if shorter := [window for window, seconds in points.items() if window and seconds < points[0]]:
+        raise Misuse(
+            f"--step-times {shorter[0]}={points[shorter[0]]:g}: is shorter than the plain step of {points[0]:g} s; "
+            "a step that drafts verifies as well"
+        )
+    shapes = sorted((replace(times, shape=shape) for shape in SHAPES), key=lambda one: one.step_s(k))
+    untimed = "" if k in times.timed else f"; k = {k} was not timed, so a range"
+    return Steps(likely=times, slow=shapes[-1], fast=shapes[0], origin=f"step times as given{untimed}")
+
+
+def published(one: ArmForecast) -> Steps:
+    """What published results predict for an arm; a drafted step as a range of plain ones.
+
+    Raises Misuse where they say nothing about it: nothing is guessed beyond them.
+    """
+    plain_s, step, k = one.plain.likely_s, one.drafted, one.arm.num_speculative_tokens
+    if plain_s is None or step is None or step.likely is None or step.high is None:
+        reason = one.plain.why or (step.why if step else "it does not draft")
+        remedy = "give --step-times 0=S,K=S, seconds of a plain step and of one with K drafts"
+        raise Misuse(f"{one.arm.name}: {reason}; {remedy}")
+    likely, slow, fast = (
+        StepTimes(plain_s=plain_s, timed={k: ratio * plain_s}) for ratio in (step.likely, step.high, step.low)
+    )
+    origin = (
+        f"from published results: a plain step of {plain_s * 1000:.1f} ms "
+        f"({one.plain.low_s * 1000:.1f} to {(one.plain.high_s or 0) * 1000:.1f}), a drafted one {step.likely:.1f} times "
+        f"that ({step.low:.1f} to {step.high:.1f})"
+    )
+    return Steps(likely=likely, slow=slow, fast=fast, origin=origin)
+
+
+def of_file(path: Path) -> Evidence:
+    """Acceptance as a file has it. Raises `Misuse` for a file that cannot be read."""
+    return partial(forecast, survivals(path), basis=str(path))
+
+
+def predict(
+    experiment: Experiment, arm: Arm, *, steps: Steps, evidence: Evidence, mix: Mapping[str, float] | None
+) -> tuple[Prediction, ...]:
+    """Every class of the evidence and, last, their mixture as `all classes` where there are several.
+
+    Raises `Misuse`, also for a mixture of classes of which nothing is known.
+    """
+    likely, slow, fast = (
+        _rows(arm, evidence, mix, times) for times in (steps.likely, steps.slow, steps.fast)
+    )
+    baseline = expected_of(experiment, experiment.baseline_of(arm)).usd_per_million(steps.likely.plain_s)
+    weights = mix or dict.fromkeys(likely, 1.0)
+    total = sum(weights.get(name, 0.0) for name in likely if name != WHOLE)
+
+    def prediction(name: str) -> Prediction:
+        row, slowest, fastest = likely[name], slow[name], fast[name]
+        low = float(slowest["speed_up"] if slowest["ci_low"] is None else slowest["ci_low"])
+        high = float(fastest["speed_up"] if fastest["ci_high"] is None else fastest["ci_high"])
+        return Prediction(
+            class_name=name,
+            share=1.0 if name == WHOLE else weights.get(name, 0.0) / total,
+            tokens_per_step=row["tokens_per_step"],
+            speed_up=row["speed_up"],
+            low=low,
+            high=high,
+            usd_per_million=baseline / row["speed_up"],
+            usd_per_million_low=baseline / high,
+            usd_per_million_high=baseline / low,
+            baseline_usd_per_million=baseline,
+        )
+
+    return tuple(map(prediction, likely))
+
+
+def _rows(
+    arm: Arm, evidence: Evidence, mix: Mapping[str, float] | None, times: StepTimes
+) -> dict[str, Mapping[str, Any]]:
+    """The row of the arm's window, by class: of the arm of the evidence that looked furthest ahead, at its lowest load."""
+    k = arm.num_speculative_tokens
+    advice = evidence(AdviceOptions(mix=mix, step_times=times, unused_drafts=k + 1 - arm.tokens_per_step))
+
+    def one_load(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        best = max(entries, key=lambda one: (len(one["by_k"]), -(one["concurrency"] or 0)), default=None)
+        return [e for e in entries if best and all(e[key] == best[key] for key in ("arm", "concurrency"))]
+
+    def at_k(by_k: Sequence[Mapping[str, Any]], where: str) -> Mapping[str, Any]:
+        if row := next((row for row in by_k if row["k"] == k), None):
+            return row
+        remedy = f"measure with k = {k} or more, or forecast an arm with a smaller window"
+        raise Misuse(f"{where}: acceptance is known up to k = {len(by_k)}, the arm drafts {k}; {remedy}")
+
+    rows = {cell["class"]: at_k(cell["by_k"], cell["class"]) for cell in one_load(advice["cells"])}
+    mixes = one_load(advice["mixes"])
+    if mixes and len(rows) > 1:
+        # Tokens per step of mixed traffic: steps add up, weighted by tokens.
+        weights = {name: weight for name, weight in mixes[0]["weights"].items() if weight}
+        steps = sum(weight / float(rows[name]["tokens_per_step"]) for name, weight in weights.items())
+        rows[WHOLE] = {**at_k(mixes[0]["by_k"], "the mixture"), "tokens_per_step": 1 / steps}
+    return rows
+
+
+def of_experiment(
+    predictions: tuple[Prediction, ...], experiment: Experiment, plan: Plan | None, *, mixed: bool
+) -> tuple[tuple[Prediction, ...], list[str]]:
+    """The predictions as far as they are about the experiment, and what is not known, in sentences.
+
+    A run is about a class whose prompts it asked, whatever it calls them; a file of shares is taken at its word. Unless shares of
+    the classes were given (`mixed`), they are taken together only where all of them are known.
+    """
+    mine = _by_class((one.class_name, one.contents) for one in experiment.prompts)
+    known, doubts = {one.class_name for one in predictions}, list[str]()
+    if plan:
+        theirs = _by_class((one.class_, _contents(one)) for one in plan.prompts)
+        alike = [(a, b) for a, b in product(mine, theirs) if mine[a] <= theirs[b] or theirs[b] <= mine[a]]
+        known, about = {name for name, _ in alike}, {WHOLE, *(name for _, name in alike)}
+        others = [one.class_name for one in predictions if one.class_name not in about]
+        if others:
+            doubts.append(f"* {listed(others)}: measured with other prompts than those of {experiment.name}.")
+        predictions = tuple(
+            replace(one, class_name=f"{one.class_name}*") if one.class_name in others else one
+            for one in predictions
+        )
+    if mixed or not (unknown := [name for name in mine if name not in known]):
+        return predictions, doubts
+    doubts.append(
+        f"Nothing is known of {listed(unknown)}, so there is no row for all classes: measure how many drafts are accepted there, "
+        "or give --mix."
+    )
+    kept = [one for one in predictions if one.class_name != WHOLE]
+    part = len(kept) / (len(kept) + len(unknown))
+    return tuple(replace(one, share=one.share * part) for one in kept), doubts
+
+
+def _by_class(prompts: Iterable[tuple[str, tuple[str, ...]]]) -> dict[str, set[tuple[str, ...]]]:
+    classes: dict[str, set[tuple[str, ...]]] = {}
+    for name, texts in prompts:
+        classes.setdefault(name, set()).add(texts)
+    return classes
+
+
+def _contents(prompt: PlannedPrompt) -> tuple[str, ...]:
+    messages = prompt.messages or ()
+    return (prompt.prompt,) if prompt.prompt else tuple(str(one.get("content")) for one in messages)
+
+
+def _text(
+    experiment: Experiment,
+    own: ArmForecast,
+    steps: Steps,
+    rows: Sequence[Prediction] | Sequence[BreakEven],
+    doubts: Sequence[str],
+) -> Iterator[str]:
+    yield ""
+    yield from wrapped(
+        f"PREDICTED for arm {own.arm.name} of {experiment.name} (k = {own.arm.num_speculative_tokens}) on "
+        f"{experiment.instance.name}, {own.at_once} at a time; nothing ran on Trn2. Step times: {steps.origin}."
+    )
+    yield from ("", *folded(as_lines(expected(experiment))), "")
+    cells = [one.cells for one in rows]
+    yield from table(rows[0].HEADINGS, cells, names=rows[0].WORDS)
+    yield ""
+    for text in (*doubts, rows[0].NOTE):
+        yield from wrapped(text)

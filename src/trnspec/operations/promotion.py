@@ -1,0 +1,55 @@
+"""`promote ARM`: the section of the experiment file that makes the winner a service, what it costs, and the commands that follow."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from pathlib import Path
+
+import click
+
+from trnspec.core.console import print_json
+from trnspec.core.findings import Misuse
+from trnspec.core.words import count
+from trnspec.experiment import load
+from trnspec.experiment.cost import node_price
+from trnspec.operations.options import with_experiment
+
+
+@with_experiment
+@click.argument("arm", metavar="ARM")
+@click.option("--replicas", type=click.IntRange(1), default=1, metavar="N", help="So many (default 1).")
+def command(path: Path, arm: str, replicas: int, as_json: bool) -> int:
+    """Print the `serve` section that makes ARM, which won, a service, what it costs, and the next two commands.
+
+    It changes nothing. With the section in the file, ARM stands at N replicas and the other arms at 0.
+    """
+    experiment = load(path)
+    names, cluster = [one.name for one in experiment.arms], experiment.cluster
+    if arm not in names:
+        close = difflib.get_close_matches(arm, names, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(names)}"
+        raise Misuse(f"{arm}: is not an arm of this experiment that serves requests; {hint}")
+    on_a_node = experiment.instance.devices // experiment.baseline.serving.devices
+    if replicas > (most := on_a_node * cluster.max_nodes):
+        where = f"{cluster.max_nodes} x {experiment.instance.name}"
+        raise Misuse(
+            f"--replicas {replicas}: {where} hold {count(most, 'arm')}; use {most} or less, or raise cluster.max_nodes"
+        )
+    nodes = math.ceil(replicas / on_a_node)
+    usd, next_ = nodes * node_price(experiment).usd_per_hour, [f"./trnspec {verb} {path}" for verb in _NEXT]
+    section = {"arm": arm, "replicas": replicas}
+    if as_json:
+        told = {"experiment": experiment.name, "serve": section, "nodes": nodes, "usd_per_hour": usd}
+        print_json({**told, "next": next_})
+        return 0
+    print("serve:", *(f"  {key}: {value}" for key, value in section.items()), sep="\n")
+    print(
+        f"\nThis takes {count(nodes, 'Trn2 node')}, ${usd:.2f} an hour at the quoted price, until the nodes"
+    )
+    print(f"are turned off: {cluster.off_when}. Write it into {path}, then:")
+    print(*(f"    {line}" for line in next_), sep="\n")
+    return 0
+
+
+_NEXT = ("render", "deploy")

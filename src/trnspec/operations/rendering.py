@@ -1,0 +1,133 @@
+"""`render`: the Kubernetes objects that reviewers read, or the same with their placeholders filled, to apply by hand."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cdk8s_charts.__main__ import files_of_checkout, rendered, said
+from cdk8s_charts.manifests import PLACEHOLDERS, TAG, ManifestFile, fill, names_in, read, replace, with_tags
+from trnspec.core.console import print_json
+from trnspec.core.findings import Misuse, Refusal
+from trnspec.core.words import count
+from trnspec.experiment import Experiment, load
+from trnspec.operations.cloud.aws import aws_of
+from trnspec.operations.options import FILE, manifests_option, on_aws
+
+_GIVEN = {name for name in PLACEHOLDERS if not name.endswith(TAG)}
+"""What somebody must know; what names of Jobs carry follows from it."""
+_PINNED = re.compile(r"[^\s:@]+(:\d+)?(/[^\s:@]+)+(:(?!latest$)[\w.-]+|(:[\w.-]+)?@sha256:[0-9a-f]{64})")
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    """`NAME=VALUE` of a placeholder."""
+    name, equals, value = text.partition("=")
+    if name not in _GIVEN or not equals or not value:
+        raise click.BadParameter(f"{text!r} is not NAME=VALUE with one of {', '.join(sorted(_GIVEN))}")
+    return name, value
+
+
+@on_aws
+@manifests_option
+@click.option("--check", is_flag=True, help="Write nothing; exit 1 when a file is not up to date.")
+@click.option("--all", "everything", is_flag=True, help="All files of experiments/ instead of one.")
+@click.option(
+    "--resolved",
+    is_flag=True,
+    help="Print what was written with its placeholders filled, to apply by hand: ... | kubectl apply -f -",
+)
+@click.option(
+    "--out",
+    type=FILE,
+    metavar="DIR",
+    help="With --resolved: write it into DIR instead, one file for each that was reviewed.",
+)
+@click.option(
+    "--set",
+    "given",
+    multiple=True,
+    type=_assignment,
+    metavar="NAME=VALUE",
+    help="For --resolved. " + "; ".join(f"{name}: {PLACEHOLDERS[name]}" for name in sorted(_GIVEN)),
+)
+def command(
+    path: Path,
+    manifests: Path,
+    check: bool,
+    everything: bool,
+    resolved: bool,
+    out: Path | None,
+    given: tuple[tuple[str, str], ...],
+    account: str | None,
+    as_json: bool,
+) -> int:
+    """Write the Kubernetes objects of an experiment to manifests/, where reviewers read them.
+
+    With --resolved AWS is asked for the account only when neither --account nor --set names it.
+    """
+    if out is not None and not resolved:
+        raise Misuse("--out: is for --resolved; to write reviewed manifests elsewhere, give --manifests")
+    if resolved:
+        experiment = load(path)
+        files = read(experiment, manifests)
+        _resolved(experiment, files, out, dict(given), account=account, as_json=as_json)
+        return 0
+    folders = rendered(files_of_checkout() if everything else [path], out=manifests, check=check)
+    if not as_json:
+        return said(folders, check=check)
+    texts = [{**vars(one), "folder": str(one.folder), "changed": [*map(str, one.changed)]} for one in folders]
+    print_json({"rendered": texts})
+    return int(check and any(one["changed"] for one in texts))
+
+
+def _resolved(
+    experiment: Experiment,
+    files: tuple[ManifestFile, ...],
+    out: Path | None,
+    values: dict[str, str],
+    *,
+    account: str | None,
+    as_json: bool,
+) -> None:
+    """Fill the placeholders of the reviewed files, and print or write them."""
+    needed = set().union(*(names_in(item) for file in files for item in file.objects)) & _GIVEN
+    if "AWS_ACCOUNT" not in values:
+        values["AWS_ACCOUNT"] = account or aws_of(experiment, account).account
+    for name in sorted(needed - values.keys()):
+        raise Misuse(f"{name}: has no value ({PLACEHOLDERS[name]}); give it with --set {name}=...")
+    for name, value in values.items():
+        if name.endswith("_IMAGE") and not _PINNED.fullmatch(value):
+            remedy = "write registry/repository:tag (not latest) or @sha256:..."
+            raise Misuse(f"{name} = {value!r}: is not a pinned image; {remedy}")
+    filled = [ManifestFile(file.name, tuple(fill(file.objects, with_tags(values)))) for file in files]
+    if out:
+        changed = _write_folder({out / file.name: file.yaml() for file in filled}, out)
+        written = {"folder": str(out), "files": len(filled), "changed": [*map(str, changed)]}
+        print_json(written) if as_json else print(
+            f"{out}: {count(len(filled), 'file')}, {len(changed)} changed"
+        )
+    elif as_json:
+        items: list[Any] = [item for file in filled for item in file.objects]
+        print_json({"apiVersion": "v1", "kind": "List", "items": items})
+    else:
+        sys.stdout.write("".join(file.yaml() for file in filled))
+
+
+def _write_folder(wanted: dict[Path, str], out: Path) -> list[Path]:
+    """Write what changed and return it. Raises `Misuse` before anything is written where the folder has other YAML files, which
+    `kubectl apply -f` would apply too."""
+    try:
+        present = {path: path.read_text(encoding="utf-8", errors="replace") for path in out.glob("*.yaml")}
+        if others := sorted(path.name for path in present.keys() - wanted.keys()):
+            raise Misuse(
+                f"--out {out}: has {', '.join(others)}, not of this experiment; remove that, or give another folder"
+            )
+        changed = [path for path, text in wanted.items() if present.get(path) != text]
+        replace({path: wanted[path] for path in changed}, out)
+    except OSError as error:
+        raise Refusal(f"--out {out}: cannot be written ({error.strerror}); give another folder") from None
+    return changed

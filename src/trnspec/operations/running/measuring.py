@@ -1,0 +1,251 @@
+"""Steps that measure: raise a round of arms, load them with their plan, ask them questions, fetch the results."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from trnspec.benchmark.analyse.result_files import ANSWERS, ENGINES
+from trnspec.benchmark.analyse.result_files import EXPECTED as EXPECTED_FILE
+from trnspec.benchmark.plan import from_dict
+from trnspec.core.findings import Refusal
+from trnspec.core.words import count
+from trnspec.experiment import Arm, Experiment, naming
+from trnspec.experiment.expected import file_text
+from trnspec.experiment.placement import rounds
+from trnspec.operations.cloud import kubernetes
+from trnspec.operations.cloud.cloudformation import deploy_workloads
+from trnspec.operations.running import node_watch, preparing
+from trnspec.operations.running.context import READ, Context, StepError, from_cron_job
+from trnspec.operations.running.under_load import ready, tell_nodes, until_loaded
+from trnspec.store.bucket import Incomplete, inside
+
+LOAD_S = 3600
+_NO_ROUNDS = (
+    f"{naming.RESULTS_PREFIX}unfinished/",
+    f"{naming.RESULTS_PREFIX}lmeval-",
+)
+"""Folders that belong to no round: what a Job keeps while it measures, and quality checks."""
+_QUALITY = "quality-"
+"""With a round's number the key of its answers in the state."""
+PLAN = "plan"
+"""Volume of the CronJob: a ConfigMap, or an empty folder that an init container of the same name fills from S3."""
+
+
+def raise_arms(context: Context, arms: Sequence[Arm]) -> None:
+    """The arms of a round to one replica each, every other to none, and wait until they answer."""
+    node_watch.until_there(context)
+    set_replicas(context, arms)
+
+    def loading() -> str | None:
+        if (waits := node_watch.missing(context)) is not None:
+            return waits
+        pods, up = context.cluster.list("pods"), ready(context, arms)
+        for arm in arms:
+            if not up[arm.name]:
+                why = kubernetes.trouble(pods, arm.name)
+                return f"arm {arm.name} loads" + (f": {why}" if why else "")
+        return None
+
+    remedy = "read ./trnspec kubectl logs deployment/<arm>, then run this again"
+    context.wait(loading, patience_s=LOAD_S, remedy=remedy)
+
+
+def set_replicas(context: Context, arms: Sequence[Arm] = ()) -> None:
+    for arm in context.experiment.arms:
+        wanted = int(arm in arms)
+        if kubernetes.replicas(context.need("deployment", arm.name))[0] != wanted:
+            context.cluster.scale(arm.name, wanted)
+
+
+def measure(context: Context, number: int, arms: Sequence[Arm]) -> None:
+    """Load a round with one Job from the suspended CronJob. Its folder of results is the one that appeared with its Job."""
+    state, key = context.state, str(number)
+    if key in state.results:
+        return
+    known = set(state.results.values())
+    if key not in state.before:
+        context.save(before={**state.before, key: sorted(stored_runs(context) - known)})
+    name = f"{naming.BENCHMARK_NAME}-{context.state.id}-{number}"
+
+    def made() -> dict[str, Any]:
+        job = from_cron_job(context, naming.BENCHMARK_NAME, name)
+        provide_plan(context, job, arms)
+        tell_nodes(context, job, arms)
+        return job
+
+    remedy = "read its log (./trnspec kubectl logs); what is recorded is kept, run this again to go on"
+    until_loaded(context, made, arms, again=lambda: raise_arms(context, arms), remedy=remedy)
+    new = sorted(stored_runs(context) - set(context.state.before[key]) - known)
+    if not new:
+        raise Refusal(
+            "benchmark: its Job is complete and nothing new is in the bucket of results; read ./trnspec kubectl logs of its Job"
+        )
+    context.save(results={**context.state.results, key: new[-1]})
+
+
+def stored_runs(context: Context) -> set[str]:
+    """Folders of measured requests in the bucket of results."""
+    s3, where = (
+        context.aws.client("s3"),
+        {"Bucket": context.bucket("results"), "Prefix": naming.RESULTS_PREFIX},
+    )
+    found = s3.every("list_objects_v2", "CommonPrefixes", **where, Delimiter="/")
+    return {entry["Prefix"] for entry in found if not entry["Prefix"].startswith(_NO_ROUNDS)}
+
+
+def provide_plan(context: Context, job: dict[str, Any], arms: Sequence[Arm]) -> None:
+    """Let the Job read a plan of `arms`, where that is not the plan that the CronJob mounts.
+
+    Raises `StepError` when the Job has no plan that could be found, or fetches another plan than this experiment's.
+    """
+    names = [arm.name for arm in arms]
+    partly = len(arms) < len(context.experiment.arms)
+    volumes = job["spec"]["template"]["spec"].get("volumes", ())
+    mounted = [volume["configMap"] for volume in volumes if volume["name"] == PLAN and "configMap" in volume]
+    containers: list[Any] = kubernetes.pod_containers(job)
+    fetching = [container for container in containers if container["name"] == PLAN]
+    if fetching:
+        fetching[0]["args"] = _plan_in_bucket(context, fetching[0]["args"], names if partly else None)
+        return
+    if not partly:
+        return
+    found = context.cluster.get("configmap", mounted[0]["name"]) if mounted else None
+    if found is None or naming.PLAN_FILE not in found.get("data", {}):
+        raise StepError(
+            f"cronjob {naming.BENCHMARK_NAME}: mounts no plan that could be restricted to {', '.join(names)}; raise "
+            "cluster.max_nodes so that all arms run at once"
+        )
+    made = f"{job['metadata']['name']}-plan"
+    metadata = {"name": made, "namespace": job["metadata"]["namespace"]}
+    data = {naming.PLAN_FILE: _reduced_plan(found["data"][naming.PLAN_FILE], names)}
+    with suppress(kubernetes.ConflictError):  # it is the same for the same round of the same run
+        context.cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+    mounted[0]["name"] = made
+
+
+def _reduced_plan(text: str | bytes, names: Sequence[str]) -> str:
+    return json.dumps(from_dict(json.loads(text)).with_arms(names).to_dict(exclude_unset=True))
+
+
+def _plan_in_bucket(context: Context, arguments: Sequence[str], names: Sequence[str] | None) -> list[str]:
+    """The arguments that fetch the plan, or the plan of some arms, which is put into the bucket of results."""
+    from cdk8s_charts.workloads.benchmark_pod import plan_object  # starts jsii
+
+    store, name = context.bucket("results"), context.experiment.name
+    key, content = plan_object(context.experiment) or ("", b"")
+    address = f"s3://{store}/{key}"
+    if address not in arguments:
+        deploy = f"run ./trnspec render and {deploy_workloads(name)}"
+        raise StepError(
+            f"cronjob {naming.BENCHMARK_NAME}: fetches another plan than that of {name}; {deploy}"
+        )
+    replaced = {}
+    if names is not None:
+        content = _reduced_plan(content, names).encode()
+        digest = hashlib.sha256(content).hexdigest()
+        key = f"{key.rpartition('/')[0]}/{digest}.json"
+        hashed = arguments[list(arguments).index("--sha256") + 1]
+        replaced = {address: f"s3://{store}/{key}", hashed: digest}
+    s3 = context.aws.client("s3")
+    s3.put_object(Bucket=store, Key=key, Body=content, ContentType="application/json")
+    return [replaced.get(argument, argument) for argument in arguments]
+
+
+def check_quality(context: Context, number: int, arms: Sequence[Arm]) -> None:
+    """lm-eval against those arms of a round that no earlier round asked."""
+    name = f"{naming.LMEVAL_NAME}-{context.state.id}-{number}"
+
+    def made() -> dict[str, Any]:
+        job = from_cron_job(context, naming.LMEVAL_NAME, name)
+        restrict(context.experiment, job["spec"]["template"]["spec"], arms)
+        return job
+
+    until_loaded(context, made, arms, again=lambda: raise_arms(context, arms), remedy=READ)
+    prefix = f"{naming.RESULTS_PREFIX}lmeval-{name}/"
+    context.save(results={**context.state.results, f"{_QUALITY}{number}": prefix})
+
+
+def restrict(experiment: Experiment, pod: dict[str, Any], arms: Sequence[Arm]) -> None:
+    """Keep the containers that ask these arms: the others are not up.
+
+    Raises `StepError` when one of them is never asked, because the cluster has an older check.
+    """
+    wanted = {f"{naming.LMEVAL_CHECK}{arm.name}" for arm in arms}
+    kept = [container for container in pod.get("initContainers", ()) if container["name"] in wanted]
+    if missing := ", ".join(sorted(wanted - {container["name"] for container in kept})):
+        deploy = f"run ./trnspec render and {deploy_workloads(experiment.name)}"
+        raise StepError(f"cronjob {naming.LMEVAL_NAME}: has no container {missing}; {deploy}")
+    asking = naming.LMEVAL_CHECK
+    others = [item for item in pod["initContainers"] if not item["name"].startswith(asking)]
+    pod["initContainers"] = [*others, *kept]
+
+
+def fetch_results(context: Context) -> None:
+    """Each round into a folder: its records, its arms' answers to gsm8k, and how their engines differ; a report of all
+    rounds together, where they have the same loads."""
+    measured = rounds(context.experiment)
+    for number, arms in enumerate(measured, start=1):
+        prefix = context.state.results.get(str(number))
+        if f"benchmark-{number}" in context.left_out:
+            continue
+        if prefix is None:
+            raise StepError(
+                f"run {context.state.id}: its state does not say where round {number} is; run a new one"
+            )
+        folder = context.out if len(measured) == 1 else context.out / f"round-{number}"
+        if not (files := fetch(context, prefix, folder)):
+            where = f"s3://{context.bucket('results')}/{prefix}"
+            raise StepError(f"{where}: is empty; read ./trnspec kubectl logs of the benchmark's Job")
+        context.say(f"    {count(files, 'file')} in {folder}")
+        _fetch_beside(context, folder, arms)
+        context.report(folder)
+    if len(measured) > 1 and not context.left_out:
+        _fetch_beside(context, context.out, context.experiment.arms)
+        context.report(context.out)
+
+
+def _fetch_beside(context: Context, folder: Path, arms: Sequence[Arm]) -> None:
+    """An arm is asked once; the baseline's answers are compared with in every round."""
+    names = {arm.name for arm in arms}
+    for key, prefix in context.state.results.items():
+        if key.startswith(_QUALITY):
+            fetch(context, prefix, folder / ANSWERS, of=names)
+    _write(file_text(context.experiment).encode(), folder / EXPECTED_FILE)
+    for name, content in preparing.comparisons(context, arms).items():
+        _write(content, folder / ENGINES / f"{name}.json")
+
+
+def fetch(context: Context, prefix: str, folder: Path, *, of: Collection[str] | None = None) -> int:
+    """Files below a prefix of the bucket of results, in folders of these names where they are given.
+
+    Returns how many were written.
+    """
+    name, s3, written = context.bucket("results"), context.aws.client("s3"), 0
+    where = f"s3://{name}/{prefix}"
+    for entry in s3.every("list_objects_v2", "Contents", Bucket=name, Prefix=prefix):
+        file = entry["Key"].removeprefix(prefix)
+        above, below, _ = file.partition("/")
+        if entry["Key"].endswith("/") or (of is not None and below and above not in of):
+            continue  # the first is a folder, as the console of S3 makes one
+        try:  # a pod chose the name: a file of results is in the folder and is not hidden
+            if any(step.startswith(".") for step in file.split("/")):
+                raise Incomplete(f"{where}: {file!r} is not the name of a file of results; remove it there")
+            target = inside(folder, file, where)
+        except Incomplete as error:
+            raise StepError(f"{error}; then run this again") from None
+        _write(s3.content(Bucket=name, Key=entry["Key"])[0], target)
+        written += 1
+    return written
+
+
+def _write(content: bytes, target: Path) -> None:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+    except OSError as error:
+        raise Refusal(f"{target}: cannot be written ({error.strerror}); choose another --out") from None

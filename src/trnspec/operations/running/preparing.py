@@ -1,0 +1,268 @@
+"""Steps before anything is measured: weights, arguments, nodes, proof of the nodes, artifacts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from cdk8s_charts.in_image import CANNOT_SAY, REFUSED
+from trnspec.core.findings import Refusal, State
+from trnspec.core.words import count
+from trnspec.experiment import Arm, Experiment
+from trnspec.experiment.compilation import artifact_key, declared_keys
+from trnspec.experiment.cost import node_price
+from trnspec.experiment.naming import artifact_path, weights_path
+from trnspec.experiment.placement import compilations_at_once, nodes_needed
+from trnspec.operations.cloud import experiment_resources, kubernetes, nodegroup
+from trnspec.operations.cloud.aws import Aws
+from trnspec.operations.cloud.clock import stamp
+from trnspec.operations.running import node_watch, spending, waiting
+from trnspec.operations.running.context import (
+    Context,
+    StepError,
+    UnprovenError,
+    compiling,
+    fetching,
+    release,
+    take_up,
+    wait_for,
+)
+from trnspec.operations.verification import count_text, failed
+from trnspec.store.artifact import CONFIGURATION, DIFFERENCES, comparison
+
+FETCH_S = 3 * 3600
+COMPILE_S = 4 * 3600
+
+
+def check_arguments(context: Context) -> None:
+    """Does each image take what its arms tell it, and the heads as they were fetched? Asked of every image at once, before a
+    Trn2 node is paid for.
+
+    Raises `StepError` with the first refusal. An image that cannot be asked without a device is a warning: the compile
+    Job then asks it on the node.
+    """
+    if context.verify is None:
+        context.say("    skipped: no image is asked about the arguments")
+        return
+    from cdk8s_charts.workloads.proofs import ARGUMENTS_DEADLINE_S  # here: it loads cdk8s
+
+    jobs, stuck = take_up(context, "arguments"), dict[str, StepError]()
+    for job in jobs:
+        try:
+            release(context, job)
+        except StepError as error:
+            stuck[job["metadata"]["name"]] = error
+    for job in jobs:
+        name, image = str(job["metadata"]["name"]), kubernetes.pod_containers(job)[0]["image"]
+        try:
+            if name in stuck:
+                raise stuck[name]
+            remedy = f"./trnspec kubectl describe job {name}"
+            wait_for(context, name, patience_s=ARGUMENTS_DEADLINE_S + 300, remedy=remedy)
+            context.say(f"    {image}: takes the arguments and heads of its arms")
+        except StepError as error:
+            _refuse(context, name, image)
+            parts = [line for line in _printed(context, name, CANNOT_SAY) if line.keys() == {"part", "why"}]
+            why = "; ".join(f"{one['part']}: {one['why']}" for one in parts) or str(error)
+            later = "compiling will ask it on the node"
+            context.say(f"    warning: {image}: cannot be asked here ({why}); {later}")
+
+
+def _refuse(context: Context, name: str, image: str) -> None:
+    """`StepError` where the Job's pod printed that something is refused, and ended so."""
+    refused = [line for line in _printed(context, name, REFUSED) if line.keys() == {"arm", "key", "why"}]
+    if not refused:
+        return
+    first, more = refused[0], len(refused) - 1
+    rest = f" ({more} more: ./trnspec kubectl logs job/{name})" if more else ""
+    raise StepError(
+        f"arm {first['arm']}: {image} refuses {first['key']}: {first['why']}{rest}; change it in the experiment, render the "
+        "manifests (./trnspec render), review and deploy, or run this with --skip-verify where the image is wrong"
+    )
+
+
+def _printed(context: Context, name: str, code: int) -> Iterator[dict[str, Any]]:
+    """JSON that the pods of a Job printed that ended with this exit code."""
+    for pod in kubernetes.pods_of(context.cluster.list("pods"), name):
+        ended = [status.get("state", {}).get("terminated") for status in kubernetes.container_statuses(pod)]
+        if code in [state["exitCode"] for state in ended if state]:
+            yield from kubernetes.json_lines(context.cluster.logs(pod["metadata"]["name"], lines=500))
+
+
+def fetch_weights(context: Context) -> None:
+    """Every model into the bucket of checkpoints, while no Trn2 node bills."""
+    experiment, aws = context.experiment, context.aws
+    jobs = take_up(context, "fetch")
+    missing = [
+        weights
+        for weights in experiment.weights
+        if not experiment_resources.has_weights(experiment, aws, weights)
+    ]
+    released = [release(context, fetching(jobs, weights)) for weights in missing]
+    for name in dict.fromkeys(released):
+        remedy = "read its log (./trnspec kubectl logs), then run this again: it goes on where it stopped"
+        wait_for(context, name, patience_s=FETCH_S, remedy=remedy)
+    for weights in missing:
+        if not experiment_resources.has_weights(experiment, aws, weights):
+            raise StepError(
+                f"weights {weights.model.name}: the Job is complete and the bucket has no marker for {weights_path(weights)}; "
+                "run this again, or look into the bucket of checkpoints"
+            )
+
+
+def start_nodes(context: Context) -> None:
+    """The nodes of the largest round; where EC2 has none they are waited for as long as `--wait` says."""
+    waiting.until_there(context, lambda: _ask_for_nodes(context))
+
+
+def _ask_for_nodes(context: Context) -> None:
+    """With the time at which they go away set before the first of them starts."""
+    experiment, aws, wanted = context.experiment, context.aws, nodes_needed(context.experiment)
+    group, now = nodegroup.read(experiment, aws), context.clock.now()
+    nodegroup.refuse_too_many(experiment, wanted)
+    spending.refuse(context)
+    ends: dict[str, Any] = {"hours": context.hours, "needs_h": context.needs_h}
+    at = nodegroup.schedule_off(experiment, aws, now=now, group=group, **ends)
+    # Remembered first: a kill between the two must not leave nodes that nobody knows of.
+    spending.asked_for(context, max(wanted, group.desired), off_at=stamp(at))
+    price = node_price(experiment)
+    usd = f"${wanted * price.usd_per_hour:.2f} an hour ({price.quoted})"
+    context.say(f"    {wanted} x {experiment.instance.name} bill {usd}, until {stamp(at)} at the latest")
+    if group.desired < wanted:
+        nodegroup.set_size(experiment, aws, nodes=wanted, group=group)
+    node_watch.until_there(context)
+
+
+def verify_nodes(context: Context) -> None:
+    """What only a real node can prove, before hours of compiling rest on it."""
+    if context.verify is None:
+        context.say("    skipped: nothing is proved about these nodes")
+        return
+    how: dict[str, Any] = {"tell": lambda line: context.say(f"    {line}"), "alive": context.renew}
+    while True:
+        node_watch.until_there(context)
+        same = node_watch.on_same_nodes(context)
+        findings = context.verify(context.experiment, context.cluster, context.clock, **how)
+        if same():
+            break
+        context.say("    a node was replaced meanwhile: they are proved again")
+    for check in findings:
+        if check.state is State.WARNING:
+            context.say(f"    warning: {check.check}, {check.line()}")
+    context.say(f"    {count_text(findings)}")
+    if bad := failed(findings):
+        raise UnprovenError(*(replace(check, where=f"verify {check.check}, {check.where}") for check in bad))
+
+
+def compile_arms(context: Context) -> None:
+    """All missing artifacts, as many at once as the nodes hold with their share of CPU and memory; the next begins when one
+    ends, so no Job's own deadline runs while it waits. One failure does not stop the others: what they compile is kept, and
+    all failures are reported together."""
+    experiment, aws = context.experiment, context.aws
+    _tags(context, experiment_resources.free, "is used again by an arm: kept")
+    jobs = take_up(context, "compile")
+    missing = [arm for arm in experiment.arms if not experiment_resources.has_artifact(experiment, aws, arm)]
+    chosen = [compiling(jobs, arm) for arm in missing]
+    waiting = {str(job["metadata"]["name"]): job for job in chosen}
+    failures, at_once = dict[str, StepError](), compilations_at_once(experiment)
+    released: dict[str, node_watch.JobOnNodes] = {}
+    context.wait(
+        lambda: _compiling(context, waiting, released, failures, at_once),
+        patience_s=COMPILE_S * -(-max(1, len(waiting)) // at_once),
+        remedy="read its log (./trnspec kubectl logs), then run this again: finished artifacts are kept",
+    )
+    if failures:
+        first, kept = next(iter(failures.values())), len(waiting) - len(failures)
+        more = f" ({len(failures)} failed, {kept} artifacts are kept)" if len(failures) > 1 else ""
+        raise StepError(f"{first}{more}")
+    for arm in missing:
+        if not experiment_resources.has_artifact(experiment, aws, arm):
+            raise StepError(
+                f"arm {arm.name}: the Job is complete and the bucket has no marker with key {artifact_key(arm)}; "
+                "run this again, or look into the bucket of artifacts"
+            )
+    for arm in _treated(context, experiment.arms):
+        try:
+            _compare(context, arm)
+        except Refusal as error:  # no run ends because a comparison could not be written
+            context.say(f"    {arm.name}: its engine is not compared with the baseline's: {error}")
+    _tags(
+        context, experiment_resources.mark, "is not used by any arm: the bucket's lifecycle rule deletes it"
+    )
+
+
+def _tags(context: Context, act: Callable[[Experiment, Aws], list[str]], what: str) -> None:
+    """Tidying up; a run does not end because of it."""
+    try:
+        for key in act(context.experiment, context.aws):
+            context.say(f"    artifact {key}: {what}")
+    except Refusal as error:
+        context.say(f"    artifacts are not tidied up: {error}")
+
+
+def _compiling(
+    context: Context,
+    waiting: dict[str, kubernetes.Object],
+    released: dict[str, node_watch.JobOnNodes],
+    failures: dict[str, StepError],
+    at_once: int,
+) -> str | None:
+    """What the running Jobs do, and how many wait for their turn; those whose turn it is are released."""
+    if (waits := node_watch.missing(context)) is not None:
+        return waits
+    doing: list[str] = []
+    for name, job in waiting.items():
+        if name in failures or (name not in released and len(doing) == at_once):
+            continue
+        if name not in released:
+            released[name] = node_watch.JobOnNodes(context, job)
+        try:
+            if (one := released[name].progress()) is not None:
+                doing.append(one)
+        except StepError as error:
+            failures[name] = error
+    left = len(waiting.keys() - released)
+    return "; ".join([*doing, *([f"{left} wait for their turn"] if left else [])]) or None
+
+
+def _compare(context: Context, arm: Arm) -> None:
+    """Store with an artifact what the compiler set differently than in the baseline's.
+
+    A compile Job stores the comparison itself where the baseline was compiled before it; arms compile at once, so often it
+    was not, or the artifact was made for another baseline. Then it is made here, from what both compilers saved.
+    """
+    base = context.experiment.baseline_of(arm)
+    path, baseline = artifact_path(arm), artifact_path(base)
+    address = f"s3://{context.bucket('artifacts')}/{baseline}"
+    stored = _saved(context, f"{path}/{DIFFERENCES}")
+    if stored is not None and stored.get("compared") and stored.get("baseline") == address:
+        return
+    ours, theirs = (_saved(context, f"{folder}/{CONFIGURATION}") for folder in (path, baseline))
+    if ours is None:
+        return  # a runtime whose compiler saves none; the report says that nothing was compared
+    text = comparison(address, theirs, ours, declared_keys(base, arm))
+    where = {"Bucket": context.bucket("artifacts"), "Key": f"{path}/{DIFFERENCES}"}
+    context.aws.client("s3").put_object(**where, Body=text.encode())
+    if theirs is not None:
+        beyond = count(sum(not entry["declared"] for entry in json.loads(text)["differences"]), "value")
+        context.say(f"    {arm.name}: its engine differs from the baseline's in {beyond} beyond speculation")
+
+
+def comparisons(context: Context, arms: Sequence[Arm]) -> dict[str, bytes]:
+    """What is stored of how the engines of some arms differ from the baseline's, by arm."""
+    found = {}
+    for arm in _treated(context, arms):
+        if (stored := _saved(context, f"{artifact_path(arm)}/{DIFFERENCES}")) is not None:
+            found[arm.name] = json.dumps(stored, indent=1, sort_keys=True).encode() + b"\n"
+    return found
+
+
+def _saved(context: Context, key: str) -> dict[str, Any] | None:
+    return experiment_resources.marker(context.aws, context.bucket("artifacts"), key)
+
+
+def _treated(context: Context, arms: Sequence[Arm]) -> list[Arm]:
+    base_of = context.experiment.baseline_of
+    return [arm for arm in arms if artifact_path(arm) != artifact_path(base_of(arm))]

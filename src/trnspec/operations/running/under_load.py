@@ -1,0 +1,149 @@
+"""Servers under the load of a Job: they are watched while it measures, and waited for where their node is taken away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trnspec.benchmark import NODES_VARIABLE
+from trnspec.core.words import count
+from trnspec.experiment import Arm
+from trnspec.experiment.placement import rounds
+from trnspec.operations.cloud import kubernetes
+from trnspec.operations.running import node_watch
+from trnspec.operations.running.context import Context, StepError, release, wait_for
+
+BENCHMARK_S = 12 * 3600
+_NOTICE_S = 180
+"""A server on spot may end a little before its node is seen to go: EC2 gives two minutes
+(https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html)."""
+
+
+def ready(context: Context, arms: Sequence[Arm]) -> dict[str, int]:
+    """Ready replicas by arm. `StepError` where somebody changed the replicas that were set: a deployment sets them to 0."""
+    # Questions are for some arms of their first round; the others are up beside them.
+    up = next(group for group in rounds(context.experiment) if all(arm in group for arm in arms))
+    deployments = context.cluster.list("deployments")
+    found = {item["metadata"]["name"]: kubernetes.replicas(item) for item in deployments}
+    for arm in context.experiment.arms:
+        wanted, now = int(arm in up), found.get(arm.name, (0, 0))[0]
+        if now != wanted:
+            raise StepError(
+                f"deployment {arm.name}: has {count(now, 'replica')}, and this run set {wanted}: a deployment or someone changed it; wait "
+                "until that has ended, then run this again to go on"
+            )
+    return {name: ready for name, (_, ready) in found.items()}
+
+
+def tell_nodes(context: Context, job: dict[str, Any], arms: Sequence[Arm]) -> None:
+    """Which node serves each arm, for the records: the client does not pool over a replaced one."""
+    pods = context.cluster.list("pods")
+    served = {arm.name: node for arm in arms if (node := kubernetes.node_of(pods, arm.name))}
+    # A node is named after its address, which another one may get later; its instance has an id of its own.
+    ids = {
+        node["metadata"]["name"]: str(node.get("spec", {}).get("providerID", "")).rpartition("/")[2]
+        for node in context.cluster.list("nodes")
+    }
+    served = {arm: ids.get(node) or node for arm, node in served.items()}
+    told = {"name": NODES_VARIABLE, "value": " ".join(f"{arm}={node}" for arm, node in served.items())}
+    containers: list[Any] = [*kubernetes.pod_containers(job)]
+    for container in containers if served else ():
+        if container["name"] == "run":
+            container["env"] = [*container.get("env", ()), told]
+
+
+def until_loaded(
+    context: Context,
+    made: Callable[[], dict[str, Any]],
+    arms: Sequence[Arm],
+    *,
+    again: Callable[[], None],
+    remedy: str,
+) -> None:
+    """Until a Job that loads these arms is complete. `StepError` where one
+    dies or is lowered: the Job, which would go on asking a server that is not there, is removed. Where a node is taken away, the Job
+    is removed too, and made again once the arms are up on the node that comes, which is what `again` waits for."""
+    while True:
+        job = made()
+        name, same = str(job["metadata"]["name"]), node_watch.on_same_nodes(context)
+        _make_room(context, job)
+        release(context, job)
+        patience_s = max(BENCHMARK_S, job["spec"].get("activeDeadlineSeconds", 0))
+        try:
+            watch = _Watch(context, name, arms, same)
+            wait_for(context, name, patience_s=patience_s, remedy=remedy, still=watch.look)
+            # Between the last look and its end a Job may have asked servers that were gone.
+            context.wait(watch.look, patience_s=2 * _NOTICE_S, remedy=remedy)
+            return
+        except _NodeGone:
+            context.cluster.delete("job", name)
+            _until_gone(context, name)
+        again()
+
+
+class _NodeGone(Exception):
+    """The servers under load are gone with their node."""
+
+
+@dataclass
+class _Watch:
+    """Looks at the servers under a Job's load."""
+
+    context: Context
+    job: str
+    arms: Sequence[Arm]
+    same: Callable[[], bool]
+    """Whether the nodes are those that the Job began with."""
+    dead_since: float | None = None
+
+    def look(self) -> str | None:
+        """Which server does not answer, while its node may be about to go; None where all is well. Raises `_NodeGone`, or `StepError`
+        once the Job was removed that would go on asking."""
+        try:
+            if not self.same():
+                raise _NodeGone
+            return self._dead()
+        except StepError:
+            self.context.cluster.delete("job", self.job)
+            raise
+
+    def _dead(self) -> str | None:
+        pods, up = self.context.cluster.list("pods"), ready(self.context, self.arms)
+        troubles = {arm.name: kubernetes.trouble(pods, arm.name) for arm in self.arms if not up[arm.name]}
+        line = next((f"arm {arm} died under load: {why}" for arm, why in troubles.items() if why), None)
+        if line is None:
+            self.dead_since = None
+            return None
+        now = self.context.clock.ticking()
+        self.dead_since = now if self.dead_since is None else self.dead_since
+        spot = self.context.experiment.cluster.capacity.kind == "spot"
+        if not spot or now - self.dead_since >= _NOTICE_S:
+            raise StepError(f"{line}; what was measured is kept, run this again to go on")
+        return line
+
+
+def _make_room(context: Context, job: kubernetes.Object) -> None:
+    """A Job of an interrupted run that was told other nodes goes; and no pod of an earlier one may write while the next one begins."""
+    name = str(job["metadata"]["name"])
+    found = context.cluster.get("job", name)
+    if found is not None and _told(found) != _told(job) and kubernetes.job_state(found) == "active":
+        context.cluster.delete("job", name)
+        found = None
+    if found is None:
+        _until_gone(context, name)
+
+
+def _told(job: kubernetes.Object) -> str:
+    said = (item for container in kubernetes.pod_containers(job) for item in container.get("env", ()))
+    return next((str(item.get("value", "")) for item in said if item["name"] == NODES_VARIABLE), "")
+
+
+def _until_gone(context: Context, name: str) -> None:
+    """Wait for a removed Job and its pods, which store in their last minute what they measured."""
+
+    def going() -> str | None:
+        there = context.cluster.get("job", name) or kubernetes.pods_of(context.cluster.list("pods"), name)
+        return f"job {name}: goes away, and keeps what it measured" if there else None
+
+    context.wait(going, patience_s=300, remedy=f"remove it by hand: ./trnspec kubectl delete job {name}")

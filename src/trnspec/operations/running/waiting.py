@@ -1,0 +1,209 @@
+"""Waiting for nodes: they are asked for again with growing pauses, in which no Trn2 node bills and nobody holds the run, or once a
+capacity block begins."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from infra.off_schedules import AGAIN_AFTER
+from trnspec.core.command_line import refusal_of
+from trnspec.core.console import progress
+from trnspec.core.findings import Finding, Refusal
+from trnspec.experiment import Experiment
+from trnspec.operations.cloud import kubernetes, nodegroup
+from trnspec.operations.cloud.aws import Aws, AwsError
+from trnspec.operations.cloud.clock import stamp
+from trnspec.operations.running import spending
+from trnspec.operations.running.context import POLL_S, Context, NoCapacityError
+from trnspec.operations.running.state import NotOursError, claimed, unfinished
+
+FIRST_S, LONGEST_S = 60, 30 * 60
+"""The first pause between two attempts, and the longest: each is twice the one before."""
+_AFTER_START = timedelta(minutes=1)
+_NONE = re.compile(
+    r"insufficient\w*capacity|unfulfillablecapacity|no spot capacity|reservationcapacityexceeded", re.I
+)
+"""How EC2 says in a group's health that it has no such instance
+(https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/troubleshooting-launch.html,
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-request-status.html)."""
+_BUSY_S = 600
+_TRIES = 4
+
+
+def is_no_capacity(issue: str) -> bool:
+    """Whether an issue of a node group says that EC2 has no such instance."""
+    return _NONE.search(issue) is not None
+
+
+def until_there(context: Context, attempt: Callable[[], None]) -> None:
+    """`attempt`, which starts nodes or raises `NoCapacityError`, again and again until nodes are there or the time of `--wait` is
+    over. Between two attempts there are 0 nodes, and the run is nobody's.
+
+    Raises what the last attempt raised, and `NotOursError` where somebody else went on with the run meanwhile.
+    """
+    if not context.wait_h:
+        attempt()
+        return
+    begun, number = context.clock.now(), 0
+    end = begun + timedelta(hours=context.wait_h)
+    _until_start(context, end)
+    while True:
+        _past_the_hour(context, end)
+        number += 1
+        try:
+            attempt()
+        except NoCapacityError as error:
+            give_back(context)
+            again = context.clock.now() + timedelta(seconds=min(FIRST_S * 2 ** (number - 1), LONGEST_S))
+            if again > end:
+                raise
+            why = str(error).partition(";")[0]
+            context.say(f"    attempt {number}: {why}; 0 nodes, the next attempt is at {stamp(again)}")
+            _pause(context, again)
+        except KeyboardInterrupt:
+            give_back(context)
+            raise
+        else:
+            waited_h = (context.clock.now() - begun) / timedelta(hours=1)
+            context.say(
+                f"    attempt {number}: the nodes are there, {waited_h:.1f} hours after the first was asked for"
+            )
+            return
+
+
+def _until_start(context: Context, end: datetime) -> None:
+    """A capacity block that begins later is waited for."""
+    start = begins(context.experiment, context.aws)
+    if start is None or start <= context.clock.now():
+        return
+    again = start + _AFTER_START
+    if again > end:
+        raise NoCapacityError(not_begun(context.experiment, start))
+    context.say(f"    {_block(context.experiment)} begins at {stamp(start)}; 0 nodes until then")
+    _pause(context, again)
+
+
+def _past_the_hour(context: Context, end: datetime) -> None:
+    """The daily switch-off that would cut the run is waited for; one that comes after the waiting is refused as ever."""
+    now, needed = context.clock.now(), timedelta(hours=context.needs_h)
+    off = nodegroup.off_next(context.experiment, context.aws, now=now)
+    again = off + AGAIN_AFTER + _AFTER_START
+    if context.experiment.cluster.capacity.ends_at or now + needed <= off or again > end:
+        return
+    context.say(f"    the daily switch-off at {stamp(off)} would cut the run; 0 nodes until {stamp(again)}")
+    _pause(context, again)
+
+
+def _pause(context: Context, until: datetime) -> None:
+    """Nobody's run until then, so anybody may go on with it; afterwards it is ours again.
+
+    Raises `NotOursError` where somebody did.
+    """
+    context.save(owner="", problem="waits for capacity")
+    with progress(f"waits for capacity until {stamp(until)}"):
+        context.clock.sleep(max(0.0, (until - context.clock.now()).total_seconds()))
+    now, store = context.clock.now(), context.store
+    try:
+        held = unfinished(context.experiment, store, now=now, take_over=False)
+        if held is None or held.state.id != context.state.id:
+            raise Refusal(f"run {context.state.id}: was ended by somebody else while this one waited")
+        context.held = claimed(context.experiment, store, held, now=now)
+    except AwsError:
+        raise
+    except Refusal as error:
+        raise NotOursError(str(error)) from None
+
+
+def give_back(context: Context) -> None:
+    """0 nodes after an attempt; its hours count only where a node was there."""
+    if not context.state.nodes:
+        return
+    came = bool(context.state.node_names) or _any_there(context)
+    no_nodes(context)
+    if came:
+        spending.asked_for(context, 0)
+    else:
+        context.save(nodes=0, nodes_since="", nodes_away=0, off_at="")
+    with suppress(Refusal):  # at 0 nodes it does nothing
+        nodegroup.forget_schedule(context.experiment, context.aws)
+
+
+def _any_there(context: Context) -> bool:
+    """Whether a node of the group is in the cluster, as one of two may be; also where the cluster does not say."""
+    try:
+        found = kubernetes.own_nodes(context.cluster.list("nodes"))
+    except Refusal:
+        return True
+    return any(kubernetes.role(node) == "neuron" for node in found)
+
+
+def no_nodes(context: Context) -> str:
+    """Ask EKS for 0 nodes until it accepts; returns the group's name.
+
+    A group that is being changed takes no other change for a minute or two, so a run that fails while its nodes start waits
+    for that. Any other refusal is tried again a few times: a node bills $36 an hour.
+    """
+    experiment, aws = context.experiment, context.aws
+    begun, tries = context.clock.ticking(), 0
+    while True:
+        try:
+            try:
+                group = nodegroup.read(experiment, aws)
+            except AwsError:
+                group = nodegroup.assumed(experiment)
+            if group.desired or group.status != "ACTIVE":
+                nodegroup.set_size(experiment, aws, nodes=0, group=group)
+            return group.name
+        except Exception as error:
+            tries += not isinstance(error, nodegroup.BusyError)
+            if tries >= _TRIES or context.clock.ticking() - begun >= _BUSY_S:
+                raise
+            context.say(f"    {refusal_of(error)}; it is asked again in {POLL_S} seconds")
+            context.clock.sleep(POLL_S)
+
+
+def begins(experiment: Experiment, aws: Aws) -> datetime | None:
+    """When the capacity block of the file begins, as EC2 says; None where nodes are bought another way.
+
+    Raises `Refusal` for a block that EC2 does not know, or whose payment failed.
+    """
+    capacity = experiment.cluster.capacity
+    if capacity.kind != "capacity-block" or capacity.reservation_id is None:
+        return None
+    asked = {"CapacityReservationIds": [capacity.reservation_id]}
+    codes = ("InvalidCapacityReservationId.NotFound", "InvalidCapacityReservationId.Malformed")
+    answer = aws.client("ec2").find("describe_capacity_reservations", *codes, **asked) or {}
+    found = next(iter(answer.get("CapacityReservations", ())), {"State": "unknown"})
+    if found["State"] in ("unknown", "payment-failed", "failed", "cancelled", "expired"):
+        remedy = f"buy another (./trnspec capacity experiments/{experiment.name}.yaml), deploy, then run this again"
+        raise Refusal(Finding(_block(experiment), None, f"is {found['State']} in {aws.region}", remedy))
+    starts: Any = found.get("StartDate")
+    return starts.astimezone(UTC) if starts else None
+
+
+def not_begun(experiment: Experiment, start: datetime) -> Finding:
+    """What is said where a block begins too late for this run."""
+    remedy = f"run this again after that, or with --wait that reaches beyond {stamp(start)}"
+    return Finding(_block(experiment), None, f"begins at {stamp(start)}", remedy)
+
+
+def _block(experiment: Experiment) -> str:
+    return f"capacity block {experiment.cluster.capacity.reservation_id}"
+
+
+def left_out(needs: Iterable[tuple[str, float]], hours: float) -> tuple[str, ...]:
+    """The steps that do not fit into so many Trn2 hours: the first one that does not, and all after it. Steps of a round have its
+    number (`arms-2`, `benchmark-2`) and go together. `needs` has each step with its predicted hours, in their order."""
+    groups: dict[str, list[tuple[str, float]]] = {}
+    for name, need in needs:
+        groups.setdefault(name.partition("-")[2] or name, []).append((name, need))
+    used, out = 0.0, list[str]()
+    for steps in groups.values():
+        used += sum(need for _, need in steps)
+        if out or used > hours:
+            out += [name for name, _ in steps]
+    return tuple(out)

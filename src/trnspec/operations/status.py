@@ -1,0 +1,191 @@
+"""`status`: stacks, nodes, claims, arms, artifacts, alarms and the run, on one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from trnspec.core.console import print_json, print_table, warn
+from trnspec.core.findings import Finding, Refusal, State
+from trnspec.core.words import count
+from trnspec.experiment import Experiment, load
+from trnspec.experiment.cost import node_price
+from trnspec.operations.cloud import cloudformation, experiment_resources, kubernetes, nodegroup
+from trnspec.operations.cloud.access import cluster_of
+from trnspec.operations.cloud.aws import Aws, aws_of
+from trnspec.operations.cloud.clock import Clock
+from trnspec.operations.options import on_aws
+from trnspec.operations.running import spending
+from trnspec.operations.running.state import NodesReplaced, RunStore
+
+SECTIONS = "stacks trn2 cluster artifacts alarms notices run dollars undescribed"
+
+
+@on_aws
+def command(path: Path, account: str | None, as_json: bool) -> int:
+    """Show what an experiment has on AWS and in its cluster, and what of it bills. Changes nothing.
+
+    Exit 0 when everything could be read, 1 when a part is missing or half done, 3 when it was not reached.
+    """
+    experiment = load(path)
+    look = _StatusSections(experiment, aws_of(experiment, account))
+    page: dict[str, Any] = {"experiment": experiment.name, "account": look.aws.account}
+    page["region"] = look.aws.region
+    problems: list[Finding] = []
+    for name in SECTIONS.split():
+        try:
+            page[name] = getattr(look, name)()
+        except Refusal as error:
+            page[name] = None
+            problems += [finding for finding in error.findings if finding not in problems]
+    problems += look.findings
+    page["problems"] = [problem.as_json() for problem in problems]
+    print_json(page) if as_json else _print(page)
+    for line in (*(problem.line() for problem in problems), *(page["undescribed"] or {}).get("untold", ())):
+        warn(line)
+    if any(problem.state is State.UNKNOWN for problem in problems):
+        return 3
+    return 1 if problems else 0
+
+
+class _StatusSections:
+    """Every section of the page, each read by itself; `findings` is what is wrong with what was read."""
+
+    def __init__(self, experiment: Experiment, aws: Aws) -> None:
+        self.experiment, self.aws = experiment, aws
+        self.findings: list[Finding] = []
+
+    def stacks(self) -> list[dict[str, str | bool]]:
+        found = cloudformation.expected(self.experiment, self.aws)
+        self.findings += cloudformation.halfway(found, self.experiment, self.aws)
+        return [{"name": stack.name, "status": stack.status, "reason": stack.reason} for stack in found]
+
+    def trn2(self) -> dict[str, Any]:
+        group = nodegroup.read(self.experiment, self.aws)
+        off_at = nodegroup.scheduled_off(self.experiment, self.aws)
+        return {
+            "nodegroup": group.name,
+            "status": group.status,
+            "nodes": group.desired,
+            "usd_per_hour": group.desired * node_price(self.experiment).usd_per_hour,
+            "price": node_price(self.experiment).quoted,
+            "off_at": off_at,
+            "issues": list(group.issues),
+        }
+
+    def cluster(self) -> dict[str, Any]:
+        dra = self.experiment.baseline.serving.allocation == "dra"
+        with cluster_of(self.experiment, self.aws) as cluster:
+            nodes = kubernetes.own_nodes(cluster.list("nodes"))
+            pods = cluster.list("pods")
+            deployments = {item["metadata"]["name"]: item for item in cluster.list("deployments")}
+            claims = cluster.list("resourceclaims") if dra else []
+        arms = []
+        for name in (arm.name for arm in self.experiment.arms):
+            wanted, ready = kubernetes.replicas(deployments.get(name))
+            arm = {"name": name, "deployed": name in deployments, "replicas": wanted, "ready": ready}
+            arms.append({**arm, "trouble": kubernetes.trouble(pods, name)})
+        named = [(node["metadata"]["name"], node) for node in nodes]
+        return {
+            "nodes": [
+                {"name": name, "role": kubernetes.role(node), "ready": kubernetes.is_ready(node)}
+                for name, node in named
+            ],
+            "claims": [{"name": claim["metadata"]["name"], "state": _claim_state(claim)} for claim in claims],
+            "arms": arms,
+        }
+
+    def artifacts(self) -> dict[str, Any]:
+        experiment, aws = self.experiment, self.aws
+        models = [(weights.model.name, weights) for weights in experiment.weights]
+        fetched = {
+            name: experiment_resources.has_weights(experiment, aws, weights) for name, weights in models
+        }
+        compiled = {
+            arm.name: experiment_resources.has_artifact(experiment, aws, arm) for arm in experiment.arms
+        }
+        return {"weights": fetched, "compiled": compiled}
+
+    def alarms(self) -> list[dict[str, str]]:
+        """Composite ones as well, which CloudWatch leaves out unless it is asked for them: they are those that send mail."""
+        prefix, cloudwatch = f"{self.experiment.name}-", self.aws.client("cloudwatch")
+        return [
+            {"name": alarm["AlarmName"], "state": alarm["StateValue"]}
+            for kind in ("MetricAlarm", "CompositeAlarm")
+            for alarm in cloudwatch.every(
+                "describe_alarms", f"{kind}s", AlarmNamePrefix=prefix, AlarmTypes=[kind]
+            )
+        ]
+
+    def notices(self) -> list[dict[str, str]] | None:
+        """Who receives the alarms; None where their topic is not deployed."""
+        found = experiment_resources.subscribers(self.experiment, self.aws)
+        states = {True: "receives alarms", False: experiment_resources.UNCONFIRMED}
+        return None if found is None else [{"name": name, "state": states[ok]} for name, ok in found.items()]
+
+    def run(self) -> dict[str, Any] | None:
+        held = RunStore(self.experiment, self.aws).current()
+        return held.state.as_json() if held else None
+
+    def dollars(self) -> dict[str, Any]:
+        """What the nodes of the unfinished run have cost."""
+        held = RunStore(self.experiment, self.aws).current()
+        hours = spending.node_hours(held.state, Clock().now()) if held else 0.0
+        return {"node_hours": hours, "usd": spending.quoted_usd(self.experiment, hours)} if held else {}
+
+    def undescribed(self) -> dict[str, Any]:
+        found, unknown = cloudformation.find(self.experiment, self.aws)
+        self.findings += [stacks.finding() for stacks in found]
+        rows = [{**vars(stacks), "line": stacks.finding().line()} for stacks in found]
+        return {"stacks": rows, "untold": unknown}
+
+
+def _claim_state(claim: dict[str, Any]) -> str:
+    """`allocated` with its devices, or `waiting`."""
+    results = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", ())
+    if not results:
+        return "waiting"
+    return f"allocated: {', '.join(result['device'] for result in results)} on {results[0].get('pool', '?')}"
+
+
+def _print(page: dict[str, Any]) -> None:
+    rows: list[tuple[str, str, str]] = []
+    for stack in page["stacks"] or ():
+        rows.append(("stack", stack["name"], f"{stack['status']} {stack['reason']}".strip()))
+    if (group := page["trn2"]) is not None:
+        off = f", off at {group['off_at']}" if group["off_at"] else ""
+        nodes = (
+            f"{count(group['nodes'], 'node')}, ${group['usd_per_hour']:.2f} an hour ({group['price']}){off}"
+        )
+        rows += [("trn2", group["nodegroup"], line) for line in (nodes, *group["issues"])]
+    if (cluster := page["cluster"]) is not None:
+        for node in cluster["nodes"]:
+            ready = "ready" if node["ready"] else "not ready"
+            rows.append(("node", node["name"], f"{node['role']}, {ready}"))
+        rows += [("claim", one["name"], one["state"]) for one in cluster["claims"]]
+        for arm in cluster["arms"]:
+            ready = f"{arm['ready']} of {arm['replicas']} ready" if arm["deployed"] else "not deployed"
+            trouble = f"; {arm['trouble']}" if arm["deployed"] and arm["trouble"] else ""
+            rows.append(("arm", arm["name"], f"{ready}{trouble}"))
+    for what, key in (("weights", "weights"), ("artifact", "compiled")):
+        found = (page["artifacts"] or {}).get(key, {})
+        rows += [(what, name, "complete" if whole else "absent") for name, whole in found.items()]
+    rows += [("alarm", one["name"], one["state"]) for one in page["alarms"] or ()]
+    if page["notices"] is not None:
+        receiving = page["notices"] or [
+            {"name": "nobody", "state": experiment_resources.nobody(page["experiment"])}
+        ]
+        rows += [("notices", person["name"], person["state"]) for person in receiving]
+    if (run := page["run"]) is not None:
+        how = f"at {run['step']}, begun {run['begun']}; ./trnspec run goes on with it"
+        rows.append(("run", run["id"], how))
+        gone = run["node_changes"]
+        rows += [("run", run["id"], f"{NodesReplaced(**one).text} at {one['at']}") for one in gone]
+    if dollars := page["dollars"]:
+        text = f"{dollars['node_hours']:.2f} node hours, ${dollars['usd']:.2f} at quoted prices"
+        rows.append(("dollars", "this run", text))
+    for stacks in (page["undescribed"] or {}).get("stacks", ()):
+        bills = f"{count(len(stacks['stacks']), 'stack')} in {stacks['region']}, billed"
+        rows.append(("no file", stacks["experiment"], bills))
+    print(f"{page['experiment']}, account {page['account']}, {page['region']}\n")
+    print_table(("what", "name", "state"), rows)

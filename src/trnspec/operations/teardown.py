@@ -1,0 +1,227 @@
+"""`teardown`: deletes what an experiment has on AWS, the most expensive first, and lists what remains and what is billed."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+from jinja2 import Environment
+
+from trnspec.core.console import print_json, print_table, print_text, progress, warn
+from trnspec.core.findings import Misuse, Refusal
+from trnspec.core.words import count
+from trnspec.experiment import Experiment, load
+from trnspec.experiment.naming import cluster_name, stack_name
+from trnspec.operations.cloud import cloudformation, experiment_resources, nodegroup
+from trnspec.operations.cloud.aws import NOT_ALLOWED, Aws, AwsError, aws_of
+from trnspec.operations.cloud.clock import Clock
+from trnspec.operations.cloud.cloudformation import TAG, Stack
+from trnspec.operations.options import dry_run_option, on_aws
+
+_TEXT = Path(__file__).with_name("teardown.txt.jinja")
+POLL_S = 15
+PATIENCE_S = 3600
+"""Limit of one stack: deleting a cluster takes about ten minutes, node groups as long."""
+_AGAIN = "then run ./trnspec teardown again"
+_BILLS = {
+    "cloudwatch:alarm": "$0.10 a month each",
+    "ec2:capacity-reservation": "by the hour, used or not; a capacity block is paid in advance",
+    "ec2:instance": "by the hour, while it runs",
+    "ec2:natgateway": "by the hour, and traffic",
+    "ec2:elastic-ip": "by the hour",
+    "ec2:vpc-endpoint": "by the hour, interface endpoints only",
+    "ec2:snapshot": "by size",
+    "ec2:volume": "by size",
+    "ecr:repository": "by size of its images",
+    "eks:cluster": "by the hour",
+    "elasticloadbalancing:loadbalancer": "by the hour",
+    "kms:key": "$1 a month until deleted",
+    "logs:log-group": "by size, until its retention ends",
+    "secretsmanager:secret": "$0.40 a month",
+    "s3:": "by size; emptying and deleting it loses weights, artifacts or results",
+}
+"""Service and resource type of an ARN; what is not listed costs nothing by itself."""
+
+
+@on_aws
+@click.option("--confirm", metavar="NAME", help="The experiment's name, instead of typing it when asked.")
+@click.option(
+    "--name",
+    metavar="NAME",
+    help="Of stacks that no file describes any more, as ./trnspec status names them; with --region.",
+)
+@click.option("--region", metavar="REGION", help="Where those stacks are.")
+@dry_run_option
+def command(
+    path: Path,
+    confirm: str | None,
+    name: str | None,
+    region: str | None,
+    dry_run: bool,
+    account: str | None,
+    as_json: bool,
+) -> int:
+    """Delete an experiment's nodes, workloads, cluster ..., then list what still bills.
+
+    The buckets and their stack stay. It can be run again. Exit 0 when no stack is left, 1 when some are.
+    """
+    experiment = load(path)
+    if bool(name) != bool(region):
+        why = "one is given without the other; give both, as ./trnspec status prints them"
+        raise Misuse(f"--name and --region: {why}")
+    if (
+        name and region
+    ):  # what a file described before these were changed; the rest of it does not matter here
+        cluster = experiment.cluster.model_copy(update={"region": region})
+        experiment = replace(experiment, name=name, cluster=cluster)
+    aws = aws_of(experiment, account)
+    there = _going(experiment, aws)
+    kept = list[tuple[str, str]]()
+    if not dry_run:
+        _confirm(experiment, aws, confirm)
+        kept = take_down(experiment, aws, Clock())
+    storage = cloudformation.stack_named(stack_name(experiment, cloudformation.OUTLIVES), aws)
+    bills, problem = None, None
+    try:
+        bills = [{"arn": arn, "what": what} for arn, what in tagged(experiment, aws).items()]
+    except AwsError as error:  # what was deleted is printed all the same
+        problem = error
+    page = {
+        "experiment": experiment.name,
+        "account": aws.account,
+        "dry_run": dry_run,
+        "stacks": [stack.name for stack in reversed(there)],
+        "left": [{"name": name, "why": why} for name, why in kept],
+        "stays": storage.name if storage.made else None,
+        "bills": bills,
+    }
+    print_json(page) if as_json else _print(page)
+    if problem is not None:
+        warn(str(problem))
+    if kept:
+        return 1
+    return 3 if problem else 0
+
+
+def _going(experiment: Experiment, aws: Aws) -> list[Stack]:
+    """All stacks but that of the buckets, unless its own first deployment broke off."""
+    storage = stack_name(experiment, cloudformation.OUTLIVES)
+    broken = ("CREATE_FAILED", "ROLLBACK", "REVIEW", "DELETE")
+    stacks = cloudformation.deployed(experiment, aws)
+    return [stack for stack in stacks if stack.name != storage or stack.status.startswith(broken)]
+
+
+def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[tuple[str, str]]:
+    """Delete the stacks, last deployed first; a refusal does not keep the others. Returns what is left, and why."""
+    _stop_nodes(experiment, aws)
+    kept = []
+    going = _going(experiment, aws)
+    with progress(f"deleting the stacks of {experiment.name}", len(going)) as advance:
+        for stack in reversed(going):
+            print(f"    {stack.name}: deleting", file=sys.stderr)
+            why = _delete(stack, experiment, aws, clock)
+            if why is not None:
+                warn(f"{stack.name}: {why}")
+                kept.append((stack.name, why))
+            advance(steps=1)
+    if not kept:  # last: EKS and the agents make them again as long as they live
+        for name in experiment_resources.log_groups(experiment, aws):
+            aws.client("logs").delete_log_group(logGroupName=name)
+            print(f"    log group {name}: deleted", file=sys.stderr)
+    return kept
+
+
+def _stop_nodes(experiment: Experiment, aws: Aws) -> None:
+    """First of all what costs dollars a minute; whatever keeps it from stopping, the stacks are tried all the same."""
+    try:
+        group = nodegroup.read(experiment, aws)
+        if group.desired:
+            nodegroup.set_size(experiment, aws, nodes=0, group=group)
+            print(f"    {group.name}: {count(group.desired, 'node')} set to 0", file=sys.stderr)
+    except Refusal as error:
+        if _going(experiment, aws):
+            warn(str(error))
+        elif isinstance(error, AwsError):  # no answer about the nodes; that there is no group is one
+            raise
+
+
+def _delete(stack: Stack, experiment: Experiment, aws: Aws, clock: Clock) -> str | None:
+    """Why a stack is still there, with the remedy; None when it is gone."""
+    try:
+        cloudformation.lift_protection(stack, experiment, aws)
+        aws.client("cloudformation").delete_stack(StackName=stack.name)
+        return _await(stack, aws, clock)
+    except AwsError as error:
+        if "TerminationProtection" in str(error):
+            return (
+                f"is protected from deletion; aws cloudformation update-termination-protection --stack-name {stack.name} "
+                f"--no-enable-termination-protection --region {aws.region}, {_AGAIN}"
+            )
+        if error.code == "ValidationError":  # e.g. while another change of it is under way
+            return f"{error}; wait until that ends, {_AGAIN}"
+        if NOT_ALLOWED.fullmatch(error.code):
+            return str(error)
+        raise
+
+
+def _await(stack: Stack, aws: Aws, clock: Clock) -> str | None:
+    waited, name = 0, stack.name
+    while (now := cloudformation.stack_named(name, aws)).status not in ("absent", "DELETE_COMPLETE"):
+        if now.status == "DELETE_FAILED" and (waited or stack.status != now.status):  # not that of last time
+            why = (cloudformation.failures(name, aws) or [now.reason or "no reason given"])[0]
+            return f"not deleted: {why}; remove what it names, {_AGAIN}"
+        if now.status.endswith("_IN_PROGRESS") and not now.status.startswith(("DELETE", "REVIEW")):
+            return f"is {now.status}; wait until that ends, {_AGAIN}"
+        if waited >= PATIENCE_S:
+            return f"still {now.status} after {PATIENCE_S // 60} minutes; run ./trnspec teardown again later"
+        clock.sleep(POLL_S)
+        waited += POLL_S
+    return None
+
+
+def _confirm(experiment: Experiment, aws: Aws, given: str | None) -> None:
+    name = experiment.name
+    if given is None and sys.stdin.isatty():
+        where = f"account {aws.account}, {aws.region}; the buckets and their stack stay."
+        print(f"This deletes {name} in {where} Type its name: ", end="", file=sys.stderr, flush=True)
+        given = sys.stdin.readline().strip()
+    if given != name:
+        why = f"--confirm {given!r} is not its name" if given else "it was not confirmed"
+        raise Misuse(f"{name}: {why}, nothing was deleted; run it with --confirm {name}")
+
+
+def _print(page: dict[str, Any]) -> None:
+    environment = Environment(trim_blocks=True, lstrip_blocks=True)
+    environment.filters["count"] = count
+    text = environment.from_string(_TEXT.read_text(encoding="utf-8")).render(page)
+    print_text(*text.rstrip("\n").split("\n"))
+    if page["bills"]:
+        arns = [(bill["arn"].split(":", 5), bill["what"]) for bill in page["bills"]]
+        print_table(("service", "resource", "what it bills"), [(arn[2], arn[5], what) for arn, what in arns])
+
+
+def tagged(experiment: Experiment, aws: Aws) -> dict[str, str]:
+    """What bills and how, by ARN, of everything in the experiment's region that has CloudFormation's tag, or one that the
+    cluster's controllers put on load balancers, volumes and instances that no stack knows of
+    (https://docs.aws.amazon.com/eks/latest/userguide/eks-using-tags.html,
+    https://kubernetes.io/docs/reference/labels-annotations-taints/)."""
+    client, cluster = aws.client("resourcegroupstaggingapi"), cluster_name(experiment)
+    tags: list[dict[str, Any]] = [{"Key": TAG, "Values": [experiment.name]}]
+    tags += [{"Key": f"{key}:cluster-name", "Values": [cluster]} for key in ("aws:eks", "eks")]
+    tags.append({"Key": f"kubernetes.io/cluster/{cluster}"})
+    found = {
+        entry["ResourceARN"]
+        for tag in tags
+        for entry in client.every("get_resources", "ResourceTagMappingList", TagFilters=[tag])
+    }
+    return {arn: what for arn in sorted(found) if (what := bills(arn))}
+
+
+def bills(arn: str) -> str:
+    """How a resource bills; empty when it does not."""
+    _, _, service, _, _, resource = arn.split(":", 5)
+    kind = resource.replace(":", "/").split("/", 1)[0]
+    return _BILLS.get(f"{service}:{kind}") or _BILLS.get(f"{service}:", "")

@@ -1,0 +1,389 @@
+"""`verify`: what only real nodes can prove, before anything is compiled on them.
+
+First what the API server says of nodes, devices and add-ons: objects in, findings out. A node that is Ready still pulls the
+images of its daemons and publishes its devices a little later, so this is asked again until it holds. Then the proof on the
+nodes: a Job for each arm that is deployed first, all at once, as the arms will be.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cdk8s_charts import on_node
+from cdk8s_charts.pods import (
+    DRIVER,
+    EXTENDED_RESOURCE,
+    compile_ephemeral_gib,
+    group_attribute,
+    serving_ephemeral_gib,
+)
+from trnspec.core.console import print_json, print_table, progress
+from trnspec.core.findings import Finding, Refusal, State
+from trnspec.core.words import count
+from trnspec.experiment import Arm, Experiment, load
+from trnspec.experiment.catalogue.node_images import OLDEST_FOR_CLAIMS
+from trnspec.experiment.naming import NAME, NEURON_TAINT_KEY
+from trnspec.experiment.placement import nodes_needed, rounds
+from trnspec.operations.cloud.access import cluster_of
+from trnspec.operations.cloud.aws import aws_of
+from trnspec.operations.cloud.clock import Clock
+from trnspec.operations.cloud.cloudformation import deploy_workloads
+from trnspec.operations.cloud.kubernetes import (
+    Kubernetes,
+    Object,
+    condition,
+    container_statuses,
+    is_ready,
+    job_of,
+    job_state,
+    json_lines,
+    own_nodes,
+    role,
+    trouble,
+)
+from trnspec.operations.options import on_aws
+
+POLL_S = 5
+LOOK_S = 10
+SETTLE_S = 600
+"""A node's daemons pull their images and publish its devices within minutes; what takes longer has another cause."""
+LOOKS_IN_A_ROW = 3
+"""A daemon that starts and dies again passes one look, and may pass two."""
+_SETTLING = ("nodes-ready", "device-class", "device-attributes", "daemons-ready")
+"""Checks that waiting can change; what a node can allocate stays."""
+ALLOWANCE_S = 120
+"""Beyond the Jobs' own deadline, for the API to say so."""
+ON_EVERY_NODE = ("aws-node", "kube-proxy", "eks-pod-identity-agent", "s3-csi-node")
+"""DaemonSets of the add-ons that every pod here rests on; those of Neuron are proved by device-class and the proof."""
+_CLUSTER = "cluster"
+"""Where a node is missing."""
+_BESIDE_DRA = (
+    "AWS does not support it beside the DRA driver, and no arm needs it "
+    "(https://awsdocs-neuron.readthedocs-hosted.com/en/latest/deploy/infrastructure/monitoring.html)"
+)
+_UNITS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+
+Objects = Sequence[Object]
+
+
+@on_aws
+def command(path: Path, account: str | None, as_json: bool) -> int:
+    """Check on running Trn2 nodes everything that could not be tried without AWS; about two minutes.
+
+    On a new node it waits up to ten minutes more until its daemons run and its devices are published. Exit 0 when every check
+    passed, 1 when one failed; a warning fails nothing.
+    """
+    experiment = load(path)
+    with cluster_of(experiment, aws_of(experiment, account)) as kubernetes:
+        findings = verify(experiment, kubernetes, Clock(), tell=lambda text: print(text, file=sys.stderr))
+    bad = failed(findings)
+    if as_json:
+        print_json({"experiment": experiment.name, "checks": [check.as_json() for check in findings]})
+        return 1 if bad else 0
+    rows = [
+        (check.state, check.check, check.where, f"{check.why}. {check.remedy}".rstrip(". "))
+        for check in findings
+    ]
+    print_table(("state", "check", "where", "found"), rows)
+    print(f"\n{count_text(findings)}")
+    return 1 if bad else 0
+
+
+def verify(
+    experiment: Experiment,
+    kubernetes: Kubernetes,
+    clock: Clock,
+    *,
+    tell: Callable[[str], None],
+    alive: Callable[[], object] = lambda: None,
+) -> list[Finding]:
+    """All findings. The proof on the nodes is left out where the API already shows that its pods could not start.
+
+    `alive` is called every few seconds: who drives a run must be heard of while this waits.
+    """
+    findings = settled(lambda: look(experiment, kubernetes), clock, tell=tell, alive=alive)
+    stopping = {"nodes-ready", "device-class", "device-attributes"}
+    if any(check.check in stopping for check in failed(findings)):
+        tell("no proof on the nodes: its pods could not start; fix what failed first")
+        return findings
+    return findings + prove(experiment, kubernetes, clock, tell=tell, alive=alive)
+
+
+def look(experiment: Experiment, kubernetes: Kubernetes) -> list[Finding]:
+    """What the API server returns now."""
+    nodes = own_nodes(kubernetes.list("node"))
+    names, pods = {node["metadata"]["name"] for node in nodes}, kubernetes.list("pod", everywhere=True)
+    here = [pod for pod in pods if pod.get("spec", {}).get("nodeName") in names]
+    return [
+        *nodes_ready(nodes, wanted=nodes_needed(experiment)),
+        *node_size(experiment, nodes),
+        *device_class(experiment, kubernetes.list("deviceclass"), nodes),
+        *device_attributes(experiment, kubernetes.list("resourceslice"), nodes),
+        *daemons_ready(experiment, here, nodes),
+    ]
+
+
+def settled(
+    look: Callable[[], list[Finding]],
+    clock: Clock,
+    *,
+    tell: Callable[[str], None],
+    alive: Callable[[], object],
+) -> list[Finding]:
+    """The last look: after several in a row without anything that waiting could change, or when the patience is over."""
+    end, passed, said = clock.ticking() + SETTLE_S, 0, ""
+    with progress("waiting for the nodes' daemons and devices") as show:
+        while True:
+            bad = failed(findings := look())
+            without_node = any((check.check, check.where) == ("nodes-ready", _CLUSTER) for check in bad)
+            waiting = [check for check in bad if check.check in _SETTLING]
+            passed = 0 if waiting else passed + 1
+            # Waiting brings no node: `run` and `scale` ask for them.
+            if without_node or passed == LOOKS_IN_A_ROW or clock.ticking() >= end:
+                return findings
+            if waiting:
+                more = f" ({len(waiting) - 1} more)" if len(waiting) > 1 else ""
+                text = f"waiting for {waiting[0].check}, {waiting[0].where}: {waiting[0].why}{more}"
+                show(doing=text)
+                if text != said:
+                    tell(text if said else f"{text}; for {SETTLE_S // 60} minutes at most")
+                    said = text
+            alive()
+            clock.sleep(LOOK_S)
+
+
+def failed(findings: Sequence[Finding]) -> list[Finding]:
+    """Those that are not fine, and more than a warning."""
+    return [check for check in findings if check.state not in (State.FINE, State.WARNING)]
+
+
+def count_text(findings: Sequence[Finding]) -> str:
+    """How many passed and how many did not."""
+    bad, warnings = len(failed(findings)), sum(check.state is State.WARNING for check in findings)
+    warned = f", {count(warnings, 'warning')}" if warnings else ""
+    return f"{count(len(findings) - bad - warnings, 'check')} passed, {bad} failed{warned}"
+
+
+def _checked(check: str, where: str, found: str, remedy: str = "") -> Finding:
+    """What was found; with a remedy it is something to do."""
+    state = State.FINDING if remedy else State.FINE
+    return Finding(where, None, found, remedy, check=check, state=state)
+
+
+def nodes_ready(nodes: Objects, *, wanted: int) -> Iterator[Finding]:
+    """As many Trn2 nodes as the arms need, ready, tainted, with a sound kubelet."""
+    found = _neuron(nodes)
+    if len(found) < wanted:
+        why = f"{count(len(found), 'Trn2 node')}, {wanted} are needed"
+        remedy = "./trnspec scale; a node that does not come within 20 minutes is usually missing capacity"
+        yield _checked("nodes-ready", _CLUSTER, why, remedy)
+    for name, node in found.items():
+        version = node["status"]["nodeInfo"]["kubeletVersion"]
+        wrong = [] if is_ready(node) else ["not ready"]
+        taints = node["spec"].get("taints", [])
+        effects = [taint["effect"] for taint in taints if taint["key"] == NEURON_TAINT_KEY]
+        if effects != ["NoSchedule"]:
+            taint = f"taint {NEURON_TAINT_KEY} is {', '.join(effects) or 'absent'}"
+            wrong.append(f"{taint}, pods are rendered for NoSchedule")
+        if tuple(map(int, re.findall(r"\d+", version)[:3])) < OLDEST_FOR_CLAIMS:
+            wrong.append(f"kubelet {version}, resource claims need 1.34.2 or later")
+        remedy = "replace the node: ./trnspec scale 0, then scale again" if wrong else ""
+        yield _checked("nodes-ready", name, "; ".join(wrong) or f"ready, kubelet {version}", remedy)
+
+
+def _neuron(nodes: Objects) -> dict[str, Object]:
+    """Those with the role that pods of the arms select, by name."""
+    return {node["metadata"]["name"]: node for node in nodes if role(node) == "neuron"}
+
+
+def node_size(experiment: Experiment, nodes: Objects) -> Iterator[Finding]:
+    """Placement counted on the catalogue's figures, which are estimates."""
+    instance = experiment.instance
+    # Local disk that the arms of the largest batch ask for on a node, or one compilation where that is more.
+    compiling = max(compile_ephemeral_gib(arm) for arm in experiment.arms)
+    at_once = min(instance.devices // experiment.baseline.serving.devices, len(experiment.arms))
+    disk_asked = max(compiling, at_once * serving_ephemeral_gib(experiment))
+    for name, node in _neuron(nodes).items():
+        has = node["status"]["allocatable"]
+        cpu, memory_gib = quantity(has["cpu"]), quantity(has["memory"]) / 2**30
+        disk_gib = quantity(has.get("ephemeral-storage", "0")) / 2**30
+        text = f"{cpu:.1f} CPU, {memory_gib:.0f} GiB of memory and {disk_gib:.0f} GiB of disk allocatable"
+        remedy = ""
+        if cpu < instance.allocatable_cpu or memory_gib < instance.allocatable_memory_gib:
+            text += f"; the catalogue has {instance.allocatable_cpu} CPU and {instance.allocatable_memory_gib} GiB"
+            remedy = (
+                "lower both in src/trnspec/experiment/catalogue/instances.py and render the manifests again"
+            )
+        elif disk_gib < disk_asked:
+            text += f"; the pods that run at once ask for {disk_asked} GiB of disk"
+            remedy = "the node's NVMe is not its ephemeral storage: look for NodeConfig localStorage RAID0 in its user data"
+        yield _checked("node-size", name, text, remedy)
+
+
+def device_class(experiment: Experiment, classes: Objects, nodes: Objects) -> Iterator[Finding]:
+    """What gives devices to pods is installed: the class of the DRA driver, or the device plugin's resource."""
+    if experiment.baseline.serving.allocation == "dra":
+        there = any(item["metadata"]["name"] == DRIVER for item in classes)
+        remedy = "" if there else "look at the Helm release in kube-system: helm status"
+        yield _checked("device-class", DRIVER, "exists" if there else "does not exist", remedy)
+        return
+    wanted = experiment.instance.devices
+    for name, node in _neuron(nodes).items():
+        offered = quantity(node["status"]["allocatable"].get(EXTENDED_RESOURCE, "0"))
+        found = f"{wanted}" if offered == wanted else f"{offered:.0f} of {wanted}"
+        remedy = "" if offered == wanted else "look at the device plugin's DaemonSet in kube-system"
+        yield _checked("device-class", name, f"{EXTENDED_RESOURCE}: {found}", remedy)
+
+
+def device_attributes(experiment: Experiment, slices: Objects, nodes: Objects) -> Iterator[Finding]:
+    """Every attribute that a claim names is published on every device; one that is absent matches nothing, silently."""
+    if experiment.baseline.serving.allocation != "dra":
+        return
+    groups = sorted({arm.serving.devices for arm in experiment.arms})
+    wanted = [f"{DRIVER}/instanceType", *map(group_attribute, groups)]
+    for name in _neuron(nodes):
+        specs = [published["spec"] for published in slices]
+        ours = [spec for spec in specs if (spec.get("driver"), spec.get("nodeName")) == (DRIVER, name)]
+        devices = [_attributes(device) for spec in ours for device in spec.get("devices", [])]
+        absent = [key for key in wanted if not all(key in attributes for attributes in devices)]
+        published = count(len(devices), "device")
+        if len(devices) != experiment.instance.devices:
+            why = f"{published} published, {experiment.instance.devices} expected"
+            remedy = "look at the DaemonSet of the Neuron DRA driver and at dmesg on the node"
+        elif absent:
+            why = f"not published: {', '.join(absent)}"
+            remedy = "device groups need EFA interfaces on the node; without them use serving.allocation: device-plugin"
+        else:
+            why, remedy = f"{published} with {', '.join(wanted)}", ""
+        yield _checked("device-attributes", name, why, remedy)
+
+
+def _attributes(device: Mapping[str, Any]) -> set[str]:
+    """Those of the driver's own domain may be published without it (KEP-4381)."""
+    names = device.get("attributes") or device.get("basic", {}).get("attributes") or {}
+    return {*names, *(f"{DRIVER}/{name}" for name in names)}
+
+
+def daemons_ready(experiment: Experiment, pods: Objects, nodes: Objects) -> Iterator[Finding]:
+    """What the arms' pods rest on runs on each of our nodes. Daemons of others there are a warning at most: whether they are
+    ever ready is not for a run to decide. `pods` are those on our nodes."""
+    ready: dict[str, dict[str, bool]] = {}
+    for pod in pods:
+        owners = pod["metadata"].get("ownerReferences", ())
+        for owner in (owner["name"] for owner in owners if owner.get("kind") == "DaemonSet"):
+            place = "" if owner in ON_EVERY_NODE else f"{pod['metadata'].get('namespace', '')}/"
+            daemon = ready.setdefault(f"{place}{owner}", {})
+            daemon[pod["spec"]["nodeName"]] = condition(pod, "Ready") is not None
+    for name in ON_EVERY_NODE:
+        number = sum(ready.pop(name, {}).values())
+        remedy = f"kubectl -n kube-system describe daemonset {name}; the add-on: aws eks describe-addon"
+        why = f"ready on {number} of {count(len(nodes), 'node')}"
+        yield _checked("daemons-ready", name, why, "" if number == len(nodes) else remedy)
+    dra = experiment.baseline.serving.allocation == "dra"
+    for name, places in ready.items():
+        if late := ", ".join(sorted(node for node, fine in places.items() if not fine)):
+            monitor = dra and name.rpartition("/")[2].startswith("neuron-monitor")
+            why = f"not ready on {late}; {_BESIDE_DRA if monitor else 'no arm needs it'}"
+            yield Finding(name, None, why, "tell its owner", check="daemons-ready", state=State.WARNING)
+
+
+def quantity(text: str) -> float:
+    """A Kubernetes quantity as a number. Raises ValueError for what is not one."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(m|[KMGT]i|[kMGT])?", text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a quantity")
+    return float(match[1]) / 1000 if match[2] == "m" else float(match[1]) * _UNITS[match[2] or ""]
+
+
+def prove(
+    experiment: Experiment,
+    kubernetes: Kubernetes,
+    clock: Clock,
+    *,
+    tell: Callable[[str], None],
+    alive: Callable[[], object],
+) -> list[Finding]:
+    """Findings of every arm of the first batch, in file order. The Jobs are removed whatever happens."""
+    from cdk8s_charts.workloads.proofs import SECONDS  # here: it loads cdk8s
+
+    jobs = {f"verify-{arm.name}": arm for arm in rounds(experiment)[0]}
+    try:
+        for job, arm in jobs.items():
+            kubernetes.delete("job", job)
+            end = clock.ticking() + ALLOWANCE_S
+            with progress(f"job {job} of an earlier verify goes away"):
+                while kubernetes.get("job", job) is not None:
+                    if clock.ticking() > end:
+                        remedy = f"kubectl describe job {job}"
+                        raise Refusal(f"job {job} of an earlier verify does not go away; {remedy}")
+                    clock.sleep(POLL_S)
+            kubernetes.create(_job(experiment, kubernetes, arm, job))
+        names = ", ".join(arm.name for arm in jobs.values())
+        tell(f"proving on the nodes: {names}; an image new to a node is pulled first")
+        running, end = list(jobs), clock.ticking() + SECONDS + ALLOWANCE_S
+        with progress("proving on the nodes", len(jobs)) as show:
+            while running and clock.ticking() < end:
+                for job in [*running]:
+                    if job_state(kubernetes.get("job", job)) in ("absent", "complete", "failed"):
+                        running.remove(job)
+                        tell(f"  {job} ended, {len(running)} to go")
+                        show(steps=1)
+                alive()
+                if running:
+                    clock.sleep(POLL_S)
+        return [result for job, arm in jobs.items() for result in _results(kubernetes, arm.name, job)]
+    finally:
+        for job in jobs:
+            kubernetes.delete("job", job)
+
+
+def _job(experiment: Experiment, kubernetes: Kubernetes, arm: Arm, name: str) -> dict[str, Any]:
+    from cdk8s_charts.workloads.proofs import proof_name
+
+    source = proof_name(experiment, arm)
+    if (cron_job := kubernetes.get("cronjob", source)) is None:
+        remedy = deploy_workloads(experiment.name)
+        raise Refusal(f"{arm.name}: the cluster has no CronJob {source}; {remedy}")
+    job = job_of(cron_job, name)
+    labels = job["metadata"]["labels"] | {"speculation.trn2/proof-of": arm.name}
+    job["metadata"]["labels"] = labels
+    job["spec"]["template"]["metadata"] = {"labels": {**labels, NAME: name}}
+    return job
+
+
+def _results(kubernetes: Kubernetes, arm: str, job: str) -> Iterator[Finding]:
+    """What the pod of a Job printed; or, where it printed nothing, why."""
+    from cdk8s_charts.workloads.proofs import CONTAINER
+
+    pods = kubernetes.list("pod", labels={"batch.kubernetes.io/job-name": job})
+    if not pods:
+        remedy = f"kubectl describe job {job}; usually a quota or a policy"
+        yield _checked("proof-ran", arm, "no pod was made", remedy)
+        return
+    pod = max(pods, key=lambda one: str(one["metadata"].get("creationTimestamp", "")))
+    name, states = pod["metadata"]["name"], [one.get("state", {}) for one in container_statuses(pod)]
+    if condition(pod, "PodScheduled", "False") or any("waiting" in state for state in states):
+        why, _, remedy = (
+            trouble([pod], job) or f"pod {name} never started; kubectl describe pod {name}"
+        ).partition("; ")
+        yield _checked("proof-ran", arm, why, remedy)
+        return
+    seen = set()
+    for line in json_lines(kubernetes.logs(name, container=CONTAINER, lines=100)):
+        if line.keys() == {"check", "passed", "found", "remedy"}:
+            seen.add(line["check"])
+            state = State.FINE if line["passed"] else State.FINDING
+            yield Finding(arm, None, line["found"], line["remedy"], check=line["check"], state=state)
+    silent = [check for check in on_node.CHECKS if check not in seen]
+    read = f"kubectl logs {name} -c {CONTAINER}"
+    if not seen:
+        yield _checked("proof-ran", arm, f"pod {name} printed no result", read)
+    elif silent:
+        ended = next((state["terminated"] for state in states if "terminated" in state), None)
+        code = f" (exit code {ended['exitCode']}, {ended.get('reason', 'no reason given')})" if ended else ""
+        remedy = f"{read}; usually the runtime ends a process whose driver does not match"
+        yield _checked("proof-ran", arm, f"pod {name} ended before {', '.join(silent)}{code}", remedy)

@@ -1,0 +1,240 @@
+"""Weights from Hugging Face, or from a folder in S3, into S3: file by file, so that a small disk is enough, the marker last."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from httpx2 import HTTPError  # what huggingface_hub asks with
+from huggingface_hub import HfApi, hf_hub_download
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+
+from trnspec.store import MARKER, bucket
+
+SAFE = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken", "LICENSE*", "NOTICE*")
+"""What a server reads, and under which terms. Weights of other formats are second copies where these exist."""
+PICKLED = ("*.bin", "*.pt", "*.pth")
+"""Taken only from a repository without safetensors."""
+_ASIDE = ("checkpoint-*/*", "original/*", "onnx/*", "openvino/*", "*.onnx_data*")
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A model at a commit, forty hexadecimal digits; of a folder in S3 a hash of what is in it."""
+
+    model: str
+    revision: str
+    files: tuple[bucket.StoredFile, ...]
+
+
+class Hub:
+    """A hub, with the token of its user or without one."""
+
+    def __init__(self, *, endpoint: str | None = None, token: str | None = None) -> None:
+        self._endpoint = endpoint
+        self._token: str | bool = token or False
+        self._api = HfApi(endpoint=endpoint, token=self._token)
+
+    def commit(self, model: str, revision: str | None) -> Commit:
+        """Resolve a revision (default: the newest) to its commit and list what a server needs of it."""
+        with self._one_line(model, revision):
+            info = self._api.model_info(model, revision=revision, files_metadata=True)
+        if not info.sha:
+            raise bucket.Unreachable(
+                f"{model}: the hub names no commit for {revision or 'the newest revision'}"
+            )
+        files = [
+            bucket.StoredFile(entry.rfilename, entry.size or 0, entry.lfs.sha256 if entry.lfs else "")
+            for entry in info.siblings or []
+        ]
+        chosen = tuple(wanted(files))
+        for file in chosen:
+            bucket.inside(Path("/"), file.path, model)
+        return Commit(model, info.sha, chosen)
+
+    def download(self, commit: Commit, file: bucket.StoredFile, folder: Path) -> Path:
+        """One file into `folder`; an interrupted download goes on where it stopped."""
+        with self._one_line(commit.model, commit.revision):
+            return Path(
+                hf_hub_download(
+                    commit.model,
+                    file.path,
+                    revision=commit.revision,
+                    local_dir=folder,
+                    endpoint=self._endpoint,
+                    token=self._token,
+                )
+            )
+
+    @contextmanager
+    def _one_line(self, model: str, revision: str | None) -> Iterator[None]:
+        try:
+            yield
+        except GatedRepoError:
+            remedy = (
+                "its token has no access: accept the terms on the model's page with that account"
+                if self._token
+                else "accept its terms on the model's page and name a Secret with a token as weights.token_secret"
+            )
+            raise bucket.StoreError(f"{model}: is gated; {remedy}") from None
+        except RevisionNotFoundError:
+            raise bucket.StoreError(
+                f"{model}: has no revision {revision}; give a commit of the model"
+            ) from None
+        except (RepositoryNotFoundError, HFValidationError):
+            raise bucket.StoreError(f"{model}: no such model, or one that only a token may see") from None
+        except (HfHubHTTPError, LocalEntryNotFoundError, HTTPError, OSError) as error:
+            raise bucket.Unreachable(
+                f"{model}: {bucket.one_line(error)}; repeat to go on from here"
+            ) from error
+
+
+class Folder:
+    """A folder in S3 as a source of weights."""
+
+    def __init__(self, folder: bucket.BucketFolder) -> None:
+        self._folder = folder
+
+    def commit(self, model: str, revision: str | None) -> Commit:
+        """What it holds now; S3 has no commit, so sizes and ETags stand for one, whatever was asked for."""
+        content = sorted(self._folder.content().items())
+        files = wanted([bucket.StoredFile(name, size, "") for name, (size, _) in content])
+        if not files:
+            raise bucket.StoreError(f"{self._folder.address}: holds no weights; check its name")
+        for file in files:
+            bucket.inside(Path("/"), file.path, self._folder.address)
+        digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()
+        return Commit(model, f"etags-{digest}", tuple(files))
+
+    def download(self, commit: Commit, file: bucket.StoredFile, folder: Path) -> Path:
+        """One file into `folder`. Raises `Incomplete` where the folder in S3 has changed since."""
+        self._folder.download(file.path, folder / file.path)
+        if self.commit(commit.model, None) != commit:
+            raise bucket.Incomplete(
+                f"{self._folder.address}: was changed while it was read; repeat once it is at rest"
+            )
+        return folder / file.path
+
+
+def wanted(files: list[bucket.StoredFile]) -> list[bucket.StoredFile]:
+    """The files that a server reads, in the order of their names."""
+    kept = sorted(file for file in files if not _matches(file.path, _ASIDE))
+    safe = any(_matches(file.path, ("*.safetensors",)) for file in kept)
+    return [file for file in kept if _matches(file.path, SAFE if safe else SAFE + PICKLED)]
+
+
+def _matches(path: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(path, pattern) for pattern in patterns)
+
+
+REVISION = "REVISION"
+"""The commit that a folder is being filled from, written first: a repetition must not mix two commits."""
+
+
+def fetch(
+    model: str,
+    revision: str | None,
+    *,
+    hub: Hub | Folder,
+    target: bucket.BucketFolder,
+    scratch: Path,
+    expected: Mapping[str, Any] | None = None,
+) -> str:
+    """Fill `target` with the model and mark it complete; returns the commit.
+
+    Raises Incomplete for a folder that holds another commit than the one that is asked for, StoreError before anything is
+    stored where the model's `config.json` does not say what is expected.
+    """
+    marker = target.text(MARKER)
+    if marker is not None:
+        return _completed(marker, model, revision, target.address)
+    begun = (target.text(REVISION) or "").strip()
+    commit = hub.commit(model, revision or begun or None)
+    if begun and begun != commit.revision:
+        raise bucket.Incomplete(
+            f"{target.address}: begun with commit {begun}, asked for {commit.revision}; use another folder"
+        )
+    if not commit.files:
+        raise bucket.StoreError(f"{model}: holds no weights at {commit.revision}; check the name")
+    if expected:
+        _judge(commit, hub, scratch, expected)
+    target.put_text(REVISION, commit.revision + "\n")
+    stored = []
+    for file in commit.files:
+        one, said = _one(commit, file, hub, target, scratch)
+        stored.append(one)
+        bucket.report(said)
+    content = {"model": model, "revision": commit.revision, "files": bucket.to_json(stored)}
+    target.put_text(MARKER, json.dumps(content, sort_keys=True) + "\n")
+    return commit.revision
+
+
+def _judge(commit: Commit, hub: Hub | Folder, scratch: Path, expected: Mapping[str, Any]) -> None:
+    """Hold the model's `config.json` against what the experiment declares."""
+    file = next((file for file in commit.files if file.path == "config.json"), None)
+    if file is None:
+        raise bucket.StoreError(
+            f"{commit.model}: has no config.json, so its shape cannot be compared; add it"
+        )
+    local = hub.download(commit, file, scratch)
+    try:
+        written = dict(json.loads(local.read_bytes()))
+    except (ValueError, TypeError, RecursionError):
+        written = {}
+    finally:
+        local.unlink()
+    unwritten = {"head_dim": expected.get("head_dim"), "tie_word_embeddings": False}
+    found = {"num_key_value_heads": written.get("num_attention_heads"), **unwritten, **written}
+    if other := [
+        f"{key} {found.get(key)}, not {expected[key]}" for key in expected if found.get(key) != expected[key]
+    ]:
+        raise bucket.StoreError(
+            f"{commit.model}: its config.json has {bucket.one_line(ValueError('; '.join(other)))}; correct `like` or `config`, or the "
+            "model's name"
+        )
+
+
+def _one(
+    commit: Commit, file: bucket.StoredFile, hub: Hub | Folder, target: bucket.BucketFolder, scratch: Path
+) -> tuple[bucket.StoredFile, str]:
+    """The file as it is stored, and what was done for it."""
+    if file.sha256 and target.has(file):
+        return file, f"{file.path}: there already"
+    local = hub.download(commit, file, scratch)
+    try:
+        stored = bucket.described(scratch, local)
+        if stored.size != file.size or (file.sha256 and stored.sha256 != file.sha256):
+            raise bucket.Incomplete(
+                f"{commit.model}/{file.path}: arrived damaged (size or hash differs); repeat"
+            )
+        if target.has(stored):
+            return stored, f"{file.path}: there already"
+        target.upload(local, stored)
+        return stored, f"{file.path}: {stored.size / 1e6:,.1f} MB stored"
+    finally:
+        local.unlink(missing_ok=True)
+
+
+def _completed(marker: str, model: str, revision: str | None, where: str) -> str:
+    """The commit of a finished folder, if it is what was asked for."""
+    bucket.from_json(marker, f"{where}/{MARKER}")
+    content = json.loads(marker)
+    if content.get("model") != model or (revision and content.get("revision") != revision):
+        raise bucket.Incomplete(
+            f"{where}: holds {content.get('model')} at {content.get('revision')}, asked for {model} at "
+            f"{revision or 'any commit'}; use another folder"
+        )
+    return str(content["revision"])
