@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -64,9 +65,19 @@ def room_of(name: str) -> str:
     return name.removeprefix("trnspec.").split(".")[0]
 
 
-def imported(name: str) -> Iterator[str]:
+@cache
+def tree_of(name: str) -> ast.Module:
+    return ast.parse(MODULES[name].read_text(encoding="utf-8"))
+
+
+@cache
+def imported(name: str) -> tuple[str, ...]:
     """Every module that it imports, also inside functions and for types: of ours as far as it is a module."""
-    for node in ast.walk(ast.parse(MODULES[name].read_text(encoding="utf-8"))):
+    return tuple(_imported(name))
+
+
+def _imported(name: str) -> Iterator[str]:
+    for node in ast.walk(tree_of(name)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -122,8 +133,8 @@ def test_a_name_means_one_module() -> None:
 def test_a_name_means_one_class() -> None:
     names = Counter(
         node.name
-        for path in MODULES.values()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for name in MODULES
+        for node in ast.walk(tree_of(name))
         if isinstance(node, ast.ClassDef)
     )
     assert [name for name, count in names.items() if count > 1] == []
@@ -133,7 +144,7 @@ def test_docstrings_begin_with_a_main_clause() -> None:
     """Those of modules, classes, functions and fields; the files that lie whole in the manifests keep their text."""
     in_manifests = {"cdk8s_charts." + name for name in ("in_image", "on_node")}
     for name in MODULES.keys() - in_manifests:
-        for node in ast.walk(ast.parse(MODULES[name].read_text(encoding="utf-8"))):
+        for node in ast.walk(tree_of(name)):
             match node:
                 case ast.Expr(value=ast.Constant(value=str(text))):
                     assert not text.startswith(("Of ", "By ")), f"{name}:{node.lineno}: {text[:60]}"

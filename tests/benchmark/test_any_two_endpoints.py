@@ -19,6 +19,8 @@ from tests.conftest import ROOT
 from trnspec.benchmark.__main__ import main
 from trnspec.benchmark.measure import journal
 
+pytestmark = pytest.mark.slow
+
 PROMPTS = [
     {"id": "chat-1", "class": "chat", "messages": [{"role": "user", "content": "One?"}]},
     {"id": "raw-1", "class": "raw", "prompt": "Once", "max_tokens": 3},

@@ -96,6 +96,7 @@ CHOSEN = {"runtime", "arms.1.runtime", "arms.1.speculation.mode", "cluster.insta
 """The model takes any text there; which ones the catalogue knows is said by the schema, and by the checks."""
 
 
+@pytest.mark.slow
 def test_model_and_schema_judge_alike_whatever_stands_at_a_key() -> None:
     otherwise, tried = [], 0
     for section, content in sections(schema(), schema()["$defs"]):

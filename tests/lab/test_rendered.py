@@ -45,6 +45,7 @@ def test_an_edited_deployment_is_what_would_be_started(files: tuple[ManifestFile
     assert server.health == "/ready"
 
 
+@pytest.mark.slow
 def test_an_experiment_that_cannot_be_rendered_gives_one_line(reference: Experiment, tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("", encoding="utf-8")

@@ -9,6 +9,8 @@ import pytest
 
 from tests.measure.calibration import Kind, line_of, said_of, truth_of
 
+pytestmark = pytest.mark.slow
+
 
 def test_what_runs_find_is_the_steady_state_in_the_mean_and_most_intervals_hold_it() -> None:
     kind = Kind(k=1, concurrency=4)

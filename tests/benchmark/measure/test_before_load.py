@@ -54,6 +54,7 @@ def asked(endpoint: Endpoint, arm: str = "steady") -> list[str]:
     return [text for text in texts if text.startswith(tuple(RIGHT))]
 
 
+@pytest.mark.slow
 def test_the_baseline_alone_is_asked_before_the_load_and_a_resumed_run_does_not_ask_again(
     checked: Callable[..., int], endpoint: Endpoint, out: Path, capsys: Captured
 ) -> None:
@@ -101,6 +102,7 @@ def test_fewer_than_eight_right_answers_withhold_every_verdict_and_name_the_ques
     assert summary(out)["sense"] == found["sense"], "it is judged again from the raw files alone"
 
 
+@pytest.mark.slow
 def test_what_is_withheld_is_nowhere_else_either(
     checked: Callable[..., int], endpoint: Endpoint, out: Path, capsys: Captured
 ) -> None:
@@ -121,6 +123,7 @@ def test_what_is_withheld_is_nowhere_else_either(
 RAW = [{"id": f"raw-{i}", "class": "raw", "prompt": f"Beginning {i}"} for i in range(6)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("why", ["--no-sense-check", "are emulated", "raw text"])
 def test_it_is_skipped_with_one_line_that_says_why(
     checked: Callable[..., int], endpoint: Endpoint, out: Path, capsys: Captured, why: str
@@ -193,6 +196,7 @@ def test_an_answer_is_judged_by_what_it_holds(text: str, accepted: tuple[str, ..
     assert answer(text, accepted=accepted).judgement == judgement
 
 
+@pytest.mark.slow
 def test_what_the_servers_say_that_is_different_is_among_what_drafting_also_changes(
     checked: Callable[..., int], endpoint: Endpoint, out: Path, capsys: Captured
 ) -> None:

@@ -63,6 +63,7 @@ def test_a_connection_is_used_again_unless_a_server_may_be_closing_it(
     assert used == connections or (path == "late-end" and used <= connections), "1, but on a busy machine"
 
 
+@pytest.mark.slow
 def test_the_client_finds_each_chunk_of_a_known_schedule_with_its_tokens(tmp_path: Path) -> None:
     with served(first_ms=8, step_ms=2) as server:
         arms = [{"name": arm, "url": server.url(arm)} for arm in KNOWN]

@@ -56,6 +56,7 @@ def test_each_fault_is_a_named_error_and_each_oddity_an_answer(
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sent", "code"),
     [

@@ -64,6 +64,7 @@ def test_the_first_cell_is_measured_once_more_at_the_end(carried_out: CarriedOut
     assert str(REPEATED) not in said
 
 
+@pytest.mark.slow
 def test_arrivals_at_a_rate_do_not_wait_for_answers(carried_out: CarriedOut, endpoint: Endpoint) -> None:
     endpoint.arms["spec"] = endpoint.arms["steady"] = Timing(first_s=0.06, step_s=0.005)
     raw = carried_out("--rate 40 --requests 12 --max-tokens 3")
@@ -88,6 +89,7 @@ def test_arrivals_at_a_rate_do_not_wait_for_answers(carried_out: CarriedOut, end
     assert any(later.began < earlier.ended for earlier, later in pairwise(seen)), "requests overlap"
 
 
+@pytest.mark.slow
 def test_a_late_client_adds_to_its_times(carried_out: CarriedOut, monkeypatch: pytest.MonkeyPatch) -> None:
     """From when a request was to be sent, not from when the client came to it."""
 

@@ -123,6 +123,7 @@ def test_arms_get_the_same_requests_but_never_together(run: Run, out: Path, endp
     assert planned == 2 * 8 * SETS_OF_RUN, "what counts, at least; no ramp and no drain"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [5, 20])
 def test_the_same_command_goes_on_with_cut_sets(run: Run, out: Path, endpoint: Endpoint, lost: int) -> None:
     run()
@@ -221,6 +222,7 @@ def test_a_folder_takes_one_plan_of_one_writer(
     assert "are emulated, the arms are now measured" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("now", [-1e6, 253_402_000_000.0], ids=["1969", "9999"])
 def test_a_run_is_read_again_whatever_the_clock_says(
     run: Run, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured, now: float

@@ -102,6 +102,7 @@ def test_every_experiment_has_pages_that_show_each_metric_of_each_arm_at_every_l
             assert all(one["x"] + one["width"] <= 24 for one in widgets)
 
 
+@pytest.mark.slow
 def test_a_sweep_of_16_arms_takes_several_pages_that_say_which_they_are_and_loses_no_arm() -> None:
     small, large = load(REFERENCE), sweep(16)
     names = list(pages(large))

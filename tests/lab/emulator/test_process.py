@@ -132,6 +132,7 @@ def test_without_the_argv_of_an_arm_nothing_is_emulated(capsys: pytest.CaptureFi
         assert "argv: nothing to emulate; after the options give -- vllm serve MODEL" in line
 
 
+@pytest.mark.slow
 def test_sigterm_ends_it_at_once_even_in_the_middle_of_a_stream(tmp_path: Path) -> None:
     async def interrupted(process: subprocess.Popen[str], url: str) -> None:
         async with aiohttp.ClientSession(url) as session:

@@ -20,6 +20,8 @@ from trnspec.operations.review import reviewing, snapshot
 from trnspec.operations.review.rights import template_grants
 from trnspec.operations.review.snapshot import described, without_hashes
 
+pytestmark = pytest.mark.slow
+
 ROOMS = ["cdk8s_charts", "images", "infra", "src"]
 SETTINGS = "cdk.json", "deployment.yaml"
 FILE = "experiments/qwen3-32b.yaml"

@@ -34,6 +34,7 @@ from trnspec.operations.running.steps import carry_out
 EVENING = START.replace(hour=21)
 
 
+@pytest.mark.slow
 def test_the_same_command_goes_on_after_its_process_is_gone_and_ends_with_the_report_and_no_node(
     world: World, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

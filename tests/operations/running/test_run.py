@@ -146,6 +146,7 @@ UNPLACED = (
 DIED = "arm qwen-sd-vllm died under load: pod qwen-sd-vllm-pod, container vllm, ran out of memory"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cause", "step", "says"),
     [
@@ -180,6 +181,7 @@ def test_each_trouble_is_one_line_with_a_remedy_leaves_no_node_and_can_be_gone_o
     assert (driver.out / "summary.json").exists()
 
 
+@pytest.mark.slow
 def test_killed_in_every_step_before_and_after_its_work_it_goes_on_to_the_same_end(driver: Driver) -> None:
     """Each kill is one process; the next goes on. `save` is where a step begins and where its work is remembered."""
     for step in steps(driver.world.experiment):
@@ -230,6 +232,7 @@ def test_two_runs_at_once_are_refused_by_s3_itself_and_who_lost_touches_no_node(
     assert driver.world.nodes == 1
 
 
+@pytest.mark.slow
 def test_a_sweep_compiles_what_fits_and_a_failure_gives_its_place_away(aws: Aws, tmp_path: Path) -> None:
     """Sixteen arms of one chip each, on one node."""
     sweep = driver_of(load(REFERENCE.with_name("qwen3-32b-tp4-sweep.yaml")), aws, tmp_path)

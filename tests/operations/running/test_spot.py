@@ -27,6 +27,8 @@ from trnspec.operations.running.state import NodesReplaced
 from trnspec.operations.running.steps import carry_out
 from trnspec.operations.running.under_load import tell_nodes
 
+pytestmark = pytest.mark.slow
+
 SPOT = {"kind": "spot", "max_usd_per_hour": 20.0}
 
 

@@ -154,6 +154,7 @@ def test_every_model_and_every_arm_has_its_job_in_the_reviewed_manifests(path: P
     assert len(asking) == len({arm.runtime.name for arm in experiment.arms})
 
 
+@pytest.mark.slow
 def test_every_arm_of_a_sweep_is_asked_once_and_compared_once_with_the_baseline(swept: Driver) -> None:
     swept.run()
     asked = [key.split("/")[2] for key in swept.world.stored("results") if "samples" in key]
@@ -178,6 +179,7 @@ def test_every_arm_of_a_sweep_is_asked_once_and_compared_once_with_the_baseline(
         assert again["baseline"] == stored["baseline"]
 
 
+@pytest.mark.slow
 def test_each_size_of_the_batch_has_its_round_its_plan_its_artifacts_and_a_baseline_of_its_own(
     aws: Aws, variation: Callable[..., Path], tmp_path: Path
 ) -> None:

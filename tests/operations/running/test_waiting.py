@@ -26,6 +26,8 @@ from trnspec.operations.running.launch import _ahead, _plan, _plan_text, _refuse
 from trnspec.operations.running.state import NotOursError, claimed, unfinished
 from trnspec.operations.running.steps import carry_out, steps
 
+pytestmark = pytest.mark.slow
+
 BLOCK = "cr-0123456789abcdef0"
 
 
