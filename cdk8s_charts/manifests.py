@@ -100,7 +100,7 @@ def names_in(value: Any) -> set[str]:
         return set(_PATTERN.findall(value))
     if isinstance(value, dict):
         return set().union(*(names_in(inner) for inner in value.values()))
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return set().union(*(names_in(inner) for inner in value))
     return set()
 
@@ -226,7 +226,7 @@ def replace(changes: Mapping[Path, str | None], folder: Path) -> None:
             path.unlink() if changes[path] is None else Path(temporary, path.name).replace(path)
 
 
-class _Dumper(_FastDumper):  # type: ignore[misc]  # C code has no types
+class _Dumper(_FastDumper):  # pyrefly: ignore[unknown-base-class]  # C code has no types
     """YAML for reviewers: long texts as blocks, no aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:

@@ -82,10 +82,10 @@ def configure(context: Mapping[str, object], *, deployment: Path = DEPLOYMENT) -
     if problems:
         raise Misuse(*problems)
     # CDK's own key needs an object.
-    boundary = {_BOUNDARY: {"name": name}} if (name := settings.permissions_boundary) else {}
+    boundary = {_BOUNDARY: {"name": name}} if (name := settings.permissions_boundary) else {}  # pyrefly: ignore[unbound-name]  # else there are problems
     zones = _zones(settings.account, experiment) if settings.account else {}
     context = {**merged, **boundary, **zones}
-    return Configuration(experiment=experiment, files=files, settings=settings, context=context)
+    return Configuration(experiment=experiment, files=files, settings=settings, context=context)  # pyrefly: ignore[unbound-name]  # as above
 
 
 def _context() -> dict[str, object]:

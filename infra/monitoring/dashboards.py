@@ -81,7 +81,7 @@ def dashboards(experiment: Experiment, alarms: Sequence[str] = ()) -> dict[str, 
             break
     else:
         raise Misuse(
-            f"dashboard: {characters:,} characters on {len(pages)} pages, one template takes {MAX_CHARACTERS:,}; "
+            f"dashboard: {characters:,} characters on {len(pages)} pages, one template takes {MAX_CHARACTERS:,}; "  # pyrefly: ignore[unbound-name]  # there are DETAILS
             "use fewer arms, prompt classes or values of benchmark.concurrency"
         )
     if experiment.serve and experiment.promoted:

@@ -208,7 +208,7 @@ class PipelineStack(cdk.Stack):
                 input=self._source,
                 install_commands=PREPARE,
                 commands=["scripts/setup", start_command(stage, step)],
-                role=role,
+                role=role,  # pyrefly: ignore[bad-argument-type]  # jsii names parameters of interfaces otherwise
                 timeout=cdk.Duration.minutes(step.waiting_minutes),
             )
             for step in steps
@@ -222,7 +222,7 @@ class PipelineStack(cdk.Stack):
             self,
             f"{stage.name.capitalize()}StepsRole",
             role_name=self._configuration.caller_role(stage),
-            assumed_by=iam.ServicePrincipal("codebuild.amazonaws.com"),
+            assumed_by=iam.ServicePrincipal("codebuild.amazonaws.com"),  # pyrefly: ignore[bad-argument-type]  # jsii names parameters of interfaces otherwise
         )
         starter = f"arn:{cdk.Aws.PARTITION}:iam::{stage.account}:role/{stage.starter_role}"
         role.add_to_policy(allow("sts:AssumeRole", starter, sid="StartSteps"))

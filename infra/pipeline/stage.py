@@ -152,7 +152,7 @@ class DeliveryRoleStack(ExperimentStack):
             self,
             "Role",
             role_name=delivery_role_name(experiment),
-            assumed_by=iam.ServicePrincipal("codebuild.amazonaws.com"),
+            assumed_by=iam.ServicePrincipal("codebuild.amazonaws.com"),  # pyrefly: ignore[bad-argument-type]  # jsii names parameters of interfaces otherwise
         )
         self._cluster = self._arn("eks", "cluster", naming.cluster_name(experiment))
         self._allow("SeeCluster", "eks:DescribeCluster", self._cluster)
@@ -314,7 +314,7 @@ class DeliveryStack(ExperimentStack):
             self,
             "Starter",
             role_name=stage.starter_role,
-            assumed_by=trusted,
+            assumed_by=trusted,  # pyrefly: ignore[bad-argument-type]  # jsii names parameters of interfaces otherwise
             max_session_duration=cdk.Duration.hours(1),
         )
         arns = (project.project_arn for project in projects)

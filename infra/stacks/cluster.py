@@ -96,7 +96,7 @@ class Bastion(Construct):
         cdk.CfnOutput(self, "InstanceName", value=name, description="tag Name of the instance for sessions")
 
     def _profile(self) -> str:
-        role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"))
+        role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"))  # pyrefly: ignore[bad-argument-type]  # jsii names parameters of interfaces otherwise
         # None of these actions has a resource type:
         # https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonsessionmanagermessagegatewayservice.html
         sessions = allow("ssm:UpdateInstanceInformation", "*", sid="Sessions")

@@ -126,7 +126,7 @@ def encryption_key(
     """Return the key of the settings, or create a rotating key with these properties."""
     if settings.kms_key:
         return kms.Key.from_key_arn(scope, construct_id, settings.kms_key)
-    return kms.Key(scope, construct_id, enable_key_rotation=True, **made)
+    return kms.Key(scope, construct_id, enable_key_rotation=True, **made)  # pyrefly: ignore[bad-return]  # jsii names parameters of interfaces otherwise
 
 
 def allow(
@@ -146,4 +146,4 @@ def allow(
 def pod_identity() -> iam.IPrincipal:
     """Return the principal that assumes the roles of pods; it tags its sessions
     (https://docs.aws.amazon.com/eks/latest/userguide/pod-id-role.html)."""
-    return iam.ServicePrincipal("pods.eks.amazonaws.com").with_session_tags()
+    return iam.ServicePrincipal("pods.eks.amazonaws.com").with_session_tags()  # pyrefly: ignore[bad-return]  # jsii names parameters of interfaces otherwise

@@ -73,7 +73,7 @@ class IdentityStack(ExperimentStack):
         ):
             inner = Construct(self, account.capitalize())
             role = iam.Role(inner, "Role", assumed_by=pods)
-            iam.Policy(role, "DefaultPolicy", roles=[role], statements=statements)
+            iam.Policy(role, "DefaultPolicy", roles=[role], statements=statements)  # pyrefly: ignore[bad-argument-type]  # jsii names parameters of interfaces otherwise
             acknowledge(role, "IAM5", UNKNOWN_KEYS, *(rf"Resource::.*{one}\*" for one in below))
             if account == naming.BENCHMARK_ACCOUNT:
                 one_namespace = f"{NO_RESOURCE}; a condition names one namespace"

@@ -125,7 +125,7 @@ def _node_group(
     role = iam.Role(
         scope,
         "Role",
-        assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),
+        assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),  # pyrefly: ignore[bad-argument-type]  # jsii names parameters of interfaces otherwise
         managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name(one) for one in POLICIES],
     )
     acknowledge(role, "IAM4", EKS_POLICY, *(f".*/{one}" for one in POLICIES))
@@ -136,7 +136,7 @@ def _node_group(
         launch_template_spec=eks.LaunchTemplateSpec(
             id=template.ref, version=template.attr_latest_version_number
         ),
-        node_role=role,
+        node_role=role,  # pyrefly: ignore[bad-argument-type]  # jsii names parameters of interfaces otherwise
         **more,
     )
     # Both version and release are set: with the release alone EKS refuses to follow the cluster to the next version
@@ -379,7 +379,7 @@ class TimeToLive(Construct):
             "Off",
             role_name=naming.off_role_name(experiment),
             description=f"sets the Neuron nodes of {experiment.name} to zero",
-            assumed_by=iam.ServicePrincipal("scheduler.amazonaws.com", conditions={"StringEquals": own}),
+            assumed_by=iam.ServicePrincipal("scheduler.amazonaws.com", conditions={"StringEquals": own}),  # pyrefly: ignore[bad-argument-type]  # jsii names parameters of interfaces otherwise
         )
         # The last part is an id that EKS assigns.
         group = f"nodegroup/{naming.cluster_name(experiment)}/{naming.neuron_nodegroup(experiment)}/*"

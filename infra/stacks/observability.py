@@ -34,7 +34,11 @@ class ObservabilityStack(ExperimentStack):
         topic = _topic(made, experiment, settings)
         if email := settings.alarm_email:  # the address first gets a mail to confirm
             sns.Subscription(
-                topic, email, topic=topic, protocol=sns.SubscriptionProtocol.EMAIL, endpoint=email
+                topic,
+                email,
+                topic=topic,  # pyrefly: ignore[bad-argument-type]  # jsii names parameters of interfaces otherwise
+                protocol=sns.SubscriptionProtocol.EMAIL,
+                endpoint=email,
             )
         arns = _add_alarms(made, experiment, topic)
         for construct_id, page in dashboards(experiment, arns).items():

@@ -77,6 +77,7 @@ class Endpoint:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self.port = port
+        self._runner: web.AppRunner
 
     def url(self, arm: str) -> str:
         return f"http://127.0.0.1:{self.port}/{arm}/v1"

@@ -32,11 +32,11 @@ EXPECTED = {"schema": 1, "arms": [{"arm": "qwen-vllm", **SERVED, **UNKNOWN}], "q
 
 def stored(folder: Path, day: int, name: str = "mine", *, complete: bool = True, **asked: Any) -> None:
     """A run of that day as `run` leaves it, but for a page that is short."""
-    raw = run_of(**{"classes": ("json",), "experiment": name} | asked)
+    raw = run_of(**dict[str, Any](classes=("json",), experiment=name) | asked)
     began = datetime(2026, 11, day, tzinfo=UTC).timestamp()
     store(replace(raw, sessions=tuple(replace(one, started_unix_s=began) for one in raw.sessions)), folder)
     (folder / "expected.json").write_text(json.dumps(EXPECTED), encoding="utf-8")
-    summary = summarised(folder) | ON
+    summary: dict[str, Any] = summarised(folder) | ON
     summary["run"]["complete"] = complete
     (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
     (folder / "report.html").write_text("<p>report</p>", encoding="utf-8")

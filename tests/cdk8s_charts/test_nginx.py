@@ -19,7 +19,7 @@ class _Stream(BaseHTTPRequestHandler):
             self.wfile.write(part)
             self.wfile.flush()
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         """Nothing."""
 
 

@@ -38,7 +38,7 @@ def _treated(**changes: Any) -> Callable[[Arm], Arm]:
     def change(arm: Arm) -> Arm:
         assert arm.speculation is not None
         draft = replace(arm.speculation.draft, **changes.get("draft", {}))
-        return replace(arm, speculation=replace(arm.speculation, **{**changes, "draft": draft}))
+        return replace(arm, speculation=replace(arm.speculation, **changes | {"draft": draft}))
 
     return change
 

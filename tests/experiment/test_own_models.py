@@ -60,7 +60,7 @@ def test_a_fine_tune_has_the_shape_of_its_base_and_its_own_name_and_check_says_w
 
 def test_a_draft_is_described_like_a_target(variation: Variation, reference: Experiment) -> None:
     mine = load(variation(put(DRAFT, {"model": "my-org/draft", "like": "Qwen/Qwen3-1.7B"})))
-    drafts = [one.arms[1].speculation.draft for one in (mine, reference)]  # type: ignore[union-attr]
+    drafts = [one.arms[1].speculation.draft for one in (mine, reference)]  # pyrefly: ignore[missing-attribute]  # both have one
     assert drafts[0].model == replace(drafts[1].model, name="my-org/draft")
     assert artifact_key(mine.arms[1]) != artifact_key(reference.arms[1])
     assert artifact_key(mine.baseline) == artifact_key(reference.baseline)

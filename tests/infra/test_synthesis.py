@@ -80,7 +80,7 @@ def test_everything_that_lasts_is_read_from_the_file_and_the_guide_shows_setting
     settings: Callable[[str], DeploymentSettings], tmp_path: Path
 ) -> None:
     found = settings(yaml.safe_dump({**WRITTEN, "admins": [*WRITTEN["admins"], ADMIN]}))
-    assert found == DeploymentSettings(**{**WRITTEN, "admins": tuple(WRITTEN["admins"])})
+    assert found == DeploymentSettings(**WRITTEN | {"admins": tuple(WRITTEN["admins"])})
     file = tmp_path / "deployment.yaml"
     assert configure({}, deployment=file).context[BOUNDARY] == {"name": "bounds"}, "CDK's own form"
     region = r"kms_key = .*: is not in ap-southeast-4, the experiment's region; name one that is"

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
-from trnspec.operations.cloud.kubernetes import ConflictError, Kubernetes, explain
+from trnspec.operations.cloud.kubernetes import ConflictError, Found, Kubernetes, explain
 
 _KINDS = """
 v1: Pod Node* Namespace* ConfigMap Service Secret ServiceAccount ResourceQuota PersistentVolume* PersistentVolumeClaim
@@ -109,7 +109,7 @@ def serving(server: ApiServer) -> Iterator[ApiServer]:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    api: ApiServer
+    api: ClassVar[ApiServer]
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -244,9 +244,7 @@ class DirectKubernetes(Kubernetes):
         self._ask("get", plural(kind))
         return copy.deepcopy(self._api.objects.get(self._key(kind, name)))
 
-    def list(
-        self, kind: str, *, labels: Mapping[str, str] | None = None, everywhere: bool = False
-    ) -> list[dict[str, Any]]:
+    def list(self, kind: str, *, labels: Mapping[str, str] | None = None, everywhere: bool = False) -> Found:
         self._ask("list", plural(kind), everywhere=everywhere)
         wanted = (labels or {}).items()
         found = self._api.of(plural(kind))

@@ -20,7 +20,7 @@ from moto.iam.responses import IamResponse
 
 REGION = "us-east-2"
 # For the ARN of each role moto would make a session of its own, which takes longer than the rest of a cluster.
-moto.eks.utils.Session = cache(boto3.Session)  # type: ignore[attr-defined] # which moto imports by name
+moto.eks.utils.Session = cache(boto3.Session)  # which moto imports by name
 
 
 def shared_client(service: str, region: str = REGION) -> Any:
@@ -121,4 +121,4 @@ def _simulate(self: Any) -> ActionResult:
     return ActionResult({"EvaluationResults": [result]})
 
 
-IamResponse.simulate_principal_policy = _simulate  # type: ignore[attr-defined] # moto finds an operation by its name
+IamResponse.simulate_principal_policy = _simulate  # moto finds an operation by its name

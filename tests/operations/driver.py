@@ -105,4 +105,4 @@ def interrupt(context: Context, step: str, when: str) -> None:
         if entered:
             raise KeyboardInterrupt
 
-    context.save = interrupted  # type: ignore[method-assign] # the one place where a kill can be timed
+    context.save = interrupted  # pyrefly: ignore[method-assign]  # the one place where a kill can be timed

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, ClassVar
 
 import boto3
 import pytest
@@ -81,7 +81,7 @@ class StandInHub:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    hub: StandInHub
+    hub: ClassVar[StandInHub]
 
     def log_message(self, format: str, *args: object) -> None:
         """Quiet."""

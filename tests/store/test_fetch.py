@@ -154,7 +154,7 @@ def test_a_folder_that_changes_while_it_is_read_is_not_mixed(folder: Any, run: A
         download(name, target)
         source.put_text(name, "trained further")
 
-    source.download = restless  # type: ignore[method-assign]
+    source.download = restless  # pyrefly: ignore[method-assign]  # of this store alone
     with pytest.raises(Incomplete, match="was changed while it was read"):
         run(target, source=source)
     assert target.text(MARKER) is None

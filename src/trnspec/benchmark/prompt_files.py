@@ -160,7 +160,7 @@ def _entries_of(text: str, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _after_blanks(text: str, at: int) -> int:
-    return _SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches nothing, too
+    return _SPACE.match(text, at).end()  # pyrefly: ignore[missing-attribute]  # it matches nothing, too
 
 
 def _in_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[str, Entry]]:

@@ -43,6 +43,9 @@ class Escaping:
         self.stream.write("\n".join(map(printable, text.split("\n"))))
         return len(text)
 
+    def flush(self) -> None:
+        self.stream.flush()
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
 

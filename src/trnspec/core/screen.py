@@ -31,7 +31,7 @@ def width() -> int:
         if columns.isdecimal() and int(columns):
             known = int(columns)
         elif columns or sys.stdout.isatty():
-            known = os.get_terminal_size(sys.__stdout__.fileno()).columns  # type: ignore[union-attr]
+            known = os.get_terminal_size(sys.__stdout__.fileno()).columns  # pyrefly: ignore[missing-attribute]  # no program starts without
         else:
             return MAX_WIDTH
     except (AttributeError, OSError, ValueError):  # there is no standard output, or it is closed

@@ -205,4 +205,4 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, frozenset):
         return sorted(map(str, value))
-    return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value
+    return [_plain(inner) for inner in value] if isinstance(value, (list, tuple)) else value

@@ -257,7 +257,7 @@ def _row(forecast: ArmForecast) -> tuple[str, ...]:
     tpot = forecast.drafted_tpot_s(drafted.most_tokens)
     if drafted.likely is None or drafted.high is None or tpot is None:
         return ms, "not known", "-", dollars, "-"
-    ceiling = f"{drafted.ceiling:.1f}x, {tpot[1] * 1000:.1f} ms"
+    ceiling = f"{drafted.ceiling:.1f}x, {tpot[1] * 1000:.1f} ms"  # pyrefly: ignore[invalid-format-spec]  # what is likely has one
     return (
         ms,
         _range(drafted.likely, drafted.low, drafted.high),
@@ -334,5 +334,5 @@ def step_lines(plain: PlainStep, drafted: DraftedStep | None) -> Iterator[str]:
     else:
         yield (
             f"PREDICTED: a drafted step takes {drafted.likely:.2f} plain ones ({drafted.low:.2f} to {drafted.high:.2f}), so as many "
-            f"tokens per step break even; at most {drafted.most_tokens} come out of one, a speed-up of {drafted.ceiling:.2f}"
+            f"tokens per step break even; at most {drafted.most_tokens} come out of one, a speed-up of {drafted.ceiling:.2f}"  # pyrefly: ignore[invalid-format-spec]  # what is likely has one
         )

@@ -107,7 +107,7 @@ def _location(loc: Location, data: Any) -> Location:
         if not inside and not (isinstance(data, dict) and step in _fields(location)):
             break
         location.append(step)
-        data = data[step] if inside else None
+        data = data[step] if inside else None  # pyrefly: ignore[unsupported-operation]  # None has nothing inside
     return tuple(location)
 
 
@@ -163,7 +163,7 @@ def _problem(detail: ErrorDetails, location: Location) -> Finding:
             return refused("form unknown-key", None, at=path, hint=hint)
         case "missing":
             return refused("form missing", None, at=path)
-        case "string_type" if not isinstance(value, list | dict | None):
+        case "string_type" if value is not None and not isinstance(value, (list, dict)):
             return refused("form no-string", value, at=path)
         case "model_type" | "dict_type":
             keys = sorted(_fields(location))
@@ -175,7 +175,7 @@ def _problem(detail: ErrorDetails, location: Location) -> Finding:
             items = "[] for none" if empty else f"[{_RANGE.sub(', ', str(value)):.40}]"
             return refused("form no-list", value, at=path, items=items)
         case "string_pattern_mismatch":
-            return refused("form pattern", value, at=path, form=FORMS[detail["ctx"]["pattern"]])
+            return refused("form pattern", value, at=path, form=FORMS[detail["ctx"]["pattern"]])  # pyrefly: ignore[not-required-key-access]  # of this kind it has one
     message = detail["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
     message = message.replace(" after validation", "").replace("a valid integer", "an integer")
     message = message[0].lower() + message[1:].replace("a valid ", "a ")
@@ -250,14 +250,14 @@ def _lengths(file: ExpandedFile, arm: SingleArm, prompts: tuple[Prompt, ...]) ->
 
 def _arm(file: ExpandedFile, arm: SingleArm, prompts: tuple[Prompt, ...]) -> Arm:
     instance, treatment = INSTANCES[file.cluster.instance], arm.speculation
-    own = {"tensor_parallel": file.serving.degree_on(instance), "max_num_seqs": arm.max_num_seqs}
+    own = dict[str, Any](tensor_parallel=file.serving.degree_on(instance), max_num_seqs=arm.max_num_seqs)
     return Arm(
         name=arm.name,
         target=_weights(file, file.target),
         runtime=RUNTIMES[arm.runtime],
         instance=instance,
         serving=ArmServing.model_construct(**{**dict(file.serving), **own, **_lengths(file, arm, prompts)}),
-        speculation=Speculation(**{**dict(treatment), "draft": _weights(file, treatment.draft)})
+        speculation=Speculation(**dict(treatment) | {"draft": _weights(file, treatment.draft)})
         if treatment
         else None,
         engine=arm.engine,

@@ -56,7 +56,7 @@ def with_own_models(file: ExpandedFile, folder: Path) -> tuple[ExpandedFile, lis
             try:
                 described = MODELS.get(reference.like or "")
                 if reference.config is not None and reference.like is None:
-                    described = model_of(reference.model, read_config(folder / str(reference.config)))
+                    described = model_of(reference.model, read_config(folder / str(reference.config)))  # pyrefly: ignore[unnecessary-type-conversion]  # of UNREAD it raises
             except UnreadableFile as error:
                 problems.append(
                     refused("config unreadable", reference.config, at=f"{path}.config", error=error)

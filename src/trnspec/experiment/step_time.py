@@ -187,9 +187,10 @@ class Forecaster:
     def plain(self, own: PlainEngine, handicap: Handicap | None = None) -> PlainStep:
         """Return a range inside the published settings, and only a bound outside."""
         beyond: list[Handicap] = [handicap] if handicap else []
-        if not handicap:
-            beyond += ["large batch"] if own.batch > MAX_BATCH else []
-            beyond += ["long context"] if own.compiled_tokens > MAX_CONTEXT else []
+        if not handicap and own.batch > MAX_BATCH:
+            beyond.append("large batch")
+        if not handicap and own.compiled_tokens > MAX_CONTEXT:
+            beyond.append("long context")
         if beyond:
             why = "; ".join(f"{BEYOND[one]}: {self._measured_beyond(one)}" for one in beyond)
             rows = tuple(row.row for row in PLAIN if row.handicap in beyond)

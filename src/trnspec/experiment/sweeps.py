@@ -108,7 +108,7 @@ def expand(file: ExperimentFile) -> tuple[ExpandedFile, list[Finding]]:
     if len(arms) > MAX_ARMS:
         total = len(sizes) * sum(max(1, len(drafts) * len(windows)) for _, drafts, windows in swept)
         problems.append(refused("arms too-many", None, arms=count(total, "arm"), maximum=MAX_ARMS))
-    return ExpandedFile.model_construct(**{**dict(file), "arms": arms[:MAX_ARMS]}), problems
+    return ExpandedFile.model_construct(**dict(file) | {"arms": arms[:MAX_ARMS]}), problems
 
 
 def _values(value: Any, path: str, problems: list[Finding]) -> list[tuple[str, Any]]:
@@ -146,7 +146,7 @@ def _singles(
     }
     if speculation is None or speculation is UNREAD:
         name = f"{arm.name}{suffix}" if suffix else arm.name
-        yield SingleArm.model_construct(name=name, speculation=speculation, **common)
+        yield SingleArm.model_construct(name=name, speculation=speculation, **common)  # pyrefly: ignore[bad-argument-type]  # None or UNREAD
         return
     names = _short_names([draft for _, draft in drafts]) if isinstance(speculation.draft, list) else [""]
     several_windows = isinstance(speculation.num_speculative_tokens, list)

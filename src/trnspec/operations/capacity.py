@@ -211,7 +211,7 @@ def _cells(experiment: Experiment, row: Row, hours: float) -> tuple[str, ...]:
     if row.quote is None or row.way is None:
         return bought, where, "", "", "not published", known
     rate, way, median = row.quote.rate, row.way, row.quote.median_usd
-    held = f"{rate.low_usd:.2f} / {median:.2f} / {rate.high_usd:.2f}" if median is not None else ""
+    held = f"{rate.low_usd:.2f} / {median:.2f} / {rate.high_usd:.2f}" if median is not None else ""  # pyrefly: ignore[invalid-format-spec]  # who has one has both
     most = f" ({way.low_usd:,.0f} to {way.high_usd:,.0f})" if median is not None else ""
     return bought, where, f"{rate.usd_per_hour:.2f}", held, f"{way.usd:,.2f}{most}", known
 

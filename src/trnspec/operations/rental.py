@@ -157,12 +157,13 @@ def _sentence(rental: Rental, **known: Any) -> str:
     template = Environment(
         loader=FileSystemLoader(Path(__file__).parent), trim_blocks=True, lstrip_blocks=True
     )
-    template.filters |= {
+    filters: dict[str, Any] = template.filters
+    filters |= {
         "one": "{:.1f}".format,
         "two": "{:.2f}".format,
         "listed": lambda names: listed([*names]),
     }
-    template.filters |= {"millions": _millions, "months": _months}
+    filters |= {"millions": _millions, "months": _months}
     price = f"${rental.usd:.2f} ({rental.hours:.2f} Trn2 hours)"
     return template.get_template("rental.txt.jinja").render(rental=rental, price=price, **known).strip()
 

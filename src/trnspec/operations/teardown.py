@@ -195,7 +195,8 @@ def _confirm(experiment: Experiment, aws: Aws, given: str | None) -> None:
 
 def _print(page: dict[str, Any]) -> None:
     environment = Environment(trim_blocks=True, lstrip_blocks=True)
-    environment.filters["count"] = count
+    filters: dict[str, Any] = environment.filters
+    filters["count"] = count
     text = environment.from_string(_TEXT.read_text(encoding="utf-8")).render(page)
     print_text(*text.rstrip("\n").split("\n"))
     if page["bills"]:

@@ -87,7 +87,7 @@ PRICES = dict.fromkeys(("plain", "plain-b8", "spec-k7", "spec-k7-b8"), 10.0)
 
 def two_batches(gains: dict[str, float], *, usd: dict[str, float] | None = None) -> RawRun:
     """Of `plain` and others, with how many times as fast they are."""
-    by_arm = {name: dict.fromkeys("ab", gain) for name, gain in gains.items()}
+    by_arm: Gains = {name: dict.fromkeys("ab", gain) for name, gain in gains.items()}
     raw = run_of(by_arm, usd=PRICES if usd is None else usd, max_tokens=200)
     own = {True: {"baseline": "plain-b8"}, False: dict[str, str]()}
     arms = tuple(arm.model_copy(update=own[arm.name.endswith("-b8")]) for arm in raw.plan.arms)

@@ -29,8 +29,8 @@ CLUSTERS: dict[str, Callable[[random.Random], float]] = {
 
 
 def asked(arm: str, prompt: int, number: int, within: bool, **more: Any) -> RequestRecord:
-    names = {"prompt_id": f"chat-{prompt}", "pair_id": f"chat/c2/{prompt}-{number}"}
-    return answered(arm, number, **{"chunk_s": FAST if within else SLOW, **names, **more})
+    names: dict[str, Any] = {"prompt_id": f"chat-{prompt}", "pair_id": f"chat/c2/{prompt}-{number}"}
+    return answered(arm, number, **{"chunk_s": FAST if within else SLOW} | names | more)
 
 
 def run_of(*records: RequestRecord, prompts: int, slo: dict[str, float] | None = None) -> RawRun:

@@ -312,6 +312,7 @@ def test_the_page_says_why_a_token_costs_other_than_the_forecast(tmp_path: Path,
     summary = compared(tmp_path, raw, expected)
     mix = decide(summary).at.mix
     assert mix
+    assert mix.usd_before is not None
     page, took = render_page(raw, summary), "the emulator takes" if origin == "emulated" else "here it took"
     forecast_usd = "check says $12.50 per million tokens for steady"
     assert f"{forecast_usd}, and this page ${mix.usd_before:.2f}: check predicts decoding alone" in page

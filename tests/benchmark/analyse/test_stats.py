@@ -7,7 +7,7 @@ import random
 from itertools import product
 
 import pytest
-from scipy import stats  # type: ignore[import-untyped] # scipy publishes no types
+from scipy import stats
 
 from trnspec.benchmark.analyse.cells import Footing
 from trnspec.benchmark.analyse.comparison import BAND, as_ratio, verdict

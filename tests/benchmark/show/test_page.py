@@ -240,6 +240,7 @@ def test_the_answer_is_the_decision_and_why_is_tokens_against_step_cost(summarie
     assert [row[0] for row in found.rows] == [*CLASSES, "all classes"]
     for gain, row, lane in zip((*at.by_class, at.mix), found.rows, found.lanes, strict=True):
         assert gain
+        assert gain.ratio is not None
         assert f"{gain.verdict}: {gain.ratio:.2f}×" in row[2]
         assert lane.kind == gain.verdict.replace("no clear difference", "not-shown")
         assert ("point", f"M{axis.percent(gain.ratio or 0)} 10h0") in lane.shapes

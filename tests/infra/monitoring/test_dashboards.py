@@ -72,7 +72,7 @@ def metrics(experiment: Experiment) -> list[dict[str, str]]:
 
 def words(experiment: Experiment) -> str:
     first = next(iter(pages(experiment).values()))
-    return " ".join(one["properties"]["markdown"] for one in first if one["type"] == "text")
+    return " ".join(str(one["properties"]["markdown"]) for one in first if one["type"] == "text")
 
 
 def test_the_deployed_dashboards_show_the_alarms_that_are_deployed(made: Deployments) -> None:

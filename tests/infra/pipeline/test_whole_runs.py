@@ -195,7 +195,7 @@ def act(
     codes = []
     for command in (one for step in steps for one in step.commands if " gate " not in one):
         always = command.startswith("aws ")
-        with state.acting_as(Caller(**{**vars(role), "always": always})):
+        with state.acting_as(Caller(**vars(role) | {"always": always})):
             codes.append(account.call(command, stage.account))
     assert (state.denied, rbac.refused) == ([], [])
     return codes

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import accumulate
-from operator import mul
 from statistics import mean
 
 import pytest
@@ -31,7 +30,7 @@ STEPS = 4000
 
 def _expected(prompt_class: str, k: int, draft: str = DRAFT) -> float:
     """1 + a1 + a1 a2 + ...: the target's own token and every draft that survives; k at most, not k + 1."""
-    return 1.0 + sum(accumulate(conditional_acceptance(prompt_class, draft, k), mul), 0.0)
+    return 1.0 + sum(accumulate(conditional_acceptance(prompt_class, draft, k), float.__mul__), 0.0)
 
 
 @pytest.mark.parametrize(

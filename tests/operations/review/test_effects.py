@@ -254,7 +254,7 @@ def test_what_costs_more_or_less_is_said_in_dollars_an_hour(base: State, edited:
     each = f"a Trn2 node is ${NODE_USD:.2f} per hour (quoted)"
     starts, may = f"cluster.nodes 0 -> 1; {each}", f"cluster.max_nodes 1 -> 2; {each}"
     for cluster, text in (({"nodes": 1}, starts), ({"max_nodes": 2}, may)):
-        head = edited(lambda data, cluster=cluster: data["cluster"].update(cluster))  # type: ignore[misc]
+        head = edited(lambda data, cluster=cluster: data["cluster"].update(cluster))
         assert text in notes(base, head)
         assert "cost" in kinds(only(base, head))
     halved = edited(lambda data: data["serving"].update(devices=4, tensor_parallel=16))

@@ -146,6 +146,7 @@ def test_a_base_that_cannot_describe_itself_is_named_with_exit_2_and_nothing_loo
         ),
         "experiments/qwen3-32b.yaml:": lambda: edited(FILE, *TYPO),
     }
+    named = err = ""
     for why, edit in edits.items():
         named = base(edit)
         ended, out, err = review(named, "--without-templates", "--json")

@@ -259,14 +259,14 @@ def _stopped_while_it_compiles(driver: Driver, container: dict[str, Any]) -> dic
         if driver.world.nodes and driver.compiling():
             raise KeyboardInterrupt
 
-    driver.world._move_job = lambda job: None if job in driver.compiling() else work(job)  # type: ignore[method-assign]
+    driver.world._move_job = lambda job: None if job in driver.compiling() else work(job)  # pyrefly: ignore[method-assign]  # of this world alone
     driver.world.on_tick.append(stop)
     with pytest.raises(KeyboardInterrupt):
         carry_out(context, keep_nodes=True)
     driver.world.on_tick.clear()
     for job in driver.compiling():
         driver.world.pod_of_job(job, container)
-    driver.world._move_job = work  # type: ignore[method-assign]
+    driver.world._move_job = work  # pyrefly: ignore[method-assign]  # of this world alone
     (found,) = (job for job in driver.compiling() if "-k7-" in job["metadata"]["name"])
     driver.redeploy()
     return found

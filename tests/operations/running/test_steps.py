@@ -133,7 +133,7 @@ def test_a_large_plan_is_stored_with_the_arms_that_stand_before_the_job_fetches_
     job = {"kind": "Job", "spec": {"template": {"spec": pod}}}
     provide_plan(context, job, arms)
     _, address, _, digest, *_ = fetching["args"]
-    stored = driver.world.stored("results")[str(address).removeprefix(store)]
+    stored = driver.world.stored("results")[address.removeprefix(store)]
     assert [arm["name"] for arm in json.loads(stored)["arms"]] == [arm.name for arm in arms]
     assert (stored == content) is whole
     assert whole or hashlib.sha256(stored).hexdigest() == digest

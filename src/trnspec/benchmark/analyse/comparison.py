@@ -347,7 +347,7 @@ def over(
     if inside:
         n = sum(len(strata.pairs[class_]) for class_ in inside)
         known = replace(estimate(strata.log_ratio, strata.moves(), n=n), together=together)
-        means_s = tuple(total / len(inside) for total in strata.total_s)  # type: ignore[assignment] # of two
+        means_s = tuple(total / len(inside) for total in strata.total_s)
     classes = [
         {
             "class": class_,

@@ -27,10 +27,12 @@ def environment_of_sentences() -> Any:
     from trnspec.benchmark.jinja_environment import environment
 
     templates = environment(_TEMPLATES)
-    templates.filters |= {"money": money, "count": count, "by_verdict": _by_verdict}
-    templates.filters |= {"long": _long, "place": Place.of, "percent": "{:.1%}".format, "size": "{:g}".format}
-    templates.filters["listed"] = lambda names, most=None: listed(list(names), max_names=most)
-    templates.globals |= {"here": " in this start of the servers", "interval": interval}
+    filters: dict[str, Any] = templates.filters
+    filters |= {"money": money, "count": count, "by_verdict": _by_verdict}
+    filters |= {"long": _long, "place": Place.of, "percent": "{:.1%}".format, "size": "{:g}".format}
+    filters["listed"] = lambda names, most=None: listed(list(names), max_names=most)
+    names: dict[str, Any] = templates.globals
+    names |= {"here": " in this start of the servers", "interval": interval}
     return templates
 
 

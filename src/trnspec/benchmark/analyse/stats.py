@@ -84,7 +84,7 @@ class Estimate:
         away = max(self.mean - high, low - self.mean, 0.0)
         if self.error == 0:
             return 0.0 if away else 1.0
-        from scipy.special import stdtr  # type: ignore[import-untyped] # no types; imported late, because a sending client does not need it
+        from scipy.special import stdtr  # imported late, because a sending client does not need it
 
         return min(1.0, self.together * 2 * float(stdtr(self.degrees, -away / self.error)))
 

@@ -98,7 +98,9 @@ def verb(name: str, *, epilog: str | None = None, **values: Read | Mapping[str, 
                 settings["multiple"] = True
             elif section.startswith(("Arms", "Load")):
                 read = field(field_name, read)
-            settings = {"type": Value(read), "metavar": metavar} | settings if metavar else {"is_flag": True}
+            settings = (
+                dict[str, Any](type=Value(read), metavar=metavar) | settings if metavar else {"is_flag": True}
+            )
             function = click.option(switch, field_name, help=text, **settings)(function)
         return click.command(name, cls=_Sectioned, epilog=epilog)(function)
 

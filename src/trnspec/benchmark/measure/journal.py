@@ -32,6 +32,7 @@ from trnspec.benchmark.measure.records import (
     from_json,
     to_json,
 )
+from trnspec.benchmark.measure.repeats import Repeat
 from trnspec.benchmark.measure.schedule import measured_blocks
 from trnspec.benchmark.plan import MIXED, Plan, PlannedArm
 from trnspec.core import files
@@ -54,7 +55,7 @@ class RawRun:
     blocks: tuple[BlockRecord, ...] = ()
     unusable_lines: str = ""
     """A sentence about lines that cannot be used; empty if there are none."""
-    repeats: tuple[repeats.Repeat, ...] = ()
+    repeats: tuple[Repeat, ...] = ()
     """The second answers of the baseline."""
     sense: tuple[sanity_check.Answer, ...] = ()
     """The sanity check of the baseline before the load."""

@@ -154,7 +154,7 @@ def loops(text: str) -> bool:
     if lines and max(lines.values()) >= _REPEATS:
         return True
     words = re.findall(r"[^\W\d_]+", text.lower())
-    return _repeats(words, _MIN_LOOP_WORDS) or _repeats("".join(text.split()), _MIN_LOOP_CHARACTERS)
+    return _repeats(words, _MIN_LOOP_WORDS) or _repeats("".join(text.split()), _MIN_LOOP_CHARACTERS)  # pyrefly: ignore[string-as-iterable]  # as meant
 
 
 def _repeats(items: Sequence[str], minimum: int) -> bool:

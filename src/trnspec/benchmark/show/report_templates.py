@@ -93,22 +93,25 @@ def _tally(counts: Iterable[Mapping[str, int]]) -> list[tuple[str, int]]:
 @cache
 def _templates() -> jinja2.Environment:
     templates = environment(_TEMPLATES, autoescape=jinja2.select_autoescape(["html"]))
-    templates.filters |= {"count": count, "json_text": json.dumps, "lean": tables.lean, "money": money}
-    templates.filters |= {"ms": tables.ms, "tally": _tally, "value": tables.value_text}
-    templates.filters |= {
+    filters: dict[str, Any] = templates.filters
+    filters |= {"count": count, "json_text": json.dumps, "lean": tables.lean, "money": money}
+    filters |= {"ms": tables.ms, "tally": _tally, "value": tables.value_text}
+    filters |= {
         "breakable": lambda text: escape(text).replace("_", Markup("_<wbr>")),
         "form": lambda value, form: f"{value:{form}}",
     }
-    templates.tests["same_place"] = lambda one, cell: Place.of(one) == Place.of(cell)
-    templates.globals |= {"baseline_of": baseline_of, "circular": CIRCULAR}
-    templates.globals |= {"drawn": _drawn, "expected_verdicts": VERDICTS, "interval": interval, "load": Load}
-    templates.globals |= {
+    tests: dict[str, Any] = templates.tests
+    tests["same_place"] = lambda one, cell: Place.of(one) == Place.of(cell)
+    names: dict[str, Any] = templates.globals
+    names |= {"baseline_of": baseline_of, "circular": CIRCULAR}
+    names |= {"drawn": _drawn, "expected_verdicts": VERDICTS, "interval": interval, "load": Load}
+    names |= {
         "made_up": MADE_UP,
         "metrics": METRICS,
         "place": Place.of,
         "split_steps": split_steps,
     }
-    templates.globals |= {
+    names |= {
         "sentence": sentence,
         "sentences": sentences,
         "tables": tables,

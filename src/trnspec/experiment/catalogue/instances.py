@@ -48,7 +48,7 @@ OFFERED_ON: str = _TABLE["offered_on"]
 ZONES = _zones(_TABLE["regions"])
 """The zones of each region, in alphabetical order."""
 INSTANCES = {
-    name: Instance(**{**row, "name": name, "zones": _zones(row["zones"])})
+    name: Instance(**row | {"name": name, "zones": _zones(row["zones"])})
     for name, row in _TABLE["instances"].items()
 }
 GROUP_SIZES = (1, 4, 8, 16)

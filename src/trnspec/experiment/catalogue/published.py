@@ -116,15 +116,13 @@ def _rows(table: dict[str, Any]) -> Iterator[tuple[str, tuple[Any, ...]]]:
     yield (
         "plain",
         tuple(
-            Plain(**{**row, "model": families.get(row["model"]) or _listed(row["model"])})
+            Plain(**row | {"model": families.get(row["model"]) or _listed(row["model"])})
             for row in rows("plain")
         ),
     )
     yield (
         "drafted",
-        tuple(
-            Drafted(**{**row, "by_position": tuple(row.get("by_position", ()))}) for row in rows("drafted")
-        ),
+        tuple(Drafted(**row | {"by_position": tuple(row.get("by_position", ()))}) for row in rows("drafted")),
     )
     yield "not_dense", tuple(NotDense(**row) for row in rows("not_dense"))
 

@@ -158,7 +158,7 @@ def _frozen(row: Mapping[str, Any]) -> dict[str, Any]:
 def _runtime(name: str, row: dict[str, Any]) -> Runtime:
     modes = row["modes"]
     known = {mode: Mode(**_frozen(modes.get(mode, modes["others"]))) for mode in MODES}
-    read = {
+    read: dict[str, Any] = {
         "name": name,
         "modes": MappingProxyType(known),
         "drivers": Drivers(**row["drivers"]),

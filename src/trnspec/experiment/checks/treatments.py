@@ -269,7 +269,7 @@ def known_heads(file: ExpandedFile, pair: Pairing) -> Iterator[Finding]:
         yield refused("head another-mode", mode, at=f"{pair.at}.mode", head=head)
     elif draft.head_for != head.target and not (fine_tune and draft.head_for == file.target.model):
         yield refused("head another-target", draft.head_for, at=f"{pair.arm.draft_at}.head_for", head=head)
-    elif head.speculative_tokens not in (None, k):
+    elif head.speculative_tokens is not None and head.speculative_tokens != k:
         tokens = count(head.speculative_tokens, "token")
         yield refused("head trained-window", k, at=pair.arm.window_at, head=head, tokens=tokens)
     elif target and head.vocabulary not in (None, target.vocabulary) and runtime and runtime.nxd_inference:

@@ -189,11 +189,11 @@ def _figures(file: ExpandedFile) -> Iterator[tuple[str, ExpectedFigure]]:
 def _other_conditions(file: ExpandedFile, row: str, path: str, arm: SingleArm) -> Iterator[Finding]:
     """The k, mode, batch and number of chips of a row must be those of the arm."""
     treatment, chips = arm.speculation, file.serving.devices
-    own: dict[str, int | float | str] = {"k": 0, "mode": "plain"}
+    own: dict[str, Any] = {"k": 0, "mode": "plain"}
     if treatment is not None:
         own = {"k": treatment.num_speculative_tokens, "mode": treatment.mode}
     own |= {"batch": arm.max_num_seqs, "chips": chips}
-    published = conditions(row)
+    published: dict[str, Any] = conditions(row)
     other = [name for name in published if name in own and own[name] != published[name]]
     if other:
         of_row, of_arm = (

@@ -338,7 +338,7 @@ def protection_honoured() -> Iterator[None]:
 
     def update(response: CloudFormationResponse) -> ActionResult:
         (stack,) = response.cloudformation_backend.describe_stacks(response._get_param("StackName"))
-        stack.enable_termination_protection = response._get_bool_param("EnableTerminationProtection")
+        stack.enable_termination_protection = bool(response._get_bool_param("EnableTerminationProtection"))
         return ActionResult({"StackId": stack.stack_id})
 
     with (

@@ -73,7 +73,7 @@ def complaints(endpoint: str) -> Iterator[Sequence[str]]:
     """Collect moto's warnings about templates, which would otherwise go to stderr. Raises `Outside` if the server fails."""
     heard: list[str] = []
     listener, logger = logging.Handler(logging.WARNING), logging.getLogger("moto")
-    listener.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]
+    listener.emit = lambda record: heard.append(record.getMessage())  # pyrefly: ignore[method-assign]  # of this one alone
     logger.addHandler(listener)
     try:
         yield heard

@@ -201,7 +201,7 @@ def read(text: str) -> Timed:
     """What `options` wrote."""
     written = json.loads(text)
     steps_s = {int(load): seconds for load, seconds in written["steps_s"].items()}
-    return Timed(**{**written, "steps_s": steps_s, "known": tuple(written["known"])})
+    return Timed(**written | {"steps_s": steps_s, "known": tuple(written["known"])})
 
 
 def emulated(experiment: Experiment) -> dict[str, Emulated]:

@@ -16,6 +16,7 @@ from trnspec.experiment.naming import NAME, NODE_ROLE_LABEL
 from trnspec.operations.cloud.cloudformation import deploy_command, deploy_workloads
 
 Object = Mapping[str, Any]
+Found = list[dict[str, Any]]  # as a name, because a method below is called `list`
 TIMEOUT_S = 20
 """Timeout of kubectl for a request that the endpoint does not answer."""
 _PROCESS_S = 120
@@ -77,13 +78,11 @@ class Kubernetes:
             return self._json("get", kind, name)
         return None
 
-    def list(
-        self, kind: str, *, labels: Mapping[str, str] | None = None, everywhere: bool = False
-    ) -> list[dict[str, Any]]:
+    def list(self, kind: str, *, labels: Mapping[str, str] | None = None, everywhere: bool = False) -> Found:
         """All objects of a kind in the namespace, or `everywhere` (or of the cluster, for kinds without one)."""
         chosen = ",".join(f"{key}={value}" for key, value in (labels or {}).items())
         more = [*([f"--selector={chosen}"] if chosen else []), *(["--all-namespaces"] if everywhere else [])]
-        items: list[dict[str, Any]] = self._json("get", kind, *more)["items"]
+        items: Found = self._json("get", kind, *more)["items"]
         return items
 
     def create(self, body: Object) -> None:
@@ -289,11 +288,11 @@ def pod_template(item: Object) -> Object:
     if item["kind"] == "Pod":
         return item
     spec = item.get("spec", {}).get("jobTemplate", item).get("spec", {})
-    return spec.get("template", {})  # type: ignore[no-any-return]
+    return spec.get("template", {})  # pyrefly: ignore[no-any-return-explicit]  # objects are not typed further
 
 
 def pod_spec(item: Object) -> Object:
-    return pod_template(item).get("spec", {})  # type: ignore[no-any-return]
+    return pod_template(item).get("spec", {})  # pyrefly: ignore[no-any-return-explicit]  # as above
 
 
 def pod_containers(item: Object) -> list[Object]:

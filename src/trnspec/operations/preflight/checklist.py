@@ -117,7 +117,7 @@ def _of_external_services(
 ) -> Iterator[tuple[str, Callable[[], Finding]]]:
     """Yield the checks that need no credentials of AWS."""
     for image in external_services.images(experiment):
-        yield "image", lambda image=image: external_services.image_exists(image, web)  # type: ignore[misc]
+        yield "image", lambda image=image: external_services.image_exists(image, web)
     if external_services.models_with_token(experiment):
         yield "licences", lambda: external_services.licences(experiment, endpoint=web.hub)
     yield "admin_cidrs", lambda: external_services.admin_cidrs(experiment, web)
@@ -365,7 +365,7 @@ def _allows(statement: dict[str, Any], who: str, action: str) -> bool:
 
 
 def _listed(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else [value]
+    return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def halfway_stacks(experiment: Experiment, aws: Aws) -> Finding:

@@ -168,7 +168,8 @@ def markdown(review: Review, *, base: str) -> str:
         lstrip_blocks=True,
         autoescape=False,  # it is not HTML: `cell` and `code` keep a table whole
     )
-    environment.filters |= {"cell": _cell, "code": lambda text: f"`{text.replace('`', chr(39))}`"}
+    filters: dict[str, Any] = environment.filters
+    filters |= {"cell": _cell, "code": lambda text: f"`{text.replace('`', chr(39))}`"}
     page = environment.get_template("review.md.jinja").render(
         review=review, base=base, reasons=[*_reasons(review)], most_lines=MAX_LINES
     )
