@@ -132,10 +132,7 @@ def test_a_name_means_one_module() -> None:
 
 def test_a_name_means_one_class() -> None:
     names = Counter(
-        node.name
-        for name in MODULES
-        for node in ast.walk(tree_of(name))
-        if isinstance(node, ast.ClassDef)
+        node.name for name in MODULES for node in ast.walk(tree_of(name)) if isinstance(node, ast.ClassDef)
     )
     assert [name for name, count in names.items() if count > 1] == []
 

@@ -138,7 +138,9 @@ def compose(
         for place in _places(base.name, route.mode):
             chosen = given | _filled(route, target) | place
             text = _TEXT.substitute(chosen)
-            _, problems = judge(ExperimentFile.model_validate(yaml.safe_load(text)), asked, folder)
+            _, problems = judge(
+                ExperimentFile.model_validate(yaml.load(text, Loader=yaml.CSafeLoader)), asked, folder
+            )
             if not problems:
                 text = re.sub(r"^(.*?\S)   # ", lambda match: f"{match[1]:<25}  # ", text, flags=re.MULTILINE)
                 found.append((route, text, chosen))
