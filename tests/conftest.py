@@ -35,15 +35,6 @@ NODE_PRICE = BLOCK_RATES["trn2.48xlarge"]
 NODE_USD = NODE_PRICE.usd_per_hour
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With `--dist loadgroup` a worker gets whole files, and one worker all that synthesize, first: jsii starts once."""
-    for item in items:
-        file = item.nodeid.partition("::")[0]
-        synthesizes = file.startswith(("tests/infra/", "tests/lab/aws/"))
-        item.add_marker(pytest.mark.xdist_group("stacks" if synthesizes else file))
-    items.sort(key=lambda item: not item.nodeid.startswith(("tests/infra/", "tests/lab/aws/")))
-
-
 @pytest.fixture(scope="session")
 def reference() -> Experiment:
     """The reference experiment, resolved."""

@@ -20,7 +20,8 @@ from trnspec.experiment.cost import purchase_options, purchase_text, run_price
 from trnspec.lab import __main__ as demo
 from trnspec.operations.__main__ import main as operations
 
-WIDTHS = pytest.mark.parametrize("columns", [60, 80, 100])
+_MORE = [pytest.param(columns, marks=pytest.mark.slow) for columns in (80, 100)]
+WIDTHS = pytest.mark.parametrize("columns", [60, *_MORE])
 
 
 @pytest.fixture(scope="module")

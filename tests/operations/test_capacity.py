@@ -163,6 +163,7 @@ def test_a_type_that_no_region_offers_is_a_finding(recorded: Recorded, file: Pat
     )
 
 
+@pytest.mark.slow
 def test_every_region_of_an_account_is_asked_and_what_it_cannot_answer_is_a_line(
     account: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

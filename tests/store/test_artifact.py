@@ -131,6 +131,7 @@ DAMAGED = (
 )
 
 
+@pytest.mark.slow
 def test_check_finds_what_is_wrong_and_a_damaged_copy_never_gets_a_marker(
     folder: Any, store: Any, s3: Any, tmp_path: Path
 ) -> None:

@@ -127,6 +127,7 @@ def _filled(source: BucketFolder, hub: StandInHub) -> BucketFolder:
     return source
 
 
+@pytest.mark.slow
 def test_a_folder_in_s3_is_copied_as_a_model_is_and_a_hash_stands_for_its_commit(
     folder: Any, run: Any, hub: StandInHub, tmp_path: Path
 ) -> None:
@@ -174,6 +175,7 @@ CONFIGS = (
 )
 
 
+@pytest.mark.slow
 def test_a_model_of_another_shape_than_declared_is_refused_before_anything_is_stored(
     folder: Any, run: Any
 ) -> None:

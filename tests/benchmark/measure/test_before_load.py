@@ -72,6 +72,7 @@ def test_the_baseline_alone_is_asked_before_the_load_and_a_resumed_run_does_not_
     assert len(asked(endpoint)) == 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answers", "withheld"),
     [(with_wrong(4), False), (with_wrong(5), True), (RIGHT | {QUESTIONS[0].text: LOOP}, True)],

@@ -179,6 +179,7 @@ def test_neuron_metrics_are_by_node_only_but_with_the_device_plugin_and_the_dash
         assert ("by node only" in words(example)) == (not pods)
 
 
+@pytest.mark.slow
 def test_more_than_cloudwatch_or_a_template_takes_is_refused_in_one_line(experiment: Experiment) -> None:
     many = tuple(Prompt(id=f"p{n}", class_name=f"class-{n}", text="x") for n in range(210))
     for example, line in (

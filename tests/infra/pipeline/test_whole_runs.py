@@ -43,6 +43,8 @@ from trnspec.operations.cloud import access
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.running import context, launch
 
+pytestmark = pytest.mark.slow
+
 ROLE = "qwen3-32b-us-east-2-delivery"
 ALL = "get list watch create update patch delete"
 EDIT = [

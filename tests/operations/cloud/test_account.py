@@ -202,6 +202,7 @@ def test_what_could_not_be_looked_at_is_told_and_the_own_region_is_looked_at(
     assert cloudformation.find(experiment, aws) == ([], [])
 
 
+@pytest.mark.slow
 def test_status_names_them_and_teardown_removes_them_and_nothing_else(world: World, say: Say) -> None:
     make_stacks("renamed", "cluster", "nodes", region=OTHER)
     make_stacks("qwen3-32b", "cluster")

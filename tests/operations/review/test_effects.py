@@ -296,6 +296,7 @@ def test_what_only_one_states_code_tells_is_no_change_of_the_experiment(base: St
     assert "tear down before, deploy after" in notes(base, head)[0]
 
 
+@pytest.mark.slow
 def test_a_page_takes_no_markup_and_fits_a_comment(base: State, head: State, edited: Edited) -> None:
     described(head)["facts"]["description"] = "x | <details> ```"
     review = compare(base, head)
