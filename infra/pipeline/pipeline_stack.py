@@ -27,6 +27,7 @@ from infra.pipeline.pipeline_file import (
 )
 from infra.pipeline.stage import (
     DELIVER,
+    PATH_OF_PACKAGE,
     RUNTIMES,
     ClusterStep,
     DeliveredStage,
@@ -146,7 +147,9 @@ class PipelineStack(cdk.Stack):
         synth.add_step_dependency(checks)
         cloud_watch = codebuild.CloudWatchLoggingOptions(log_group=self._logs)
         builds = pipelines.CodeBuildOptions(
-            build_environment=codebuild.BuildEnvironment(build_image=codebuild.LinuxBuildImage.STANDARD_7_0),
+            build_environment=codebuild.BuildEnvironment(
+                build_image=codebuild.LinuxBuildImage.STANDARD_7_0, environment_variables=PATH_OF_PACKAGE
+            ),
             partial_build_spec=codebuild.BuildSpec.from_object({"phases": {"install": RUNTIMES}}),
             logging=codebuild.LoggingOptions(cloud_watch=cloud_watch),
         )

@@ -54,6 +54,9 @@ RUNTIMES = {"runtime-versions": {"python": "3.11", "nodejs": "22"}}
 inside the repository Node is installed by pip."""
 
 
+PATH_OF_PACKAGE = {"PYTHONPATH": codebuild.BuildEnvironmentVariable(value="src")}
+
+
 def build_spec(commands: Sequence[str], *, install: Sequence[str] = ()) -> dict[str, Any]:
     prepared = {"commands": list(install)} if install else {}
     return {
@@ -264,8 +267,11 @@ class DeliveryStack(ExperimentStack):
         common: dict[str, Any] = {
             "source": codebuild.Source.s3(bucket=source.bucket, path=source.s3_object_key),
             "environment": codebuild.BuildEnvironment(build_image=codebuild.LinuxBuildImage.STANDARD_7_0),
-            # The build runs in the endpoint's network and needs no tunnel.
-            "environment_variables": {"CLUSTER_ENDPOINT": codebuild.BuildEnvironmentVariable(value="direct")},
+            "environment_variables": {
+                **PATH_OF_PACKAGE,
+                # The build runs in the endpoint's network and needs no tunnel.
+                "CLUSTER_ENDPOINT": codebuild.BuildEnvironmentVariable(value="direct"),
+            },
             "vpc": vpc,
             "subnet_selection": ec2.SubnetSelection(subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS),
             "security_groups": [group],
