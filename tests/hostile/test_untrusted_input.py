@@ -49,7 +49,7 @@ ODD = st.recursive(
 )
 """Any JSON, and NaN."""
 quickly = settings(
-    max_examples=150, deadline=5000, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=150, deadline=30_000, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 FOLDER = Path(mkdtemp(prefix="hostile-"))
 
