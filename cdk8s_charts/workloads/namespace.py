@@ -34,7 +34,7 @@ def priority_name(experiment: Experiment, purpose: str) -> str:
 
 
 def one_run_at_a_time(experiment: Experiment) -> dict[str, Any]:
-    """Return a quota of one pod that measures: a CronJob's `Forbid` does not apply to Jobs that people create from it.
+    """Return a quota of one pod that measures, whoever creates its Job.
 
     The pod of a second run is refused until the first has ended, and its Job tries again.
     """

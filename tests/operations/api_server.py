@@ -18,10 +18,11 @@ from trnspec.operations.cloud.kubernetes import ConflictError, Found, Kubernetes
 _KINDS = """
 v1: Pod Node* Namespace* ConfigMap Service Secret ServiceAccount ResourceQuota PersistentVolume* PersistentVolumeClaim
 apps/v1: Deployment DaemonSet
-batch/v1: Job CronJob
+batch/v1: Job
 resource.k8s.io/v1: ResourceClaim ResourceSlice* ResourceClaimTemplate DeviceClass*
 scheduling.k8s.io/v1: PriorityClass*
-rbac.authorization.k8s.io/v1: ClusterRole* ClusterRoleBinding*
+rbac.authorization.k8s.io/v1: ClusterRole* ClusterRoleBinding* Role RoleBinding
+admissionregistration.k8s.io/v1: ValidatingAdmissionPolicy* ValidatingAdmissionPolicyBinding*
 networking.k8s.io/v1: NetworkPolicy
 policy/v1: PodDisruptionBudget
 """

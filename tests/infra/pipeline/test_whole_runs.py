@@ -50,7 +50,7 @@ EDIT = [
     for group, resources, verbs in (
         ("", "configmaps persistentvolumeclaims pods secrets serviceaccounts services", ALL),
         ("apps", "daemonsets deployments replicasets statefulsets", ALL),
-        ("batch", "cronjobs jobs", ALL),
+        ("batch", "jobs", ALL),
         ("networking.k8s.io", "ingresses networkpolicies", ALL),
         ("policy", "poddisruptionbudgets", ALL),
         ("", "events namespaces pods/log resourcequotas", "get list"),
