@@ -103,9 +103,9 @@ def arguments_job(runtime: Runtime) -> str:
     return _hashed("arguments", runtime.name, runtime.image)
 
 
-def watchers_group(experiment: Experiment) -> str:
-    """Kubernetes group of those who may look at nodes and devices, Secrets excepted."""
-    return f"{experiment.name}-watchers"
+def runners_group(experiment: Experiment) -> str:
+    """Kubernetes group of those who run the experiment and do not administer the cluster."""
+    return f"{experiment.name}-runners"
 
 
 def neuron_nodegroup(experiment: Experiment) -> str:

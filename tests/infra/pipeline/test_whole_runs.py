@@ -44,49 +44,33 @@ from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.running import context, launch
 
 ROLE = "qwen3-32b-us-east-2-delivery"
-ALL = "get list watch create update patch delete"
-EDIT = [
-    {"apiGroups": [group], "resources": resources.split(), "verbs": verbs.split()}
-    for group, resources, verbs in (
-        ("", "configmaps persistentvolumeclaims pods secrets serviceaccounts services", ALL),
-        ("apps", "daemonsets deployments replicasets statefulsets", ALL),
-        ("batch", "jobs", ALL),
-        ("networking.k8s.io", "ingresses networkpolicies", ALL),
-        ("policy", "poddisruptionbudgets", ALL),
-        ("", "events namespaces pods/log resourcequotas", "get list"),
-    )
-]
-"""What of AmazonEKSEditPolicy a run could need, in the namespaces of the access entry:
-https://docs.aws.amazon.com/eks/latest/userguide/access-policy-permissions.html"""
 
 
 class Rbac:
-    """What an access entry gives: EKS's policy in its namespaces, and rendered ClusterRoles that are bound to its groups."""
+    """What an access entry gives: the rendered roles that are bound to its groups."""
 
     def __init__(self, entry: dict[str, Any], files: tuple[ManifestFile, ...]) -> None:
-        (policy,) = entry["AccessPolicies"]
-        assert resolved(policy["PolicyArn"]).endswith("/AmazonEKSEditPolicy")
+        assert "AccessPolicies" not in entry
         objects = [item for file in files for item in file.objects]
         bound = {
-            item["roleRef"]["name"]
+            (item["roleRef"]["kind"], item["roleRef"]["name"]): item["metadata"].get("namespace")
             for item in objects
-            if item["kind"] == "ClusterRoleBinding"
+            if item["kind"] in ("RoleBinding", "ClusterRoleBinding")
             and {"Group"} == {one["kind"] for one in item["subjects"]}
             and {one["name"] for one in item["subjects"]} <= {*entry["KubernetesGroups"]}
         }
-        self._namespaces = policy["AccessScope"]["Namespaces"]
-        self._everywhere = [
-            rule
+        self._rules = [
+            (bound[key], rule)
             for item in objects
-            if item["kind"] == "ClusterRole" and item["metadata"]["name"] in bound
+            if (key := (item["kind"], item["metadata"]["name"])) in bound
             for rule in item["rules"]
         ]
         self.refused: list[str] = []
 
     def __call__(self, verb: str, resource: str, namespace: str) -> bool:
-        group = KINDS[resource.partition("/")[0]][0]
-        for rule in (*self._everywhere, *(EDIT if namespace in self._namespaces else ())):
-            if group in rule["apiGroups"] and resource in rule["resources"] and verb in rule["verbs"]:
+        asked = {"apiGroups": KINDS[resource.partition("/")[0]][0], "resources": resource, "verbs": verb}
+        for where, rule in self._rules:
+            if where in (None, namespace) and all(value in rule[key] for key, value in asked.items()):
                 return True
         self.refused.append(f"{verb} {resource} in {namespace!r}")
         return False
