@@ -36,7 +36,7 @@ from tests.operations.test_verification import PASSES, as_assumed, proved
 from tests.operations.world import World
 from trnspec.core.findings import Finding
 from trnspec.experiment import Experiment, load
-from trnspec.experiment.naming import off_role_name
+from trnspec.experiment.naming import STEP, off_role_name
 from trnspec.operations import delivery
 from trnspec.operations.__main__ import main
 from trnspec.operations.cloud import access
@@ -305,3 +305,32 @@ def test_an_operator_runs_the_experiments_that_the_policies_name_and_no_other(
             assert main([verb, str(REFERENCE), *(["0"] if verb == "scale" else out)]) == code, verb
     assert bool(enforcement.denied) is (name == "other")
     assert (tmp_path / "out" / "summary.json").exists() is (name != "other")
+
+
+def test_an_operator_runs_through_a_second_deployment_and_again_after_it(
+    enforcement: Enforcement, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account = Account(load(REFERENCE), tmp_path, monkeypatch)
+    world, fetching = account.world, list[str]()
+
+    def deploy() -> None:
+        at_work = [job["metadata"]["name"] for job in account.api.of("jobs") if not job.get("status")]
+        if not fetching and any(name.startswith("fetch-") for name in at_work):
+            fetching.extend(at_work)
+            world.image = "registry.example/tools:2"
+            world.apply()
+
+    def images(step: str) -> list[str]:
+        jobs = (job for job in account.api.of("jobs") if job["metadata"]["labels"][STEP] == step)
+        return [job["spec"]["template"]["spec"]["containers"][0]["image"] for job in jobs]
+
+    world.on_tick.append(deploy)
+    for number, fetched in ((1, ["registry.example/tools:1"] * len(world.experiment.weights)), (2, [])):
+        out = tmp_path / f"out-{number}"
+        with enforcement.acting_as(operator("run")):
+            assert main(["run", str(REFERENCE), f"--out={out}", f"--manifests={tmp_path / 'manifests'}"]) == 0
+        assert (out / "summary.json").exists()
+        assert images("fetch") == fetched, "what worked went on, and then nothing was left to fetch"
+        assert images("compile") == ["registry.example/tools:2"] * 2
+        assert images("load") == ["registry.example/tools:2"] * number, "each run measures"
+    assert (bool(fetching), enforcement.denied, world.nodes) == (True, [], 0)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from cdk8s_charts.manifests import read
+from tests.cdk8s_charts.test_admission import refusals
 from tests.conftest import NODE_USD, REFERENCE, ROOT
 from tests.operations.api_server import ApiServer, DirectKubernetes
 from tests.operations.clock import START
@@ -43,6 +44,10 @@ def test_a_run_of_the_committed_manifests_leaves_a_marker_of_every_model_and_art
     assert len(driver.artifacts()) == len(experiment.arms)
     assert json.loads((driver.out / "summary.json").read_text())["by"].startswith("qwen-llmperf-")
     assert [one["spec"]["replicas"] for one in api.of("deployments")] == [0, 0]
+    standing = world.filled(driver.files)
+    steps_left = {job["metadata"]["labels"][STEP] for job in api.of("jobs")}
+    assert steps_left == {"fetch", "arguments", "compile", "load", "quality"}
+    assert [refusals(standing, job) for job in api.of("jobs")] == [[]] * len(api.of("jobs"))
 
 
 def test_a_run_goes_from_the_stacks_to_the_records_and_back_to_no_node(
