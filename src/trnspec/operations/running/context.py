@@ -142,7 +142,7 @@ class Context:
         return found
 
 
-def take_up(context: Context, step: str) -> Mapping[str, kubernetes.Object]:
+def to_create(context: Context, step: str) -> Mapping[str, kubernetes.Object]:
     """The Jobs of a step that is done once, by their reviewed names, as they are created; those of other manifests are out of
     their way.
 

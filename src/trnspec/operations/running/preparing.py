@@ -25,7 +25,7 @@ from trnspec.operations.running.context import (
     StepError,
     UnprovenError,
     create,
-    take_up,
+    to_create,
     wait_for,
 )
 from trnspec.operations.verification import count_text, failed
@@ -47,7 +47,7 @@ def check_arguments(context: Context) -> None:
         return
     from cdk8s_charts.workloads.proofs import ARGUMENTS_DEADLINE_S  # here: it loads cdk8s
 
-    jobs, stuck = take_up(context, "arguments").values(), dict[str, StepError]()
+    jobs, stuck = to_create(context, "arguments").values(), dict[str, StepError]()
     for job in jobs:
         try:
             create(context, job)
@@ -93,7 +93,7 @@ def _printed(context: Context, name: str, code: int) -> Iterator[dict[str, Any]]
 def fetch_weights(context: Context) -> None:
     """Every model into the bucket of checkpoints, while no Trn2 node bills."""
     experiment, aws = context.experiment, context.aws
-    jobs = take_up(context, "fetch")
+    jobs = to_create(context, "fetch")
     missing = [
         weights
         for weights in experiment.weights
@@ -165,7 +165,7 @@ def compile_arms(context: Context) -> None:
     all failures are reported together."""
     experiment, aws = context.experiment, context.aws
     _tags(context, experiment_resources.free, "is used again by an arm: kept")
-    jobs = take_up(context, "compile")
+    jobs = to_create(context, "compile")
     missing = [arm for arm in experiment.arms if not experiment_resources.has_artifact(experiment, aws, arm)]
     chosen = [jobs[compile_job(arm)] for arm in missing]
     waiting = {str(job["metadata"]["name"]): job for job in chosen}
