@@ -36,46 +36,10 @@ if TYPE_CHECKING:
 PLACEHOLDERS = {
     "AWS_ACCOUNT": "id of the account, part of bucket names",
     "BENCHMARK_IMAGE": "image of benchmark and store, tagged with the hash of its content",
-    "BENCHMARK_IMAGE_TAG": "tag of that image as names of Jobs carry it; made from the image's address",
     "LMEVAL_IMAGE": "image of the quality check, tagged alike; only where an experiment has one",
 }
-TAG = "_TAG"
-"""Suffix of an image's placeholder: it is replaced by a hash of the tag, in names of immutable objects."""
-TAG_LENGTH = 8
 
 _PATTERN = re.compile(r"\$\{([A-Z_]+)\}")
-
-
-def tags(value: Any) -> str:
-    """What the name of an object ends with that holds `value` for good: a placeholder for each image in it.
-
-    The rest of the content is known when it is rendered; which image it is, only at deployment.
-    Raises `Misuse` for an image that has no such placeholder.
-    """
-    images = sorted(name for name in names_in(value) if name.endswith("_IMAGE"))
-    for name in images:
-        if f"{name}{TAG}" not in PLACEHOLDERS:
-            raise Misuse(f"{name} is in an immutable object; list {name}{TAG} as a placeholder")
-    return "".join(f"-${{{name}{TAG}}}" for name in images)
-
-
-def with_tags(values: Mapping[str, str]) -> dict[str, str]:
-    """`values` and, for each image's address in them, what stands for its tag or digest in names. Registry and
-    repository do not count: they belong to the account and the region, and so does the cluster."""
-    last = {name: address.rpartition("/")[2] for name, address in values.items()}
-    return {
-        **values,
-        **tags_in_names({name: re.split("[:@]", one, maxsplit=1)[-1] for name, one in last.items()}),
-    }
-
-
-def tags_in_names(tags_of: Mapping[str, str]) -> dict[str, str]:
-    """What stands for images' tags in names: eight hex digits, because a tag may have capitals, dots and 128 characters."""
-    return {
-        f"{name}{TAG}": hashlib.sha256(tag.encode()).hexdigest()[:TAG_LENGTH]
-        for name, tag in tags_of.items()
-        if f"{name}{TAG}" in PLACEHOLDERS
-    }
 
 
 def fill(objects: Iterable[Mapping[str, Any]], values: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -86,9 +50,9 @@ def fill(objects: Iterable[Mapping[str, Any]], values: Mapping[str, str]) -> lis
     for name in sorted(values.keys() - PLACEHOLDERS.keys()):
         raise Misuse(f"{name} is not a placeholder; give {', '.join(sorted(PLACEHOLDERS))}")
     return [
-        # Data of a ConfigMap is the user's prompts, in which `${HOME}` means itself.
+        # Immutable data is that of files, of the user's prompts too, in which `${HOME}` means itself.
         {
-            key: inner if (item["kind"], key) == ("ConfigMap", "data") else filled(inner, values)
+            key: inner if item.get("immutable") and key == "data" else filled(inner, values)
             for key, inner in item.items()
         }
         for item in objects

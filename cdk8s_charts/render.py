@@ -8,6 +8,7 @@ import cdk8s
 
 from cdk8s_charts.manifests import ManifestFile
 from cdk8s_charts.workloads import (
+    admission,
     artifact_jobs,
     benchmark_pod,
     namespace,
@@ -40,6 +41,8 @@ def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
     files = {name: _placed(cdk8s.Chart(app, name), objects) for name, objects in charts.items() if objects}
     # What depends on an arm is plain data already: crossing to Node and back would take most of the time of a sweep.
     files |= {f"30-{arm.name}": arm_objects(experiment, arm) for arm in experiment.arms}
+    jobs = [item for objects in files.values() for item in objects if item["kind"] == "Job"]
+    files["15-jobs"] = admission.admission_objects(experiment, jobs)
     made = (ManifestFile(f"{name}.yaml", tuple(objects)) for name, objects in files.items())
     return tuple(sorted(made, key=lambda file: file.name))
 

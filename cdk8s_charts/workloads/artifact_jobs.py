@@ -1,13 +1,12 @@
-"""The Jobs that prepare servers: weights are fetched once and each artifact is compiled once; a run starts them."""
+"""The Jobs that prepare servers: weights are fetched once and each artifact is compiled once; a run creates them."""
 
 from __future__ import annotations
 
 import json
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts import pods, vllm_command
-from cdk8s_charts.manifests import content_suffix, kubernetes_object, tags
+from cdk8s_charts.manifests import kubernetes_object
 from cdk8s_charts.workloads.namespace import JOBS, priority_name
 from trnspec.experiment import naming
 from trnspec.experiment.compilation import artifact_inputs, artifact_key, declared_keys
@@ -15,8 +14,6 @@ from trnspec.experiment.model_config import wanted_config
 from trnspec.experiment.placement import compile_share
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from trnspec.experiment.arms import Arm, Experiment, Weights
 
 WRONG_CONFIGURATION = 2
@@ -42,12 +39,12 @@ chmod -R g+rX "$artifact"
 """
 
 
-def suspended_job(
+def finite_job(
     experiment: Experiment,
     step: str,
     body: pods.PodSpec,
     *,
-    named: Callable[[str], str],
+    name: str,
     account: str,
     only: str,
     deadline_s: int = DEADLINE_S,
@@ -56,10 +53,10 @@ def suspended_job(
     pod_labels: dict[str, str] | None = None,
     batch: str | None = None,
 ) -> dict[str, Any]:
-    """A finite Job that waits to be released. It is kept when it has finished, as the record of its step.
+    """A Job that a run creates from its reviewed file, and keeps when it has finished, as the record of its step.
 
-    `named` makes its name of a hash of its spec; the images that a deployment fills in are added to it. `only` is the
-    container whose exit code may end it at once. A retry is a new pod, so that its failure is counted and looked at.
+    `name` says what it makes; a hash of what is created is added to it. `only` is the container whose exit code may end
+    it at once. A retry is a new pod, so that its failure is counted and looked at.
     """
     body["serviceAccountName"] = account
     body["restartPolicy"] = "Never"
@@ -78,10 +75,10 @@ def suspended_job(
     return kubernetes_object(
         "batch/v1",
         "Job",
-        f"{named(content_suffix(spec))}{tags(spec)}",
+        name,
         within=experiment,
         labels={**own, naming.STEP: step, **({naming.BATCH: batch} if batch else {})},
-        spec={"suspend": True, **spec},
+        spec=spec,
     )
 
 
@@ -97,7 +94,7 @@ def checkpoint_address(experiment: Experiment, weights: Weights) -> str:
 
 
 def fetching_job(experiment: Experiment, weights: Weights) -> dict[str, Any]:
-    """The suspended Job of one model; file by file, so that a system node's disk is enough."""
+    """The Job of one model; file by file, so that a system node's disk is enough."""
     model = weights.model
     arguments = ["fetch", "--model", model.name, "--to", checkpoint_address(experiment, weights)]
     arguments += ["--scratch", vllm_command.SCRATCH_MOUNT, "--region", experiment.cluster.region]
@@ -122,11 +119,11 @@ def fetching_job(experiment: Experiment, weights: Weights) -> dict[str, Any]:
         }
         pods.add_volume(body, "token", "/token", fetch, secret=secret)
     pods.on_system_nodes(body)
-    return suspended_job(
+    return finite_job(
         experiment,
         "fetch",
         body,
-        named=partial(naming.fetch_job, weights),
+        name=naming.fetch_job(weights),
         account=naming.FETCH_ACCOUNT,
         only="fetch",
         retries=5,
@@ -140,7 +137,7 @@ def artifact_address(experiment: Experiment, arm: Arm) -> str:
 
 
 def compiling_job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
-    """Return the suspended Job of one artifact. It needs the same devices as the arm, because only they can load the artifact.
+    """Return the Job of one artifact. It needs the same devices as the arm, because only they can load the artifact.
 
     First a look into S3, so that an artifact that is complete is not compiled again; then the compiler; then the copy.
     """
@@ -178,11 +175,11 @@ def compiling_job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     pods.mount(push, "scratch", vllm_command.SCRATCH_MOUNT)
     body["securityContext"] = pods.OWN_VOLUMES
     pods.on_neuron_nodes(body)
-    return suspended_job(
+    return finite_job(
         experiment,
         "compile",
         body,
-        named=partial(naming.compile_job, arm),
+        name=naming.compile_job(arm),
         account=naming.COMPILE_ACCOUNT,
         only="push",
         retries=2,

@@ -1,5 +1,5 @@
 """The load generators: the benchmark with its plan, and the quality check, lm-eval's gsm8k against every loaded arm,
-to show that answers are no worse. Both are suspended CronJobs, and runs are Jobs made from them."""
+to show that answers are no worse. Each round of a run has a Job of its own, made from the reviewed one."""
 
 from __future__ import annotations
 
@@ -110,40 +110,33 @@ JOB_UID: dict[str, Any] = {
     "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['batch.kubernetes.io/controller-uid']"}},
 }
 """The name is the same for every pod of a Job, so that a new pod finds the files of the last one."""
-UNUSED_SCHEDULE = "0 0 1 1 *"
-"""A CronJob needs a schedule; a suspended one never starts."""
 _KEPT_S = 7 * 24 * 3600
 
 
-def measuring_cron_job(
-    experiment: Experiment, name: str, body: pods.PodSpec, *, deadline_s: int
+def measuring_job(
+    experiment: Experiment, name: str, step: str, body: pods.PodSpec, *, deadline_s: int
 ) -> dict[str, Any]:
-    """Return a CronJob that never starts by itself; people and scripts create its Jobs."""
+    """Return the Job of which a run makes one for each round."""
     body["serviceAccountName"] = naming.BENCHMARK_ACCOUNT
     body["restartPolicy"] = "OnFailure"  # in place, so that what was measured is still on the disk
     pods.on_system_nodes(body)
     pods.settle(body, grace_s=60, priority=priority_name(experiment, MEASURING), level="restricted")
     own = naming.labels(experiment, name, "client")
-    job = {
+    spec = {
         "backoffLimit": 3,
         "activeDeadlineSeconds": deadline_s,
         "ttlSecondsAfterFinished": _KEPT_S,
         "template": {"metadata": {"labels": own}, "spec": body},
     }
-    spec = {
-        "suspend": True,
-        "schedule": UNUSED_SCHEDULE,
-        "concurrencyPolicy": "Forbid",
-        "jobTemplate": {"spec": job},
-    }
-    return kubernetes_object("batch/v1", "CronJob", name, within=experiment, labels=own, spec=spec)
+    labels = {**own, naming.STEP: step}
+    return kubernetes_object("batch/v1", "Job", name, within=experiment, labels=labels, spec=spec)
 
 
 _PLAN_MOUNT = "/plan"
 
 
 def benchmark_objects(experiment: Experiment) -> list[dict[str, Any]]:
-    """Return the plan as a ConfigMap, and the CronJob; or only the CronJob, which copies a large plan and checks its hash."""
+    """Return the plan as a ConfigMap, and the Job; or only the Job, which copies a large plan and checks its hash."""
     large = plan_object(experiment)
     if large is None:
         text = plan_text(experiment)
@@ -151,7 +144,7 @@ def benchmark_objects(experiment: Experiment) -> list[dict[str, Any]]:
         config = kubernetes_object(
             "v1", "ConfigMap", name, within=experiment, data={naming.PLAN_FILE: text}, immutable=True
         )
-        return [config, benchmark_cron_job(experiment, {"configMap": {"name": name}})]
+        return [config, benchmark_job(experiment, {"configMap": {"name": name}})]
     key, content = large
     copied = f"{_PLAN_MOUNT}/{naming.PLAN_FILE}"
     digest = key.rpartition("/")[2].removesuffix(".json")
@@ -160,13 +153,13 @@ def benchmark_objects(experiment: Experiment) -> list[dict[str, Any]]:
     get = pods.tool("plan", arguments, cpu="100m", memory="256Mi")
     pods.mount(get, "plan", _PLAN_MOUNT, writable=True)
     room = {"emptyDir": {"sizeLimit": f"{len(content) // 2**20 + 10}Mi"}}
-    return [benchmark_cron_job(experiment, room, get)]
+    return [benchmark_job(experiment, room, get)]
 
 
-def benchmark_cron_job(
+def benchmark_job(
     experiment: Experiment, plan_source: dict[str, Any], *before: pods.Container
 ) -> dict[str, Any]:
-    """Return a CronJob that stays suspended: each run is a Job made from it, one at a time.
+    """Return the Job that loads the arms, one at a time.
 
     It brings back what an earlier pod of this Job kept, keeps and publishes what is measured, measures, publishes the rest.
     The measuring is an init container and the publishing the main one, so that neither needs a shell: a publication
@@ -209,7 +202,7 @@ def benchmark_cron_job(
     answer_s = experiment.longest_answer * SLOWEST_TPOT_S
     longest_s = loading_s(experiment, experiment.arms, answer_s=answer_s)
     deadline_s = max(7200, int(longest_s) + 3600)
-    return measuring_cron_job(experiment, naming.BENCHMARK_NAME, body, deadline_s=deadline_s)
+    return measuring_job(experiment, naming.BENCHMARK_NAME, "load", body, deadline_s=deadline_s)
 
 
 def _results(experiment: Experiment) -> str:
@@ -257,11 +250,11 @@ they were, by commit and hash, goes with the answers."""
 
 
 def quality_objects(experiment: Experiment) -> list[dict[str, Any]]:
-    """Return the CronJob, if the experiment has the quality check."""
-    return [] if experiment.benchmark.lm_eval is None else [quality_cron_job(experiment)]
+    """Return the Job, if the experiment has the quality check."""
+    return [] if experiment.benchmark.lm_eval is None else [quality_job(experiment)]
 
 
-def quality_cron_job(experiment: Experiment) -> dict[str, Any]:
+def quality_job(experiment: Experiment) -> dict[str, Any]:
     """Return one init container per arm, in turn, then the upload.
 
     As with the benchmark, all arms are asked that stand: where they stand in batches, a Job is made with those of one.
@@ -279,7 +272,7 @@ def quality_cron_job(experiment: Experiment) -> dict[str, Any]:
     pods.mount(upload, "results", RESULTS)
     # Every answer of full length at 0.2 s a token, and an hour.
     deadline_s = int(quality_s(experiment, token_s=SLOWEST_TPOT_S)) + 3600
-    return measuring_cron_job(experiment, naming.LMEVAL_NAME, body, deadline_s=deadline_s)
+    return measuring_job(experiment, naming.LMEVAL_NAME, "quality", body, deadline_s=deadline_s)
 
 
 def lm_eval_arguments(experiment: Experiment, arm: Arm) -> list[str]:

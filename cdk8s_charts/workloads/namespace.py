@@ -34,7 +34,7 @@ def priority_name(experiment: Experiment, purpose: str) -> str:
 
 
 def one_run_at_a_time(experiment: Experiment) -> dict[str, Any]:
-    """Return a quota of one pod that measures: a CronJob's `Forbid` does not apply to Jobs that people create from it.
+    """Return a quota of one pod that measures, whoever creates its Job.
 
     The pod of a second run is refused until the first has ended, and its Job tries again.
     """
@@ -82,32 +82,56 @@ def namespace_objects(experiment: Experiment) -> list[dict[str, Any]]:
         ),
         *(_priority_class(experiment, purpose) for purpose in _VALUES),
         one_run_at_a_time(experiment),
-        *watching(experiment),
+        *running(experiment),
     ]
 
 
-def watching(experiment: Experiment) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a run waits for and `verify` reads beyond the namespace, for a group that a pipeline's role is put into.
+_SEE = ("get", "list", "watch")
 
-    EKS' own `AmazonEKSAdminViewPolicy` would show every Secret of the cluster with it.
+
+def running(experiment: Experiment) -> list[dict[str, Any]]:
+    """Return the rights of a run, of `verify` and of a pipeline's checks, for a group that a pipeline's role is put into.
+
+    They create and remove Jobs, which a policy compares with the reviewed ones (`admission.py`), and set replicas, not what runs:
+    EKS' own `AmazonEKSEditPolicy` would let them read every Secret of the namespace and write the policy's own ConfigMap.
+    Beyond the namespace they see nodes and devices; which daemons are ready on the nodes, their pods say alone.
     """
-    name, group = naming.watchers_group(experiment), "rbac.authorization.k8s.io"
     devices = ["deviceclasses", "resourceclaims", "resourceslices"]
-    # Which daemons are ready on the experiment's own nodes, their pods say alone.
-    seen = {"": ["nodes", "pods"], "apps": ["daemonsets"], "resource.k8s.io": devices}
-    rules = [
-        {"apiGroups": [api], "resources": resources, "verbs": ["get", "list", "watch"]}
-        for api, resources in seen.items()
+    everywhere = [
+        _rule("", ["nodes", "pods"], *_SEE),
+        _rule("apps", ["daemonsets"], *_SEE),
+        _rule("resource.k8s.io", devices, *_SEE),
     ]
+    here = [
+        _rule("batch", ["jobs"], "create", "delete", *_SEE),
+        _rule("apps", ["deployments"], *_SEE),
+        _rule("apps", ["deployments/scale"], "get", "patch"),
+        _rule("", ["configmaps"], "create", *_SEE),
+        _rule("", ["persistentvolumeclaims", "serviceaccounts", "services"], *_SEE),
+        _rule("", ["pods/log"], "get"),
+    ]
+    return [
+        *_role(experiment, "ClusterRole", None, everywhere),
+        *_role(experiment, "Role", experiment, here),
+    ]
+
+
+def _rule(group: str, resources: list[str], *verbs: str) -> dict[str, Any]:
+    return {"apiGroups": [group], "resources": resources, "verbs": [*verbs]}
+
+
+def _role(
+    experiment: Experiment, kind: str, within: Experiment | None, rules: list[dict[str, Any]]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a role and its binding to the group of runners, both of one name."""
+    name, group = naming.runners_group(experiment), "rbac.authorization.k8s.io"
+    bound = {
+        "roleRef": {"apiGroup": group, "kind": kind, "name": name},
+        "subjects": [{"apiGroup": group, "kind": "Group", "name": name}],
+    }
     return (
-        kubernetes_object(f"{group}/v1", "ClusterRole", name, rules=rules),
-        kubernetes_object(
-            f"{group}/v1",
-            "ClusterRoleBinding",
-            name,
-            roleRef={"apiGroup": group, "kind": "ClusterRole", "name": name},
-            subjects=[{"apiGroup": group, "kind": "Group", "name": name}],
-        ),
+        kubernetes_object(f"{group}/v1", kind, name, within=within, rules=rules),
+        kubernetes_object(f"{group}/v1", f"{kind}Binding", name, within=within, **bound),
     )
 
 

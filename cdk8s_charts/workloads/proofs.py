@@ -1,13 +1,13 @@
 """Pods that check before an arm is started: its image accepts its arguments, a node has what its pod needs.
 
-The images are asked before a Trn2 node is started and after the weights are fetched, by one suspended Job for each: on a
+The images are asked before a Trn2 node is started and after the weights are fetched, by one Job for each: on a
 system node, in the arms' own image, without devices or network, with the checkpoints mounted read-only. The program
 (`in_image.py`) asks vLLM's parser, the class of the Neuron configuration and the engine's own configuration, and looks at the
-heads; `run` releases it and goes on with a warning where the image cannot be asked without a device. It needs no right that
+heads; `run` creates it and goes on with a warning where the image cannot be asked without a device. It needs no right that
 the Pod Security Standard `restricted` refuses.
 Not verified on AWS: the images were never pulled here.
 
-A node is asked (`on_node.py`) by Jobs that `./trnspec verify` makes from one suspended CronJob for each distinct demand of
+A node is asked (`on_node.py`) by Jobs that `./trnspec verify` makes from one reviewed Job for each distinct demand of
 the arms. Its pod is what the arm's pod will be as far as the node can tell: the same image, claim, security context, service
 account, mounts and scratch; only the program is another one, and no variable tells it what it must find out.
 """
@@ -15,15 +15,13 @@ account, mounts and scratch; only the program is another one, and no variable te
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts import pods
 from cdk8s_charts.manifests import config_map, content_suffix, kubernetes_object
 from cdk8s_charts.vllm_command import compile_argv, compile_environment, serve_argv
-from cdk8s_charts.workloads.artifact_jobs import suspended_job
-from cdk8s_charts.workloads.benchmark_pod import UNUSED_SCHEDULE
+from cdk8s_charts.workloads.artifact_jobs import finite_job
 from cdk8s_charts.workloads.namespace import JOBS, priority_name
 from trnspec.experiment import naming
 from trnspec.experiment.compilation import compile_config
@@ -49,6 +47,7 @@ torch asks for the user's name, which one that the image does not know has here 
 _NATIVE = {"VLLM_NEURON_CPU_COMPILE": "1"}
 """The plugin's way to do without a device (cpu_compilation.md of its design documents): it loads no weight and opens nothing."""
 
+_VERIFY = "verify"
 CONTAINER = "proof"
 SECONDS = 900
 """The proof takes two minutes; pulling an image of tens of GiB onto a new node comes before it."""
@@ -97,7 +96,7 @@ def _served(arm: Arm) -> dict[str, Any]:
 def _arguments_job(
     experiment: Experiment, runtime: Runtime, program: dict[str, Any], questions: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return the suspended Job of one image. It is not retried, because its answer depends only on the image."""
+    """Return the Job of one image. It is not retried, because its answer depends only on the image."""
     arm = next(arm for arm in experiment.arms if arm.runtime.name == runtime.name)
     mounted = {"program": program} | {f"arms-{number}": asks for number, asks in enumerate(questions)}
     paths = [f"{_ASKED_MOUNT}/{name}/{_ASKED}" for name in mounted if name != "program"]
@@ -121,11 +120,11 @@ def _arguments_job(
         pods.add_volume(body, name, f"{_ASKED_MOUNT}/{name}", container, configMap=source)
     pods.mount_store(experiment, "checkpoints", body, container)
     pods.on_system_nodes(body)
-    return suspended_job(
+    return finite_job(
         experiment,
         _ARGUMENTS,
         body,
-        named=partial(naming.arguments_job, runtime),
+        name=naming.arguments_job(runtime),
         account=naming.SERVING_ACCOUNT,
         only=_ARGUMENTS,
         deadline_s=ARGUMENTS_DEADLINE_S,
@@ -141,37 +140,32 @@ def _files(experiment: Experiment, data: dict[str, str]) -> dict[str, Any]:
 
 
 def proof_objects(experiment: Experiment) -> list[dict[str, Any]]:
-    """Return the program and its CronJobs."""
+    """Return the program and its Jobs, of which each verification makes its own."""
     proofs = {proof_name(experiment, arm): arm for arm in experiment.arms}
     program = config_map(experiment, _ON_NODE_FILES, {_ON_NODE.name: _ON_NODE_TEXT})
     return [
         program,
-        *(_cron_job(experiment, name, _proof_pod(experiment, arm)) for name, arm in proofs.items()),
+        *(_proof_job(experiment, name, _proof_pod(experiment, arm)) for name, arm in proofs.items()),
     ]
 
 
 def proof_name(experiment: Experiment, arm: Arm) -> str:
-    """Return the CronJob that checks a node for `arm`; arms with the same needs share it."""
+    """Return the name of the Job that checks a node for `arm`; arms with the same needs share it."""
     shape = f"{arm.serving.devices}-lnc{arm.serving.logical_nc_config}"
     return f"verify-{shape}-{content_suffix(_proof_pod(experiment, arm))}"
 
 
-def _cron_job(experiment: Experiment, name: str, pod: pods.PodSpec) -> dict[str, Any]:
-    """Return a CronJob that never starts by itself, and whose Job is not retried."""
-    marks = naming.labels(experiment, name, "job")
-    job = {
+def _proof_job(experiment: Experiment, name: str, pod: pods.PodSpec) -> dict[str, Any]:
+    """It is not retried."""
+    marks = naming.labels(experiment, _VERIFY, "job")
+    spec = {
         "backoffLimit": 0,
         "activeDeadlineSeconds": SECONDS,
         "ttlSecondsAfterFinished": 86_400,
         "template": {"metadata": {"labels": marks}, "spec": pod},
     }
-    spec = {
-        "schedule": UNUSED_SCHEDULE,
-        "suspend": True,
-        "concurrencyPolicy": "Forbid",
-        "jobTemplate": {"metadata": {"labels": marks}, "spec": job},
-    }
-    return kubernetes_object("batch/v1", "CronJob", name, within=experiment, labels=marks, spec=spec)
+    own = {**marks, naming.STEP: _VERIFY}
+    return kubernetes_object("batch/v1", "Job", name, within=experiment, labels=own, spec=spec)
 
 
 def _proof_pod(experiment: Experiment, arm: Arm) -> pods.PodSpec:

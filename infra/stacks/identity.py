@@ -89,24 +89,14 @@ class IdentityStack(ExperimentStack):
 
 
 def admit_pipeline(stack: ExperimentStack, role: str, *, cluster: eks.ICluster) -> None:
-    """It starts Jobs and scales Deployments in the experiment's namespace. What it sees beyond, nodes and devices, is given
-    by the rendered ClusterRole to its group."""
-    entry = eks.AccessEntry(
+    """It creates Jobs and scales Deployments in the experiment's namespace, by the rendered roles of its group alone."""
+    eks.CfnAccessEntry(
         stack,
         "Pipeline",
-        cluster=cluster,
-        principal=role,
-        access_policies=[
-            eks.AccessPolicy.from_access_policy_name(
-                "AmazonEKSEditPolicy",
-                access_scope_type=eks.AccessScopeType.NAMESPACE,
-                namespaces=[naming.namespace(stack.experiment)],
-            )
-        ],
+        cluster_name=cluster.cluster_name,
+        principal_arn=role,
+        kubernetes_groups=[naming.runners_group(stack.experiment)],
     )
-    template = entry.node.default_child
-    assert isinstance(template, eks.CfnAccessEntry)
-    template.kubernetes_groups = [naming.watchers_group(stack.experiment)]
 
 
 def _measure(results: str, experiment: Experiment) -> Statements:

@@ -15,7 +15,7 @@ from aws_cdk import aws_eks_v2 as eks
 from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
 from constructs import Construct
 
-from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, names_in, tags_in_names
+from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, names_in
 from infra.deployment_file import DeploymentSettings
 from infra.stacks.experiment_stack import ExperimentStack, acknowledge
 from infra.stacks.software import install_neuron_software
@@ -91,7 +91,7 @@ class KubectlAccess(Construct):
 
 
 class WorkloadsStack(ExperimentStack):
-    """Applies the reviewed manifests, file by file, with only the placeholders filled in."""
+    """Applies the reviewed manifests but their Jobs, file by file, with only the placeholders filled in."""
 
     def __init__(
         self,
@@ -112,13 +112,14 @@ class WorkloadsStack(ExperimentStack):
         # A placeholder that no object of this experiment names may stay empty.
         values = dict.fromkeys(PLACEHOLDERS, "") | self._images(files) | {"AWS_ACCOUNT": cdk.Aws.ACCOUNT_ID}
         for file in files:
+            if not (standing := [item for item in file.objects if item["kind"] != "Job"]):
+                continue
             earlier = applied
-            applied = access.apply(self, file.name.removesuffix(".yaml"), fill(file.objects, values))
+            applied = access.apply(self, file.name.removesuffix(".yaml"), fill(standing, values))
             applied.node.add_dependency(access.entry, earlier)
 
     def _images(self, files: tuple[ManifestFile, ...]) -> dict[str, str]:
-        """The addresses of the images that the manifests name, tagged with the hash of their sources; and what replaces these tags
-        in names."""
+        """The addresses of the images that the manifests name, tagged with the hash of their sources."""
         assets = {
             image.placeholder: ecr_assets.DockerImageAsset(
                 self,
@@ -131,9 +132,7 @@ class WorkloadsStack(ExperimentStack):
             )
             for image in images_in(files)
         }
-        # Of an address only the tag is known here: the account and the region come with the deployment.
-        tags = tags_in_names({name: asset.image_tag for name, asset in assets.items()})
-        return {name: asset.image_uri for name, asset in assets.items()} | tags
+        return {name: asset.image_uri for name, asset in assets.items()}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from cdk8s_charts.manifests import PLACEHOLDERS, fill, with_tags
+from cdk8s_charts.manifests import PLACEHOLDERS, fill
 from tests.apiserver.kubectl import Kubectl, wait_until
 from tests.cdk8s_charts.variations import rendered
 from trnspec.experiment import Experiment
@@ -18,13 +18,19 @@ Remember = Callable[[Sequence[dict[str, Any]]], None]
 
 ACCOUNT = "111122223333"
 IMAGE = f"{ACCOUNT}.dkr.ecr.us-east-2.amazonaws.com/tools:0123456789abcdef"
-_CLUSTER_SCOPED = ("PersistentVolume", "PriorityClass", "ClusterRole", "ClusterRoleBinding")
+_CLUSTER_SCOPED = (
+    *("PersistentVolume", "PriorityClass", "ClusterRole", "ClusterRoleBinding"),
+    *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
+)
 
 
 def filled(objects: Iterable[dict[str, Any]], image: str = IMAGE) -> Objects:
-    return fill(
-        objects, with_tags({name: ACCOUNT if name == "AWS_ACCOUNT" else image for name in PLACEHOLDERS})
-    )
+    return fill(objects, {name: ACCOUNT if name == "AWS_ACCOUNT" else image for name in PLACEHOLDERS})
+
+
+def deployed(objects: Iterable[dict[str, Any]]) -> Objects:
+    """What the workloads stack applies of them."""
+    return [item for item in objects if item["kind"] != "Job"]
 
 
 def renamed(experiment: Experiment, name: str, image: str = IMAGE) -> Objects:
@@ -38,11 +44,6 @@ def make_namespace(kubectl: Kubectl, objects: Iterable[dict[str, Any]]) -> str:
     refused = without_warnings(kubectl.feed([namespace], "apply"))
     assert not refused, refused
     return str(namespace["metadata"]["name"])
-
-
-def release(kubectl: Kubectl, job: str, where: str) -> None:
-    released = kubectl.run("patch", "job", job, "-n", where, "-p", '{"spec":{"suspend":false}}')
-    assert released.returncode == 0, released.stderr
 
 
 def without_warnings(complaints: Iterable[str]) -> list[str]:

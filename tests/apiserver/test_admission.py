@@ -1,4 +1,4 @@
-"""What a server decides when pods are made: Pod Security."""
+"""What a server decides when pods and Jobs are made: Pod Security, and the policy of Jobs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,21 @@ from typing import Any
 import pytest
 
 from tests.apiserver.control_plane import ControlPlane
-from tests.apiserver.kubectl import Kubectl
-from tests.apiserver.objects import Objects, Remember, filled, make_namespace, renamed, without_warnings
-from tests.cdk8s_charts.objects import RENDERED, objects_of, pods_of
+from tests.apiserver.kubectl import Kubectl, wait_until
+from tests.apiserver.objects import (
+    Objects,
+    Remember,
+    deployed,
+    filled,
+    make_namespace,
+    renamed,
+    without_warnings,
+)
+from tests.cdk8s_charts.objects import RENDERED, objects_of, pods_of, the
+from tests.cdk8s_charts.test_admission import HOSTILE
 from tests.cdk8s_charts.variations import with_serving
 from trnspec.experiment import Experiment
+from trnspec.operations.reviewed_jobs import named
 
 ENFORCE = "pod-security.kubernetes.io/enforce"
 
@@ -87,3 +97,33 @@ def test_with_pod_security_restricted_every_pod_may_enter(
     erased(objects)
     pods = _prepared(control_plane.kubectl, objects, level="restricted", name="restricted")
     assert control_plane.kubectl.feed(pods, "create", "--dry-run=server") == []
+
+
+def test_the_policy_admits_reviewed_jobs_and_refuses_each_hostile_one(
+    control_plane: ControlPlane, erased: Remember, reference: Experiment
+) -> None:
+    kubectl, where = control_plane.kubectl, "policy"
+    objects = renamed(reference, where)
+    erased(objects)
+    make_namespace(kubectl, objects)
+    assert without_warnings(kubectl.feed(deployed(objects), "apply")) == []
+    jobs = [item for item in objects if item["kind"] == "Job"]
+    fetch = the(jobs, "Job", "fetch-")
+
+    def refused(job: dict[str, Any]) -> str:
+        return " ".join(without_warnings(kubectl.feed([job], "create", "--dry-run=server")))
+
+    hostile = {}
+    for what, (says, edit) in HOSTILE.items():
+        hostile[what] = says, named(fetch, "hostile")
+        edit(hostile[what][1]["spec"]["template"]["spec"])
+    # The server takes a new policy up within a second or so.
+    wait_until(lambda: bool(refused(hostile["an image"][1])), "the policy is in force")
+    assert {job["metadata"]["name"]: refused(job) for job in jobs} == {
+        job["metadata"]["name"]: "" for job in jobs
+    }
+    # Of some the server itself refuses the form.
+    assert [what for what, (_, job) in hostile.items() if not refused(job)] == []
+    assert hostile["an image"][0] in refused(hostile["an image"][1])
+    policy = kubectl.get("validatingadmissionpolicy", f"{where}-jobs")
+    assert "expressionWarnings" not in policy.get("status", {}).get("typeChecking", {})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.cdk8s_charts.objects import pod_spec, the
+from tests.cdk8s_charts.objects import the
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     Edit = Callable[[list[Object]], object]
 
 FIELDS: dict[str, tuple[str, ...]] = {
-    "Job": (
-        *("spec.template", "spec.selector", "spec.completions", "spec.completionMode"),
-        *("spec.podFailurePolicy", "spec.successPolicy", "spec.backoffLimitPerIndex", "spec.managedBy"),
-    ),
     "Deployment": ("spec.selector",),
     "StatefulSet": ("spec.selector", "spec.serviceName", "spec.volumeClaimTemplates"),
     "DaemonSet": ("spec.selector",),
@@ -39,14 +35,6 @@ FIELDS: dict[str, tuple[str, ...]] = {
 
 
 REFUSED: dict[str, tuple[str, Edit]] = {
-    "the image of a Job": (
-        "spec.template",
-        lambda o: pod_spec(the(o, "Job", "compile-"))["containers"][0].update(image="a:2"),
-    ),
-    "what ends a Job at once": (
-        "spec.podFailurePolicy",
-        lambda o: the(o, "Job", "compile-")["spec"].update(podFailurePolicy={"rules": []}),
-    ),
     "a Deployment's selector": (
         "spec.selector",
         lambda o: the(o, "Deployment")["spec"]["selector"]["matchLabels"].update(x="y"),

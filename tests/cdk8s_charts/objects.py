@@ -62,7 +62,7 @@ def the(objects: Iterable[Object], kind: str, name: str = "") -> Object:
 
 @dataclass(frozen=True, eq=False)
 class Pod:
-    """An object that makes pods: a Deployment, Job or CronJob."""
+    """An object that makes pods: a Deployment or Job."""
 
     owner: Object
 
@@ -80,7 +80,7 @@ class Pod:
     @cached_property
     def job(self) -> Object:
         spec: Object = self.owner["spec"]
-        return spec["jobTemplate"]["spec"] if self.kind == "CronJob" else spec
+        return spec
 
     @cached_property
     def spec(self) -> Object:
@@ -105,7 +105,7 @@ class Pod:
 
 
 def pods_of(objects: Iterable[Object]) -> list[Pod]:
-    return [Pod(item) for item in objects if item["kind"] in ("Deployment", "Job", "CronJob")]
+    return [Pod(item) for item in objects if item["kind"] in ("Deployment", "Job")]
 
 
 def pod_spec(item: Object) -> Object:

@@ -11,24 +11,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from cdk8s_charts.manifests import names_in, tags
 from cdk8s_charts.parity import undeclared_differences
 from cdk8s_charts.pods import EXTENDED_RESOURCE, IMAGE_DEFAULTS
-from tests.cdk8s_charts.immutable import FIELDS, at
 from tests.cdk8s_charts.objects import Object, Pod, mounts, named, pods_of, quantity, words
 from trnspec.experiment import Experiment
 from trnspec.experiment.compilation import artifact_key
-from trnspec.experiment.naming import ROLE, namespace
+from trnspec.experiment.naming import REVIEWED_JOBS, ROLE, STEP, namespace
 
 Statement = Callable[[Experiment, list[Object]], Iterator[str]]
-_WITHOUT_NAMESPACE = {"Namespace", "PersistentVolume", "PriorityClass", "ClusterRole", "ClusterRoleBinding"}
-_LONGEST = {"Job": 63, "CronJob": 52, "Deployment": 63, "Service": 63}
-"""With which the pods made from it still get a name."""
-
-
-def deployed(name: str) -> str:
-    """A name as long as the one that a deployment makes of it."""
-    return re.sub(r"\$\{[A-Z_]+_TAG\}", "0" * 8, name)
+_WITHOUT_NAMESPACE = {
+    *("Namespace", "PersistentVolume", "PriorityClass", "ClusterRole", "ClusterRoleBinding"),
+    *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
+}
+_LONGEST = {"Job": 54, "Deployment": 63, "Service": 63}
+"""With which the pods made from it still get a name; a Job is created with nine characters more."""
 
 
 def _selected(objects: list[Object], selector: Object) -> list[Pod]:
@@ -41,7 +37,7 @@ def names_are_legal_and_stand_once(experiment: Experiment, objects: list[Object]
     yield from (f"{key} stands twice" for key, count in keys.items() if count > 1)
     for item in objects:
         kind, metadata = item["kind"], item["metadata"]
-        name = deployed(metadata["name"])
+        name = metadata["name"]
         if not re.fullmatch(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", name) or len(name) > _LONGEST.get(kind, 253):
             yield f"{kind}/{name}: not a name"
         if metadata.get("namespace") != (None if kind in _WITHOUT_NAMESPACE else namespace(experiment)):
@@ -64,14 +60,6 @@ def _empty_lists(value: Any, path: str = "") -> Iterator[str]:
     parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in parts:
         yield from _empty_lists(inner, f"{path}.{key}")
-
-
-def a_name_changes_with_what_cannot_be_changed(_: Experiment, objects: list[Object]) -> Iterator[str]:
-    """An image is known at deployment only; the next one, under the same name, is refused by the API server."""
-    for item in objects:
-        held = [at(item, path) for path in FIELDS.get(item["kind"], ())]
-        if missing := names_in(tags(held)) - names_in(item["metadata"]["name"]):
-            yield f"{item['kind']}/{item['metadata']['name']}: its name lacks {missing}"
 
 
 def what_is_named_exists(experiment: Experiment, objects: list[Object]) -> Iterator[str]:
@@ -227,17 +215,24 @@ def pods_give_up_what_they_do_not_need(experiment: Experiment, objects: list[Obj
                     yield f"{pod}: {entry['name']} is written out"
 
 
-def jobs_end_and_wait_to_be_asked(_: Experiment, objects: list[Object]) -> Iterator[str]:
+def jobs_end_and_belong_to_a_step(_: Experiment, objects: list[Object]) -> Iterator[str]:
     for pod in pods_of(objects):
         if pod.kind == "Deployment":
             continue
         ends = pod.spec.get("restartPolicy") in ("Never", "OnFailure")
-        if pod.owner["spec"].get("suspend") is not True or not ends:
-            yield f"{pod}: starts by itself, or never ends"
+        if STEP not in pod.owner["metadata"]["labels"] or not ends:
+            yield f"{pod}: would be applied with the rest, or never ends"
         if "backoffLimit" not in pod.job or "activeDeadlineSeconds" not in pod.job:
             yield f"{pod}: no bound of tries or time"
-        if pod.kind == "CronJob" and pod.owner["spec"].get("concurrencyPolicy") != "Forbid":
-            yield f"{pod}: two runs at once would measure each other"
+
+
+def jobs_are_what_the_policy_allows(_: Experiment, objects: list[Object]) -> Iterator[str]:
+    """Its ConfigMap lists each reviewed Job's images for its service account; the deployment fills both alike."""
+    allowed = named(objects, "ConfigMap")[REVIEWED_JOBS]["data"]
+    for pod in pods_of(objects):
+        images = allowed.get(pod.spec["serviceAccountName"], "").split("\n")
+        if pod.kind == "Job" and not {one["image"] for one in pod.containers} <= {*images}:
+            yield f"{pod}: would be refused"
 
 
 def servers_wait_at_0_and_are_asked_when_they_are_ready(
@@ -300,7 +295,6 @@ def arms_differ_as_declared(experiment: Experiment, objects: list[Object]) -> It
 STATEMENTS: tuple[Statement, ...] = (
     names_are_legal_and_stand_once,
     no_list_is_empty,
-    a_name_changes_with_what_cannot_be_changed,
     what_is_named_exists,
     volumes_and_claims_are_pairs,
     a_service_meets_one_workload_and_an_open_port,
@@ -308,7 +302,8 @@ STATEMENTS: tuple[Statement, ...] = (
     claims_are_declared_and_used,
     volumes_fit_what_their_pod_may_use,
     pods_give_up_what_they_do_not_need,
-    jobs_end_and_wait_to_be_asked,
+    jobs_end_and_belong_to_a_step,
+    jobs_are_what_the_policy_allows,
     servers_wait_at_0_and_are_asked_when_they_are_ready,
     an_arm_serves_its_own_artifact,
     arms_differ_as_declared,

@@ -97,20 +97,20 @@ def test_a_plan_that_is_too_large_comes_from_s3_by_its_hash(reference: Experimen
     assert key == f"plans/{digest}.json"
     objects = rendered(experiment)
     assert not any("plan" in name for name in named(objects, "ConfigMap"))
-    get = Pod(the(objects, "CronJob", "qwen-llmperf")).container("plan")
+    get = Pod(the(objects, "Job", "qwen-llmperf")).container("plan")
     address = "s3://qwen3-32b-results-${AWS_ACCOUNT}-us-east-2/" + key
     assert get["args"][:4] == ["get", address, "--sha256", digest]
 
 
 def test_the_deadline_of_the_job_is_beyond_what_the_benchmark_may_take(reference: Experiment) -> None:
     """Two arms and five classes."""
-    job = Pod(the(benchmark_objects(_benchmarked(reference, concurrency=[1, 2])), "CronJob")).job
+    job = Pod(the(benchmark_objects(_benchmarked(reference, concurrency=[1, 2])), "Job")).job
     assert 2 * 2 * 4 * 5 * 600 * 0.2 < job["activeDeadlineSeconds"] < 40 * 24 * 3600
 
 
 def test_a_key_reaches_every_client_from_its_secret(reference: Experiment) -> None:
     experiment = with_serving(with_benchmark(reference, lm_eval=LmEval(limit=50)), api_key_secret="key")
-    clients = named(rendered(experiment), "CronJob")
+    clients = named(rendered(experiment), "Job")
     for name, variable in (("qwen-llmperf", "BENCHMARK_API_KEY"), ("qwen-lmeval", "OPENAI_API_KEY")):
         text = json.dumps(clients[name])
         assert f'{{"name": "{variable}", "valueFrom": {{"secretKeyRef": {{"name": "key"' in text
@@ -141,7 +141,7 @@ def test_quality_is_asked_of_every_arm_alike_with_worked_examples_where_they_fit
 
 def test_the_questions_lie_where_lm_eval_looks_and_may_write(reference: Experiment, tmp_path: Path) -> None:
     asking = with_benchmark(reference, lm_eval=LmEval(limit=50))
-    (check, *_) = Pod(benchmark_pod.quality_cron_job(asking)).containers
+    (check, *_) = Pod(benchmark_pod.quality_job(asking)).containers
     (tmp_path / "questions" / "datasets" / "openai___gsm8k").mkdir(parents=True)
     (tmp_path / "questions" / "questions.json").write_text(questions.record())
     (tmp_path / "results").mkdir()

@@ -147,7 +147,7 @@ def test_at_the_images_defaults_only_containers_that_hold_devices_keep_capabilit
             if "capabilities" not in context:
                 assert "allowPrivilegeEscalation" not in context
                 kept.add((pod.kind, container["name"]))
-    assert kept == {("Deployment", "vllm"), ("Job", "compile"), ("CronJob", "proof")}
+    assert kept == {("Deployment", "vllm"), ("Job", "compile"), ("Job", "proof")}
     enforced = the(objects, "Namespace")["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
     assert enforced == "baseline"
 

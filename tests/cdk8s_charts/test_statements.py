@@ -117,9 +117,6 @@ def _server(objects: list[Object]) -> Object:
 BREAKS: dict[str, Callable[[list[Object]], object]] = {
     "names_are_legal_and_stand_once": lambda o: o.append(the(o, "Deployment")),
     "no_list_is_empty": lambda o: the(o, "NetworkPolicy")["spec"].update(ingress=[]),
-    "a_name_changes_with_what_cannot_be_changed": lambda o: the(o, "Job", "fetch-")["metadata"].update(
-        name="x"
-    ),
     "what_is_named_exists": lambda o: o.remove(the(o, "PriorityClass")),
     "volumes_and_claims_are_pairs": lambda o: the(o, "PersistentVolume")["spec"]["mountOptions"].clear(),
     "a_service_meets_one_workload_and_an_open_port": lambda o: _server(o)["ports"].clear(),
@@ -129,7 +126,8 @@ BREAKS: dict[str, Callable[[list[Object]], object]] = {
     "claims_are_declared_and_used": lambda o: _server(o)["resources"]["claims"].clear(),
     "volumes_fit_what_their_pod_may_use": lambda o: _server(o)["resources"]["limits"].update(memory="1Gi"),
     "pods_give_up_what_they_do_not_need": lambda o: pod_spec(the(o, "Job")).update(hostNetwork=True),
-    "jobs_end_and_wait_to_be_asked": lambda o: the(o, "CronJob")["spec"].update(concurrencyPolicy="Allow"),
+    "jobs_end_and_belong_to_a_step": lambda o: the(o, "Job")["metadata"]["labels"].clear(),
+    "jobs_are_what_the_policy_allows": lambda o: the(o, "ConfigMap", "reviewed-jobs")["data"].clear(),
     "servers_wait_at_0_and_are_asked_when_they_are_ready": lambda o: the(o, "Deployment")["spec"].update(
         replicas=1
     ),

@@ -18,10 +18,11 @@ from trnspec.operations.cloud.kubernetes import ConflictError, Found, Kubernetes
 _KINDS = """
 v1: Pod Node* Namespace* ConfigMap Service Secret ServiceAccount ResourceQuota PersistentVolume* PersistentVolumeClaim
 apps/v1: Deployment DaemonSet
-batch/v1: Job CronJob
+batch/v1: Job
 resource.k8s.io/v1: ResourceClaim ResourceSlice* ResourceClaimTemplate DeviceClass*
 scheduling.k8s.io/v1: PriorityClass*
-rbac.authorization.k8s.io/v1: ClusterRole* ClusterRoleBinding*
+rbac.authorization.k8s.io/v1: ClusterRole* ClusterRoleBinding* Role RoleBinding
+admissionregistration.k8s.io/v1: ValidatingAdmissionPolicy* ValidatingAdmissionPolicyBinding*
 networking.k8s.io/v1: NetworkPolicy
 policy/v1: PodDisruptionBudget
 """
@@ -137,6 +138,8 @@ class _Handler(BaseHTTPRequestHandler):
         kind, name, rest = [*steps, "", ""][:3] if steps else ("", "", "")
         if kind not in KINDS:
             return self._refuse(404, "NotFound", "the server could not find the requested resource")
+        if rest == "scale":
+            return self._scale((kind, namespace, name), sent)
         if rest == "log":
             return self._bytes(200, self.api.logs.get(name, "").encode(), "text/plain")
         if self.command == "POST":
@@ -155,6 +158,17 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "PATCH":
             merge(self.api.objects[key], json.loads(sent))
         self._send(200, self.api.remove(key) if self.command == "DELETE" else self.api.objects[key])
+
+    def _scale(self, key: Key, sent: bytes) -> None:
+        """The subresource, which knows of nothing but replicas."""
+        if key not in self.api.objects:
+            return self._refuse(404, "NotFound", f'{key[0]} "{key[2]}" not found')
+        spec = self.api.objects[key].setdefault("spec", {})
+        if self.command == "PATCH":
+            spec["replicas"] = json.loads(sent)["spec"]["replicas"]
+        about = {"name": key[2], "namespace": key[1]}
+        shown = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": about}
+        self._send(200, {**shown, "spec": {"replicas": spec.get("replicas", 1)}})
 
     def _dry_run(self, namespace: str, body: dict[str, Any]) -> None:
         """Nothing is kept; a namespace, and what a pod names, must exist; an admission webhook may say no."""
@@ -257,10 +271,11 @@ class DirectKubernetes(Kubernetes):
             raise ConflictError(f"{kind} {name} exists")
         self._api.put(kind, name, copy.deepcopy(dict(body)), namespace=self._where)
 
-    def patch(self, kind: str, name: str, change: Mapping[str, Any]) -> None:
-        self._ask("patch", plural(kind))
-        self._api.requests.append(f"PATCH {kind}/{name}")
-        merge(self._api.objects[self._key(kind, name)], copy.deepcopy(dict(change)))
+    def scale(self, deployment: str, replicas: int) -> None:
+        for verb in ("get", "patch"):
+            self._ask(verb, "deployments/scale")
+        self._api.requests.append(f"PATCH deployment/{deployment}")
+        self._api.objects[self._key("deployment", deployment)]["spec"]["replicas"] = replicas
 
     def delete(self, kind: str, name: str) -> None:
         self._ask("delete", plural(kind))

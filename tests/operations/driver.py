@@ -71,7 +71,7 @@ class Driver:
     def compiling(self) -> list[dict[str, Any]]:
         """Jobs that make an artifact now."""
         ended = [job for job in self.jobs("compile-") if job.get("status", {}).get("conditions")]
-        return [job for job in self.jobs("compile-") if not job["spec"]["suspend"] and job not in ended]
+        return [job for job in self.jobs("compile-") if job not in ended]
 
     def artifacts(self) -> list[str]:
         """Markers of whole artifacts."""

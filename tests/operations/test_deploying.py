@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from tests.operations.clients import make_stacks
 from tests.operations.conftest import Say
 from tests.operations.driver import Driver
 from tests.operations.world import World
+from trnspec.experiment import naming
 from trnspec.experiment.model import Network
 from trnspec.operations.cloud import cloudformation
 from trnspec.operations.cloud.aws import Aws
@@ -47,15 +48,19 @@ def test_deploy_says_before_the_synthesis_that_nothing_builds_the_images(
     assert [words[2] for words in started] == ["diff", "deploy"]
 
 
-def test_deploy_is_refused_while_somebody_drives_a_run_and_goes_on_once_nobody_does(
+def test_deploy_is_refused_while_somebody_measures_and_goes_on_once_nobody_does(
     world: World, say: Say, aws: Aws, started: list[list[str]]
 ) -> None:
     store, now = RunStore(world.experiment, aws), datetime.now(UTC)
     held = store.save(claimed(world.experiment, store, None, now=now), owner="elsewhere:1", step="compile")
+    assert say("deploy", str(REFERENCE))[0] == 0, "no Job of a run is deployed"
+    assert [words[2] for words in started] == ["deploy"]
+    started.clear()
+    held = store.save(held, step="benchmark-1")
     code, _, err = say("deploy", str(REFERENCE))
     assert (code, started, len(err.splitlines())) == (1, [], 1)
     assert f"run {held.state.id}: elsewhere:1 drives it (last heard " in err
-    assert f"at compile; begun {stamp(now)}); a deployment would set its arms to 0 and suspend" in err
+    assert f"at benchmark-1; begun {stamp(now)}); a deployment would set its arms to 0: wait" in err
     assert "wait for its end (./trnspec status), or interrupt it (Ctrl-C), deploy and run it again" in err
     assert say("deploy", str(REFERENCE), "--dry-run")[0] == 0, "a difference changes nothing"
     held = store.save(held, renewed=stamp(now - LEASE))
@@ -100,22 +105,70 @@ def test_a_run_whose_arms_are_lowered_while_they_load_does_not_wait_for_them(dri
     assert (driver.clock.now() - begun).total_seconds() < 1800
 
 
-def test_jobs_that_a_deployment_suspends_again_are_released_again(driver: Driver) -> None:
-    suspended: set[str] = set()
+def test_a_second_deployment_in_the_middle_of_fetching_disturbs_no_job_and_the_next_run_is_of_it(
+    driver: Driver,
+) -> None:
+    at = list[str]()
 
     def deploy() -> None:
-        for job in driver.jobs():
-            name = job["metadata"]["name"]
-            if name not in suspended and not job["spec"]["suspend"] and not job.get("status"):
-                suspended.add(name)
-                job["spec"]["suspend"] = True
+        if not at and any(not job.get("status") for job in driver.jobs("fetch-")):
+            at.extend(job["metadata"]["name"] for job in driver.jobs("fetch-"))
+            driver.redeploy()
 
     driver.world.on_tick.append(deploy)
     driver.run()
-    assert {name.split("-")[0] for name in suspended} >= {"fetch", "arguments", "compile"}
-    said = [line for line in driver.said if "was suspended again" in line]
-    assert len(said) == len(suspended)
+    assert at
+    assert [job["metadata"]["name"] for job in driver.jobs("fetch-")] == at, "what works goes on"
+    assert _images(driver, "compile-") == _images(driver, "qwen-llmperf-") == {"registry.example/tools:2"}
+    driver.clock.time += timedelta(days=1)
+    driver.run()
+    assert driver.jobs("fetch-") == [], "weights are there, whatever fetched them"
+    assert len(driver.jobs("compile-")) == 2
+    assert len(driver.jobs("qwen-llmperf-")) == 2, "a second run measures again"
     assert (len(driver.artifacts()), driver.world.nodes) == (2, 0)
+
+
+def test_a_run_that_is_killed_while_it_fetches_goes_on_after_a_deployment_with_jobs_of_the_new_image(
+    driver: Driver,
+) -> None:
+    def kill() -> None:
+        if driver.jobs("fetch-"):
+            raise KeyboardInterrupt
+
+    driver.world.on_tick.append(kill)
+    with pytest.raises(KeyboardInterrupt):
+        driver.run()
+    driver.world.on_tick.clear()
+    driver.redeploy()
+    driver.run()
+    assert _images(driver, "fetch-") == {"registry.example/tools:2"}
+    assert len(driver.jobs("fetch-")) == len(driver.world.experiment.weights)
+
+
+def _images(driver: Driver, prefix: str) -> set[str]:
+    return {job["spec"]["template"]["spec"]["containers"][0]["image"] for job in driver.jobs(prefix)}
+
+
+@pytest.mark.parametrize("ended", ["Complete", "Failed"])
+def test_a_job_that_ended_without_a_marker_is_removed_and_created_again(driver: Driver, ended: str) -> None:
+    driver.run()
+    for bucket in ("checkpoints", "artifacts"):
+        for key in driver.world.stored(bucket):
+            driver.world.store(bucket, f"away/{key}", {})
+            driver.aws.client("s3").delete_object(Bucket=_bucket(driver, bucket), Key=key)
+    before = {job["metadata"]["name"]: job for job in (*driver.jobs("fetch-"), *driver.jobs("compile-"))}
+    for job in before.values():
+        job["status"] = {"conditions": [{"type": ended, "status": "True"}]}
+    driver.clock.time += timedelta(days=1)
+    driver.run()
+    after = {job["metadata"]["name"]: job for job in (*driver.jobs("fetch-"), *driver.jobs("compile-"))}
+    assert before.keys() == after.keys()
+    assert all(after[name] is not job for name, job in before.items())
+    assert sum(not key.startswith("away/") for key in driver.artifacts()) == 2
+
+
+def _bucket(driver: Driver, purpose: str) -> str:
+    return naming.bucket(driver.world.experiment, purpose, driver.aws.account)
 
 
 def test_stacks_that_the_file_no_longer_describes_are_told_with_the_way_to_remove_them(

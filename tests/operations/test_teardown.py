@@ -30,6 +30,7 @@ def test_teardown_asks_for_the_name_and_then_deletes_everything_in_an_order_that
     role in."""
     make_stacks("qwen3-32b", "delivery", "delivery-role", "cluster", "nodes", "workloads", "network", "other")
     say("scale", "1")
+    world.api.put("jobs", "compile-1", {"spec": {}}, namespace="qwen3-32b")
     code, _, err = say("teardown")
     assert (code, len(stack_names()), world.nodes) == (2, 7, 1)
     assert "it was not confirmed, nothing was deleted; run it with --confirm qwen3-32b" in err
@@ -39,6 +40,7 @@ def test_teardown_asks_for_the_name_and_then_deletes_everything_in_an_order_that
     code, out, _ = say(*CONFIRMED)
     assert (code, stack_names(), world.nodes) == (0, [], 0)
     assert "7 of 7 stacks deleted" in out
+    assert world.api.of("jobs") == [], "none holds a volume that the workloads stack deletes"
     assert say(*CONFIRMED)[0] == 0, "again, on nothing"
 
 

@@ -18,8 +18,10 @@ from tests.operations.api_server import ApiServer, DirectKubernetes, merge
 from tests.operations.clock import START, FakeClock
 from trnspec.core.findings import Finding, Refusal, State
 from trnspec.experiment import Experiment
-from trnspec.experiment.naming import namespace
+from trnspec.experiment.naming import STEP, namespace
 from trnspec.operations import verification as checks
+from trnspec.operations.cloud.aws import Aws
+from trnspec.operations.reviewed_jobs import as_deployed
 from trnspec.operations.verification import verify
 
 
@@ -96,18 +98,24 @@ PASSES = Play(says=("a warning of the image", *_said(*on_node.CHECKS)), ends="Co
 
 
 def as_assumed(experiment: Experiment) -> ApiServer:
-    """A cluster with all that is expected of it, and the CronJobs of the proof."""
-    server, place = ApiServer(), namespace(experiment)
+    """A cluster with all that is expected of it."""
+    server = ApiServer()
     daemons = [daemon(name) for name in DAEMONS]
     for kind, items in (("nodes", [NODE]), ("deviceclasses", [DEVICE_CLASS]), ("pods", daemons)):
         for item in copy.deepcopy(items):
             server.put(kind, item["metadata"]["name"], item, namespace="kube-system")
     server.put("resourceslices", "one", published())
-    for arm in experiment.arms:
-        pod = {"spec": {"containers": [{"name": CONTAINER}]}}
-        spec = {"jobTemplate": {"metadata": {"labels": {}}, "spec": {"backoffLimit": 0, "template": pod}}}
-        server.put("cronjobs", proof_name(experiment, arm), {"spec": spec}, namespace=place)
     return server
+
+
+def reviewed(experiment: Experiment) -> list[dict[str, Any]]:
+    """The Jobs of the proof."""
+    template = {"spec": {"containers": [{"name": CONTAINER}]}}
+    about = {"namespace": namespace(experiment), "labels": {STEP: "verify"}}
+    return [
+        {"kind": "Job", "metadata": {**about, "name": name}, "spec": {"template": template}}
+        for name in {proof_name(experiment, arm) for arm in experiment.arms}
+    ]
 
 
 @pytest.fixture
@@ -137,7 +145,8 @@ def proved(
             job["status"] = {"conditions": [{"type": play.ends, "status": "True"}] if play.ends else []}
 
     cluster, clock = DirectKubernetes(api, place), FakeClock(ticked)
-    return verify(experiment, cluster, clock, tell=(told if told is not None else []).append)
+    tell = (told if told is not None else []).append
+    return verify(experiment, cluster, clock, jobs=reviewed(experiment), tell=tell)
 
 
 Depart = Callable[[ApiServer], object]
@@ -312,8 +321,23 @@ def test_each_way_of_failing_is_told_with_a_remedy_and_leaves_no_job(
     assert api.of("jobs") == []
 
 
-def test_workloads_that_were_not_deployed_are_named(reference: Experiment, api: ApiServer) -> None:
-    for key in [key for key in api.objects if key[0] == "cronjobs"]:
-        del api.objects[key]
-    with pytest.raises(Refusal, match=r"has no CronJob verify-8-lnc2-.*deploy the workloads"):
-        proved(reference, api, PASSES)
+def test_every_proof_is_a_job_of_its_own_and_one_that_a_killed_process_left_gives_its_devices_back(
+    reference: Experiment, api: ApiServer
+) -> None:
+    left = {"metadata": {"labels": {STEP: "verify"}}, "spec": {}}
+    api.put("jobs", "verify-qwen-vllm-left", left, namespace=namespace(reference))
+    seen = set[str]()
+
+    def meanwhile(_: int) -> None:
+        seen.update(job["metadata"]["name"] for job in api.of("jobs"))
+
+    proved(reference, api, PASSES, meanwhile=meanwhile)
+    (begun,) = {name.rpartition("-")[2] for name in seen} - {"left"}
+    assert re.fullmatch(r"20260401t12\d{4}z", begun)
+    assert api.of("jobs") == []
+
+
+def test_workloads_that_were_not_deployed_are_named(reference: Experiment, api: ApiServer, aws: Aws) -> None:
+    cluster = DirectKubernetes(api, namespace(reference))
+    with pytest.raises(Refusal, match=r"configmap reviewed-jobs: none in the cluster; deploy the workloads"):
+        as_deployed(reference, aws, cluster, (), "verify")

@@ -13,7 +13,7 @@ from typing import Any
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.eks.models import eks_backends
 
-from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, tags, with_tags
+from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill
 from infra.off_schedules import off_expressions
 from tests.operations.api_server import ApiServer, plural
 from tests.operations.clients import shared_client
@@ -90,7 +90,7 @@ class World:
     def apply(self) -> tuple[ManifestFile, ...]:
         """What the workloads stack does, at first and again: nothing that stands is deleted."""
         files = self.files or manifests(self.experiment)
-        for item in self.filled(files):
+        for item in (item for item in self.filled(files) if item["kind"] != "Job"):
             kind, name = plural(item["kind"]), item["metadata"]["name"]
             self.api.put(kind, name, item, namespace=self.experiment.name)
         return files
@@ -98,7 +98,7 @@ class World:
     def filled(self, files: tuple[ManifestFile, ...]) -> list[dict[str, Any]]:
         """The objects as a deployment of this world's image applies them."""
         images = {name: self.image for name in PLACEHOLDERS if name.endswith("_IMAGE")}
-        values = with_tags({"AWS_ACCOUNT": DEFAULT_ACCOUNT_ID, **images})
+        values = {"AWS_ACCOUNT": DEFAULT_ACCOUNT_ID, **images}
         return fill((item for file in files for item in file.objects), values)
 
     def _fuse(self) -> None:
@@ -225,7 +225,7 @@ class World:
 
     def _move_job(self, job: dict[str, Any]) -> None:
         name = job["metadata"]["name"]
-        if job["spec"].get("suspend") or job.get("status", {}).get("conditions") or self._unscheduled(name):
+        if job.get("status", {}).get("conditions") or self._unscheduled(name):
             return
         if not name.startswith(("arguments-", "fetch-")) and not self.node_names:
             return
@@ -336,19 +336,21 @@ def _starts(name: str, table: dict[str, str]) -> str | None:
 def manifests(experiment: Experiment) -> tuple[ManifestFile, ...]:
     """The objects that a run works with, in the shape of the rendered ones."""
     jobs = [
-        _job("fetch", naming.fetch_job(one), ["--to", f"s3://x/{naming.weights_path(one)}"])
+        _job("fetch", naming.fetch_job(one), _making("--to", f"s3://x/{naming.weights_path(one)}"))
         for one in experiment.weights
     ]
     baseline = artifact_key(experiment.baseline)
     for arm in experiment.arms:
         key = ["push", "--to", f"s3://x/{artifact_key(arm)}", "--key", artifact_key(arm)]
-        jobs.append(_job("compile", naming.compile_job(arm), [*key, "--baseline", f"s3://x/{baseline}"]))
-    jobs.append(_job("arguments", "arguments-image-0", []))
+        pod = _making(*key, "--baseline", f"s3://x/{baseline}")
+        jobs.append(_job("compile", naming.compile_job(arm), pod))
+    jobs.append(_job("arguments", "arguments-image-0", _making()))
     names = [arm.name for arm in experiment.arms]
     arms = [{"kind": "Deployment", "metadata": {"name": name}, "spec": {"replicas": 0}} for name in names]
     plan = {
         "kind": "ConfigMap",
         "metadata": {"name": "the-plan"},
+        "immutable": True,
         "data": {"plan.json": _plan_text(experiment)},
     }
     pod = {
@@ -357,18 +359,16 @@ def manifests(experiment: Experiment) -> tuple[ManifestFile, ...]:
         "volumes": [{"name": "plan", "configMap": {"name": "the-plan"}}],
     }
     measuring = {**pod, "initContainers": [{"name": "run", "image": IMAGE}]}
-    cron_jobs = [
-        {
-            "kind": "CronJob",
-            "metadata": {"name": name, "namespace": experiment.name},
-            "spec": {"suspend": True, "jobTemplate": {"spec": {"template": {"spec": own}}}},
-        }
-        for name, own in [
-            (naming.BENCHMARK_NAME, measuring),
-            (naming.LMEVAL_NAME, pod),
-        ]
-    ]
-    return (ManifestFile("all.yaml", (*jobs, *arms, plan, *cron_jobs)),)
+    jobs.append(_job("load", naming.BENCHMARK_NAME, measuring))
+    jobs.append(_job("quality", naming.LMEVAL_NAME, pod))
+    images = {
+        "kind": "ConfigMap",
+        "metadata": {"name": naming.REVIEWED_JOBS},
+        "data": {name: f"${{{name}}}" for name in PLACEHOLDERS if name.endswith("_IMAGE")},
+    }
+    for job in jobs:
+        job["metadata"]["namespace"] = experiment.name
+    return (ManifestFile("all.yaml", (*jobs, *arms, plan, images)),)
 
 
 def _plan_text(experiment: Experiment) -> str:
@@ -380,8 +380,15 @@ def _plan_text(experiment: Experiment) -> str:
     return plan_text(experiment)
 
 
-def _job(step: str, name: str, arguments: list[str]) -> dict[str, Any]:
-    template = {"spec": {"containers": [{"name": "only", "image": IMAGE, "args": arguments}]}}
-    metadata = {"name": f"{name}{tags(template)}", "labels": {naming.STEP: step}}
-    spec = {"suspend": True, "template": template}
-    return {"kind": "Job", "apiVersion": "batch/v1", "metadata": metadata, "spec": spec}
+def _making(*arguments: str) -> dict[str, Any]:
+    return {"containers": [{"name": "only", "image": IMAGE, "args": [*arguments]}]}
+
+
+def _job(step: str, name: str, pod: dict[str, Any]) -> dict[str, Any]:
+    metadata = {"name": name, "labels": {naming.STEP: step}}
+    return {
+        "kind": "Job",
+        "apiVersion": "batch/v1",
+        "metadata": metadata,
+        "spec": {"template": {"spec": pod}},
+    }

@@ -87,25 +87,25 @@ def artifact_path(arm: Arm) -> str:
     return artifact_key(arm)
 
 
-def fetch_job(weights: Weights, content: str = "") -> str:
-    """Job that fetches a model at a revision; `content` is the rest of its immutable template, hashed into the name."""
-    return _hashed("fetch", weights.model.name, f"{weights_path(weights)}\n{content}")
+def fetch_job(weights: Weights) -> str:
+    """Job that fetches a model at a revision."""
+    return _hashed("fetch", weights.model.name, weights_path(weights))
 
 
-def compile_job(arm: Arm, content: str = "") -> str:
+def compile_job(arm: Arm) -> str:
     """Job that compiles an arm; the same name for the same artifact, whatever the arm is called."""
     draft = f"-k{arm.speculation.num_speculative_tokens}" if arm.speculation else ""
-    return _hashed("compile", f"{arm.target.model.name}{draft}", f"{artifact_path(arm)}\n{content}")
+    return _hashed("compile", f"{arm.target.model.name}{draft}", artifact_path(arm))
 
 
-def arguments_job(runtime: Runtime, content: str) -> str:
-    """Job that asks a runtime's image whether it takes the arms' arguments; `content` is the rest of its template."""
-    return _hashed("arguments", runtime.name, f"{runtime.image}\n{content}")
+def arguments_job(runtime: Runtime) -> str:
+    """Job that asks a runtime's image whether it takes the arms' arguments."""
+    return _hashed("arguments", runtime.name, runtime.image)
 
 
-def watchers_group(experiment: Experiment) -> str:
-    """Kubernetes group of those who may look at nodes and devices, Secrets excepted."""
-    return f"{experiment.name}-watchers"
+def runners_group(experiment: Experiment) -> str:
+    """Kubernetes group of those who run the experiment and do not administer the cluster."""
+    return f"{experiment.name}-runners"
 
 
 def neuron_nodegroup(experiment: Experiment) -> str:
@@ -213,8 +213,10 @@ PART_OF = "app.kubernetes.io/part-of"
 ROLE = "speculation.trn2/workload"
 """`server`, `client` (may call servers), `job` (may only call services outside the
 cluster) or `offline` (no network)."""
+REVIEWED_JOBS = "reviewed-jobs"
+"""ConfigMap that says which images are deployed, and which Jobs may be created."""
 STEP = "speculation.trn2/step"
-"""Label of Jobs that a run starts: `arguments`, `fetch` or `compile`."""
+"""Label of Jobs, which a run or `verify` creates: `fetch`, `arguments`, `verify`, `compile`, `load` or `quality`."""
 BATCH = "speculation.trn2/batch"
 """Arms with the same number run at the same time."""
 

@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cdk8s_charts.manifests import PLACEHOLDERS, filled, read, with_tags
+from cdk8s_charts.manifests import read
 from trnspec.core.command_line import carried_out
 from trnspec.core.console import print_json
 from trnspec.core.findings import Finding, Refusal
 from trnspec.core.words import count
 from trnspec.experiment import load
-from trnspec.experiment.naming import BENCHMARK_NAME
 from trnspec.operations.cloud import experiment_resources
 from trnspec.operations.cloud.access import cluster_of
 from trnspec.operations.cloud.aws import Aws, AwsError, aws_of
 from trnspec.operations.cloud.clock import Clock
-from trnspec.operations.cloud.kubernetes import pod_containers, tools_image
+from trnspec.operations.cloud.kubernetes import pod_containers
 from trnspec.operations.options import HOURS, json_option, manifests_option, on_aws
 from trnspec.operations.running.context import predicted_h
 from trnspec.operations.running.launch import opened, say
@@ -36,9 +35,8 @@ if TYPE_CHECKING:
 POLL_S = 30
 RENEW = timedelta(minutes=45)
 """Credentials of an assumed role last an hour, compilation lasts longer."""
-KINDS = ("ServiceAccount", "ConfigMap", "PersistentVolumeClaim", "Service", "Deployment", "Job", "CronJob")
-"""The kinds of the manifests that AmazonEKSViewPolicy shows
-(https://docs.aws.amazon.com/eks/latest/userguide/access-policy-permissions.html); the rest was applied with them."""
+KINDS = ("ServiceAccount", "ConfigMap", "PersistentVolumeClaim", "Service", "Deployment")
+"""The kinds of the manifests that the steps may look at; the rest was applied with them."""
 _APPLY = "deploy the workloads stack, then retry"
 PREPARING = ("weights", "arguments", "nodes", "verify", "compile")
 Object = Mapping[str, Any]
@@ -143,11 +141,8 @@ def smoke(path: Path, manifests: Path, account: str | None, as_json: bool) -> in
 
 def findings(files: tuple[ManifestFile, ...], get: Callable[[str, str], Object | None]) -> Iterator[Finding]:
     """What is missing, differs or failed; `get` asks the cluster for a kind and a name."""
-    cron_job = get("CronJob", BENCHMARK_NAME)
-    image = tools_image(cron_job) if cron_job is not None else ""
-    values = dict.fromkeys(PLACEHOLDERS, "") | with_tags({"BENCHMARK_IMAGE": image})
     for item in (item for file in files for item in file.objects if item["kind"] in KINDS):
-        kind, name = item["kind"], filled(item["metadata"]["name"], values)
+        kind, name = item["kind"], item["metadata"]["name"]
         present = get(kind, name)
         if present is None:
             yield Finding(f"{kind} {name}", None, "is not in the cluster", _APPLY)
@@ -169,10 +164,6 @@ def _health(kind: str, name: str, present: Object) -> Iterator[Finding]:
             yield Finding(
                 where, None, f"{available} of {count(wanted, 'replica')} answer", "read ./trnspec status"
             )
-    for condition in status.get("conditions", ()):
-        if kind == "Job" and (condition["type"], condition["status"]) == ("Failed", "True"):
-            reason = f"failed ({condition.get('message', 'it does not say why')})"
-            yield Finding(where, None, reason, f"read ./trnspec kubectl logs job/{name}")
     if kind == "PersistentVolumeClaim" and status.get("phase", "Bound") not in ("Bound", "Pending"):
         yield Finding(where, None, f"is {status['phase']}", "delete it and deploy again")
 

@@ -27,7 +27,7 @@ from trnspec.operations.options import (
     json_option,
 )
 from trnspec.operations.preflight.checklist import refuse_misfits
-from trnspec.operations.running.state import RunStore, refuse_if_driven
+from trnspec.operations.running.state import MEASURING, RunStore, refuse_if_driven
 
 
 @click.command()
@@ -47,7 +47,7 @@ def command(
     """Deploy all stacks of an experiment, its objects too; Trn2 nodes start at 0.
 
     deployment.yaml and the manifests are taken as they are committed. What follows -- goes to `cdk deploy`, for
-    example -- --require-approval never. It is refused while a run is under way. An existing VPC is asked first, as by preflight, and nothing is made where it does not fit. --dry-run shows
+    example -- --require-approval never. It is refused while a run measures. An existing VPC is asked first, as by preflight, and nothing is made where it does not fit. --dry-run shows
     the difference to what is deployed (`cdk diff`).
     """
     given = [word for word in words[:1] if not word.startswith("-")]
@@ -82,12 +82,13 @@ def _refuse_without_builder() -> None:
 
 
 def _refuse_under_a_run(experiment: Experiment, aws: Aws) -> None:
-    """`Refusal` while somebody drives a run: the manifests have every arm at 0 replicas and every Job suspended."""
+    """`Refusal` while somebody measures: the manifests have every arm at 0 replicas."""
     if bucket(experiment, "results", aws.account) not in experiment_resources.buckets(experiment, aws):
         return
-    if (held := RunStore(experiment, aws).current()) is not None:
+    held = RunStore(experiment, aws).current()
+    if held is not None and held.state.step.startswith(MEASURING):
         remedy = (
-            "a deployment would set its arms to 0 and suspend its Jobs: wait for its end (./trnspec status), or interrupt it (Ctrl-C), "
-            "deploy and run it again to go on"
+            "a deployment would set its arms to 0: wait for its end (./trnspec status), or interrupt it (Ctrl-C), deploy and run it again "
+            "to go on"
         )
         refuse_if_driven(held.state, now=Clock().now(), remedy=remedy)

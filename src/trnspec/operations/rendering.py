@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from cdk8s_charts.__main__ import files_of_checkout, rendered, said
-from cdk8s_charts.manifests import PLACEHOLDERS, TAG, ManifestFile, fill, names_in, read, replace, with_tags
+from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, names_in, read, replace
 from trnspec.core.console import print_json
 from trnspec.core.findings import Misuse, Refusal
 from trnspec.core.words import count
@@ -18,16 +18,14 @@ from trnspec.experiment import Experiment, load
 from trnspec.operations.cloud.aws import aws_of
 from trnspec.operations.options import FILE, manifests_option, on_aws
 
-_GIVEN = {name for name in PLACEHOLDERS if not name.endswith(TAG)}
-"""What somebody must know; what names of Jobs carry follows from it."""
 _PINNED = re.compile(r"[^\s:@]+(:\d+)?(/[^\s:@]+)+(:(?!latest$)[\w.-]+|(:[\w.-]+)?@sha256:[0-9a-f]{64})")
 
 
 def _assignment(text: str) -> tuple[str, str]:
     """`NAME=VALUE` of a placeholder."""
     name, equals, value = text.partition("=")
-    if name not in _GIVEN or not equals or not value:
-        raise click.BadParameter(f"{text!r} is not NAME=VALUE with one of {', '.join(sorted(_GIVEN))}")
+    if name not in PLACEHOLDERS or not equals or not value:
+        raise click.BadParameter(f"{text!r} is not NAME=VALUE with one of {', '.join(sorted(PLACEHOLDERS))}")
     return name, value
 
 
@@ -38,7 +36,7 @@ def _assignment(text: str) -> tuple[str, str]:
 @click.option(
     "--resolved",
     is_flag=True,
-    help="Print what was written with its placeholders filled, to apply by hand: ... | kubectl apply -f -",
+    help="Print what was written with its placeholders filled, to apply by hand, without Jobs: ... | kubectl apply -l '!speculation.trn2/step' -f -",
 )
 @click.option(
     "--out",
@@ -52,7 +50,7 @@ def _assignment(text: str) -> tuple[str, str]:
     multiple=True,
     type=_assignment,
     metavar="NAME=VALUE",
-    help="For --resolved. " + "; ".join(f"{name}: {PLACEHOLDERS[name]}" for name in sorted(_GIVEN)),
+    help="For --resolved. " + "; ".join(f"{name}: {PLACEHOLDERS[name]}" for name in sorted(PLACEHOLDERS)),
 )
 def command(
     path: Path,
@@ -94,7 +92,7 @@ def _resolved(
     as_json: bool,
 ) -> None:
     """Fill the placeholders of the reviewed files, and print or write them."""
-    needed = set().union(*(names_in(item) for file in files for item in file.objects)) & _GIVEN
+    needed = set().union(*(names_in(item) for file in files for item in file.objects)) & PLACEHOLDERS.keys()
     if "AWS_ACCOUNT" not in values:
         values["AWS_ACCOUNT"] = account or aws_of(experiment, account).account
     for name in sorted(needed - values.keys()):
@@ -103,7 +101,7 @@ def _resolved(
         if name.endswith("_IMAGE") and not _PINNED.fullmatch(value):
             remedy = "write registry/repository:tag (not latest) or @sha256:..."
             raise Misuse(f"{name} = {value!r}: is not a pinned image; {remedy}")
-    filled = [ManifestFile(file.name, tuple(fill(file.objects, with_tags(values)))) for file in files]
+    filled = [ManifestFile(file.name, tuple(fill(file.objects, values))) for file in files]
     if out:
         changed = _write_folder({out / file.name: file.yaml() for file in filled}, out)
         written = {"folder": str(out), "files": len(filled), "changed": [*map(str, changed)]}

@@ -16,6 +16,7 @@ from trnspec.core.words import count
 from trnspec.experiment import Experiment, load
 from trnspec.experiment.naming import cluster_name, stack_name
 from trnspec.operations.cloud import cloudformation, experiment_resources, nodegroup
+from trnspec.operations.cloud.access import cluster_of
 from trnspec.operations.cloud.aws import NOT_ALLOWED, Aws, AwsError, aws_of
 from trnspec.operations.cloud.clock import Clock
 from trnspec.operations.cloud.cloudformation import TAG, Stack
@@ -119,6 +120,8 @@ def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[tuple[str,
     _stop_nodes(experiment, aws)
     kept = []
     going = _going(experiment, aws)
+    if stack_name(experiment, "workloads") in [stack.name for stack in going]:
+        _remove_jobs(experiment, aws)
     with progress(f"deleting the stacks of {experiment.name}", len(going)) as advance:
         for stack in reversed(going):
             print(f"    {stack.name}: deleting", file=sys.stderr)
@@ -146,6 +149,16 @@ def _stop_nodes(experiment: Experiment, aws: Aws) -> None:
             warn(str(error))
         elif isinstance(error, AwsError):  # no answer about the nodes; that there is no group is one
             raise
+
+
+def _remove_jobs(experiment: Experiment, aws: Aws) -> None:
+    """Those of runs, which no stack knows: a volume that a pod of theirs holds would keep CloudFormation waiting."""
+    try:
+        with cluster_of(experiment, aws) as cluster:
+            for job in cluster.list("jobs"):
+                cluster.delete("job", job["metadata"]["name"])
+    except Refusal as error:
+        warn(f"Jobs stay until their namespace goes: {error}")
 
 
 def _delete(stack: Stack, experiment: Experiment, aws: Aws, clock: Clock) -> str | None:

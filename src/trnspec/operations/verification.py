@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cdk8s_charts import on_node
+from cdk8s_charts.manifests import read
 from cdk8s_charts.pods import (
     DRIVER,
     EXTENDED_RESOURCE,
@@ -22,30 +24,29 @@ from cdk8s_charts.pods import (
     serving_ephemeral_gib,
 )
 from trnspec.core.console import print_json, print_table, progress
-from trnspec.core.findings import Finding, Refusal, State
+from trnspec.core.findings import Finding, State
 from trnspec.core.words import count
-from trnspec.experiment import Arm, Experiment, load
+from trnspec.experiment import Experiment, load
 from trnspec.experiment.catalogue.node_images import OLDEST_FOR_CLAIMS
-from trnspec.experiment.naming import NAME, NEURON_TAINT_KEY
+from trnspec.experiment.naming import NEURON_TAINT_KEY, STEP
 from trnspec.experiment.placement import nodes_needed, rounds
 from trnspec.operations.cloud.access import cluster_of
 from trnspec.operations.cloud.aws import aws_of
 from trnspec.operations.cloud.clock import Clock
-from trnspec.operations.cloud.cloudformation import deploy_workloads
 from trnspec.operations.cloud.kubernetes import (
     Kubernetes,
     Object,
     condition,
     container_statuses,
     is_ready,
-    job_of,
     job_state,
     json_lines,
     own_nodes,
     role,
     trouble,
 )
-from trnspec.operations.options import on_aws
+from trnspec.operations.options import manifests_option, on_aws
+from trnspec.operations.reviewed_jobs import as_deployed, named
 
 POLL_S = 5
 LOOK_S = 10
@@ -71,15 +72,19 @@ Objects = Sequence[Object]
 
 
 @on_aws
-def command(path: Path, account: str | None, as_json: bool) -> int:
+@manifests_option
+def command(path: Path, manifests: Path, account: str | None, as_json: bool) -> int:
     """Check on running Trn2 nodes everything that could not be tried without AWS; about two minutes.
 
     On a new node it waits up to ten minutes more until its daemons run and its devices are published. Exit 0 when every check
     passed, 1 when one failed; a warning fails nothing.
     """
     experiment = load(path)
-    with cluster_of(experiment, aws_of(experiment, account)) as kubernetes:
-        findings = verify(experiment, kubernetes, Clock(), tell=lambda text: print(text, file=sys.stderr))
+    files, aws = read(experiment, manifests), aws_of(experiment, account)
+    with cluster_of(experiment, aws) as kubernetes:
+        jobs = as_deployed(experiment, aws, kubernetes, files, "verify")
+        tell = partial(print, file=sys.stderr)
+        findings = verify(experiment, kubernetes, Clock(), jobs=jobs, tell=tell)
     bad = failed(findings)
     if as_json:
         print_json({"experiment": experiment.name, "checks": [check.as_json() for check in findings]})
@@ -98,10 +103,12 @@ def verify(
     kubernetes: Kubernetes,
     clock: Clock,
     *,
+    jobs: Objects,
     tell: Callable[[str], None],
     alive: Callable[[], object] = lambda: None,
 ) -> list[Finding]:
-    """All findings. The proof on the nodes is left out where the API already shows that its pods could not start.
+    """All findings. The proof on the nodes is left out where the API already shows that its pods could not start. `jobs` are
+    the reviewed ones that prove.
 
     `alive` is called every few seconds: who drives a run must be heard of while this waits.
     """
@@ -110,7 +117,7 @@ def verify(
     if any(check.check in stopping for check in failed(findings)):
         tell("no proof on the nodes: its pods could not start; fix what failed first")
         return findings
-    return findings + prove(experiment, kubernetes, clock, tell=tell, alive=alive)
+    return findings + prove(experiment, kubernetes, clock, jobs=jobs, tell=tell, alive=alive)
 
 
 def look(experiment: Experiment, kubernetes: Kubernetes) -> list[Finding]:
@@ -304,28 +311,25 @@ def prove(
     kubernetes: Kubernetes,
     clock: Clock,
     *,
+    jobs: Objects,
     tell: Callable[[str], None],
     alive: Callable[[], object],
 ) -> list[Finding]:
     """Findings of every arm of the first batch, in file order. The Jobs are removed whatever happens."""
-    from cdk8s_charts.workloads.proofs import SECONDS  # here: it loads cdk8s
+    from cdk8s_charts.workloads.proofs import SECONDS, proof_name  # here: it loads cdk8s
 
-    jobs = {f"verify-{arm.name}": arm for arm in rounds(experiment)[0]}
+    reviewed = {job["metadata"]["name"]: job for job in jobs}
+    begun = clock.now().strftime("%Y%m%dt%H%M%Sz")
+    made = {f"verify-{arm.name}-{begun}": arm for arm in rounds(experiment)[0]}
     try:
-        for job, arm in jobs.items():
-            kubernetes.delete("job", job)
-            end = clock.ticking() + ALLOWANCE_S
-            with progress(f"job {job} of an earlier verify goes away"):
-                while kubernetes.get("job", job) is not None:
-                    if clock.ticking() > end:
-                        remedy = f"kubectl describe job {job}"
-                        raise Refusal(f"job {job} of an earlier verify does not go away; {remedy}")
-                    clock.sleep(POLL_S)
-            kubernetes.create(_job(experiment, kubernetes, arm, job))
-        names = ", ".join(arm.name for arm in jobs.values())
+        for left in kubernetes.list("jobs", labels={STEP: "verify"}):  # of a process that was killed
+            kubernetes.delete("job", left["metadata"]["name"])
+        for job, arm in made.items():
+            kubernetes.create(named(reviewed[proof_name(experiment, arm)], job))
+        names = ", ".join(arm.name for arm in made.values())
         tell(f"proving on the nodes: {names}; an image new to a node is pulled first")
-        running, end = list(jobs), clock.ticking() + SECONDS + ALLOWANCE_S
-        with progress("proving on the nodes", len(jobs)) as show:
+        running, end = list(made), clock.ticking() + SECONDS + ALLOWANCE_S
+        with progress("proving on the nodes", len(made)) as show:
             while running and clock.ticking() < end:
                 for job in [*running]:
                     if job_state(kubernetes.get("job", job)) in ("absent", "complete", "failed"):
@@ -335,24 +339,10 @@ def prove(
                 alive()
                 if running:
                     clock.sleep(POLL_S)
-        return [result for job, arm in jobs.items() for result in _results(kubernetes, arm.name, job)]
+        return [result for job, arm in made.items() for result in _results(kubernetes, arm.name, job)]
     finally:
-        for job in jobs:
+        for job in made:
             kubernetes.delete("job", job)
-
-
-def _job(experiment: Experiment, kubernetes: Kubernetes, arm: Arm, name: str) -> dict[str, Any]:
-    from cdk8s_charts.workloads.proofs import proof_name
-
-    source = proof_name(experiment, arm)
-    if (cron_job := kubernetes.get("cronjob", source)) is None:
-        remedy = deploy_workloads(experiment.name)
-        raise Refusal(f"{arm.name}: the cluster has no CronJob {source}; {remedy}")
-    job = job_of(cron_job, name)
-    labels = job["metadata"]["labels"] | {"speculation.trn2/proof-of": arm.name}
-    job["metadata"]["labels"] = labels
-    job["spec"]["template"]["metadata"] = {"labels": {**labels, NAME: name}}
-    return job
 
 
 def _results(kubernetes: Kubernetes, arm: str, job: str) -> Iterator[Finding]:

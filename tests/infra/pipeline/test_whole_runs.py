@@ -36,7 +36,7 @@ from tests.operations.test_verification import PASSES, as_assumed, proved
 from tests.operations.world import World
 from trnspec.core.findings import Finding
 from trnspec.experiment import Experiment, load
-from trnspec.experiment.naming import off_role_name
+from trnspec.experiment.naming import STEP, off_role_name
 from trnspec.operations import delivery
 from trnspec.operations.__main__ import main
 from trnspec.operations.cloud import access
@@ -46,49 +46,33 @@ from trnspec.operations.running import context, launch
 pytestmark = pytest.mark.slow
 
 ROLE = "qwen3-32b-us-east-2-delivery"
-ALL = "get list watch create update patch delete"
-EDIT = [
-    {"apiGroups": [group], "resources": resources.split(), "verbs": verbs.split()}
-    for group, resources, verbs in (
-        ("", "configmaps persistentvolumeclaims pods secrets serviceaccounts services", ALL),
-        ("apps", "daemonsets deployments replicasets statefulsets", ALL),
-        ("batch", "cronjobs jobs", ALL),
-        ("networking.k8s.io", "ingresses networkpolicies", ALL),
-        ("policy", "poddisruptionbudgets", ALL),
-        ("", "events namespaces pods/log resourcequotas", "get list"),
-    )
-]
-"""What of AmazonEKSEditPolicy a run could need, in the namespaces of the access entry:
-https://docs.aws.amazon.com/eks/latest/userguide/access-policy-permissions.html"""
 
 
 class Rbac:
-    """What an access entry gives: EKS's policy in its namespaces, and rendered ClusterRoles that are bound to its groups."""
+    """What an access entry gives: the rendered roles that are bound to its groups."""
 
     def __init__(self, entry: dict[str, Any], files: tuple[ManifestFile, ...]) -> None:
-        (policy,) = entry["AccessPolicies"]
-        assert resolved(policy["PolicyArn"]).endswith("/AmazonEKSEditPolicy")
+        assert "AccessPolicies" not in entry
         objects = [item for file in files for item in file.objects]
         bound = {
-            item["roleRef"]["name"]
+            (item["roleRef"]["kind"], item["roleRef"]["name"]): item["metadata"].get("namespace")
             for item in objects
-            if item["kind"] == "ClusterRoleBinding"
+            if item["kind"] in ("RoleBinding", "ClusterRoleBinding")
             and {"Group"} == {one["kind"] for one in item["subjects"]}
             and {one["name"] for one in item["subjects"]} <= {*entry["KubernetesGroups"]}
         }
-        self._namespaces = policy["AccessScope"]["Namespaces"]
-        self._everywhere = [
-            rule
+        self._rules = [
+            (bound[key], rule)
             for item in objects
-            if item["kind"] == "ClusterRole" and item["metadata"]["name"] in bound
+            if (key := (item["kind"], item["metadata"]["name"])) in bound
             for rule in item["rules"]
         ]
         self.refused: list[str] = []
 
     def __call__(self, verb: str, resource: str, namespace: str) -> bool:
-        group = KINDS[resource.partition("/")[0]][0]
-        for rule in (*self._everywhere, *(EDIT if namespace in self._namespaces else ())):
-            if group in rule["apiGroups"] and resource in rule["resources"] and verb in rule["verbs"]:
+        asked = {"apiGroups": KINDS[resource.partition("/")[0]][0], "resources": resource, "verbs": verb}
+        for where, rule in self._rules:
+            if where in (None, namespace) and all(value in rule[key] for key, value in asked.items()):
                 return True
         self.refused.append(f"{verb} {resource} in {namespace!r}")
         return False
@@ -323,3 +307,32 @@ def test_an_operator_runs_the_experiments_that_the_policies_name_and_no_other(
             assert main([verb, str(REFERENCE), *(["0"] if verb == "scale" else out)]) == code, verb
     assert bool(enforcement.denied) is (name == "other")
     assert (tmp_path / "out" / "summary.json").exists() is (name != "other")
+
+
+def test_an_operator_runs_through_a_second_deployment_and_again_after_it(
+    enforcement: Enforcement, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account = Account(load(REFERENCE), tmp_path, monkeypatch)
+    world, fetching = account.world, list[str]()
+
+    def deploy() -> None:
+        at_work = [job["metadata"]["name"] for job in account.api.of("jobs") if not job.get("status")]
+        if not fetching and any(name.startswith("fetch-") for name in at_work):
+            fetching.extend(at_work)
+            world.image = "registry.example/tools:2"
+            world.apply()
+
+    def images(step: str) -> list[str]:
+        jobs = (job for job in account.api.of("jobs") if job["metadata"]["labels"][STEP] == step)
+        return [job["spec"]["template"]["spec"]["containers"][0]["image"] for job in jobs]
+
+    world.on_tick.append(deploy)
+    for number, fetched in ((1, ["registry.example/tools:1"] * len(world.experiment.weights)), (2, [])):
+        out = tmp_path / f"out-{number}"
+        with enforcement.acting_as(operator("run")):
+            assert main(["run", str(REFERENCE), f"--out={out}", f"--manifests={tmp_path / 'manifests'}"]) == 0
+        assert (out / "summary.json").exists()
+        assert images("fetch") == fetched, "what worked went on, and then nothing was left to fetch"
+        assert images("compile") == ["registry.example/tools:2"] * 2
+        assert images("load") == ["registry.example/tools:2"] * number, "each run measures"
+    assert (bool(fetching), enforcement.denied, world.nodes) == (True, [], 0)

@@ -24,24 +24,39 @@ def test_secrets_have_the_clusters_own_key_and_logs_a_group_that_exists_before(m
     assert _groups(made.reference, "/aws/eks/qwen3-32b/cluster") <= set(cluster.waits_for)
 
 
-def test_only_named_principals_enter_and_the_pipeline_sees_nodes_and_devices_beyond_its_namespace(
+def test_only_named_principals_enter_and_the_pipeline_by_rendered_roles_alone(
     made: Deployments, variants: Variants
 ) -> None:
     assert made.reference.resources("AWS::EKS::AccessEntry", "cluster") == []
     entries = made.opened.properties("AWS::EKS::AccessEntry", "cluster")
-    given = {one["PrincipalArn"]: (one["AccessPolicies"][0], one.get("KubernetesGroups")) for one in entries}
+    given = {one["PrincipalArn"]: one for one in entries}
     assert given.keys() == {ADMIN, PIPELINE}
-    admin, pipeline = given[ADMIN][0], given[PIPELINE][0]
+    (admin,) = given[ADMIN]["AccessPolicies"]
     assert resolved(admin["PolicyArn"]).endswith("/AmazonEKSClusterAdminPolicy")
-    assert resolved(pipeline["PolicyArn"]).endswith("/AmazonEKSEditPolicy")
-    assert pipeline["AccessScope"] == {"Type": "namespace", "Namespaces": ["opened"]}
+    assert "AccessPolicies" not in given[PIPELINE]
     objects = [one for file in render(variants["opened"][0]) for one in file.objects]
     (binding,) = (one for one in objects if one["kind"] == "ClusterRoleBinding")
     (role,) = (one for one in objects if one["kind"] == "ClusterRole")
-    assert given[PIPELINE][1] == [one["name"] for one in binding["subjects"]]
+    (here,) = (one for one in objects if one["kind"] == "RoleBinding")
+    for one in (binding, here):
+        assert given[PIPELINE]["KubernetesGroups"] == [subject["name"] for subject in one["subjects"]]
+    assert here["metadata"]["namespace"] == "opened"
     seen = {resource for rule in role["rules"] for resource in rule["resources"]}
     assert seen == {"nodes", "pods", "daemonsets", "deviceclasses", "resourceclaims", "resourceslices"}
     assert all(rule["verbs"] == ["get", "list", "watch"] for rule in role["rules"])
+    (role,) = (one for one in objects if one["kind"] == "Role")
+    changes = {
+        (resource, verb)
+        for rule in role["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+        if verb not in ("get", "list", "watch")
+    }
+    # With `update` of ConfigMaps it could write what the admission policy allows.
+    assert changes == {
+        *(("jobs", "create"), ("jobs", "delete"), ("configmaps", "create"), ("deployments/scale", "patch"))
+    }
+    assert "secrets" not in str(role["rules"])
 
 
 def test_addons_are_pinned_for_every_version_and_those_that_nodes_need_come_before_them(

@@ -111,7 +111,7 @@ def test_a_run_with_two_interruptions_ends_with_the_answer_of_one_without(spot: 
         "the client knows its nodes"
     )
     assert any("trn2-0 was taken away at 2026-04-01T12:" in line for line in spot.said)
-    assert any("was cut with its node, and is released again" in line for line in spot.said) == fails
+    assert any("was cut with its node, and is created again" in line for line in spot.said) == fails
     away_h = 2 * (timedelta(seconds=40 * 15) - _BOOT) / timedelta(hours=1)
     up_h = (spot.clock.now() - START) / timedelta(hours=1) - away_h
     assert answer["node_hours"] == pytest.approx(up_h, abs=0.06), "hours without a node are not billed"

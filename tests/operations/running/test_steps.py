@@ -15,7 +15,7 @@ import pytest
 from cdk8s_charts.in_image import CANNOT_SAY, REFUSED
 from cdk8s_charts.manifests import read
 from cdk8s_charts.workloads.benchmark_pod import MAX_CONFIG_MAP_BYTES, plan_object
-from cdk8s_charts.workloads.proofs import ARGUMENTS_DEADLINE_S
+from cdk8s_charts.workloads.proofs import ARGUMENTS_DEADLINE_S, proof_name
 from tests.conftest import ROOT
 from tests.experiment.edits import put
 from tests.operations.driver import Driver, driver_of
@@ -23,13 +23,20 @@ from trnspec.benchmark.analyse.result_files import EXPECTED, optional_results
 from trnspec.benchmark.plan import from_dict
 from trnspec.experiment import load
 from trnspec.experiment.compilation import artifact_key
-from trnspec.experiment.naming import BENCHMARK_NAME, PLAN_FILE, artifact_path
+from trnspec.experiment.naming import (
+    BENCHMARK_NAME,
+    LMEVAL_NAME,
+    PLAN_FILE,
+    artifact_path,
+    compile_job,
+    fetch_job,
+    weights_path,
+)
 from trnspec.experiment.placement import rounds
+from trnspec.operations import reviewed_jobs as jobs
 from trnspec.operations.cloud.aws import Aws, AwsError
-from trnspec.operations.running import context as jobs
 from trnspec.operations.running import under_load
-from trnspec.operations.running.context import StepError
-from trnspec.operations.running.measuring import provide_plan, restrict
+from trnspec.operations.running.measuring import provide_plan
 from trnspec.operations.running.steps import carry_out, remaining, steps
 from trnspec.store.artifact import DIFFERENCES
 
@@ -101,10 +108,8 @@ def test_a_run_waits_for_its_benchmark_as_long_as_the_job_may_take(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(under_load, "BENCHMARK_S", 600)
-    (benchmark,) = (
-        one for one in driver.world.api.of("cronjobs") if one["metadata"]["name"] == BENCHMARK_NAME
-    )
-    benchmark["spec"]["jobTemplate"]["spec"]["activeDeadlineSeconds"] = 3600
+    (benchmark,) = jobs.of_step(driver.files[0].objects, "load")
+    benchmark["spec"]["activeDeadlineSeconds"] = 3600
     seen: list[datetime] = []
 
     def last_half_an_hour() -> None:
@@ -137,21 +142,30 @@ def test_a_large_plan_is_stored_with_the_arms_that_stand_before_the_job_fetches_
     assert [arm["name"] for arm in json.loads(stored)["arms"]] == [arm.name for arm in arms]
     assert (stored == content) is whole
     assert whole or hashlib.sha256(stored).hexdigest() == digest
-    fetching["args"] = ["get", f"{store}plans/other.json"]
-    with pytest.raises(StepError, match=r"fetches another plan than that of qwen3-32b; run ./trnspec render"):
-        provide_plan(context, job, arms)
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_every_model_and_every_arm_has_its_job_in_the_reviewed_manifests(path: Path) -> None:
     experiment = load(path)
     found = [item for file in read(experiment, ROOT / "manifests") for item in file.objects]
+    by_step = {
+        step: {job["metadata"]["name"]: json.dumps(job) for job in jobs.of_step(found, step)}
+        for step in ("fetch", "arguments", "verify", "compile", "load", "quality")
+    }
     for weights in experiment.weights:
-        assert jobs.fetching(found, weights)["spec"]["suspend"]
-    compiling = [jobs.compiling(found, arm) for arm in experiment.arms]
-    assert len({job["metadata"]["name"] for job in compiling}) == len({json.dumps(job) for job in compiling})
-    asking = jobs.of_step(found, "arguments")
-    assert len(asking) == len({arm.runtime.name for arm in experiment.arms})
+        assert f'/{weights_path(weights)}"' in by_step["fetch"][fetch_job(weights)]
+    for arm in experiment.arms:
+        assert f'"--key", "{artifact_key(arm)}"' in by_step["compile"][compile_job(arm)]
+    assert len(by_step["arguments"]) == len({arm.runtime.name for arm in experiment.arms})
+    assert [*by_step["load"], *by_step["quality"]] == [
+        BENCHMARK_NAME,
+        *([LMEVAL_NAME] if experiment.benchmark.lm_eval else []),
+    ]
+    assert {proof_name(experiment, arm) for arm in experiment.arms} == by_step["verify"].keys()
+    jobs_found = [item for item in found if item["kind"] == "Job"]
+    assert sum(map(len, by_step.values())) == len(jobs_found), "each belongs to a step"
+    created = [jobs.under_its_hash(job)["metadata"]["name"] for job in jobs_found]
+    assert all(len(name) <= 63 for name in created)
 
 
 @pytest.mark.slow
@@ -214,8 +228,6 @@ def test_answers_follow_each_benchmark_and_only_what_can_vanish_is_made_sure_of_
         at = names.index(step)
         assert left(*names[:at]) == ["nodes", f"arms-{step[-1]}", *names[at:]]
     assert left(*names[:-1]) == ["report"], "nodes are not started again to make a report"
-    with pytest.raises(StepError, match=r"has no container check-qwen-sd-vllm.*; run ./trnspec render"):
-        restrict(experiment, {"initContainers": [{"name": "check-qwen-vllm"}]}, experiment.arms)
     silent = replace(experiment, benchmark=experiment.benchmark.model_copy(update={"lm_eval": None}))
     assert not [step for step in steps(silent) if step.name.startswith("quality")]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 import subprocess
@@ -89,11 +88,12 @@ class Kubernetes:
         """Make an object. Raises `ConflictError` when it exists."""
         self._run("create", "--validate=ignore", "--filename=-", stdin=json.dumps(body))
 
-    def patch(self, kind: str, name: str, change: Object) -> None:
-        self._run("patch", kind, name, "--type=merge", f"--patch={json.dumps(change)}")
-
     def scale(self, deployment: str, replicas: int) -> None:
-        self.patch("deployment", deployment, {"spec": {"replicas": replicas}})
+        """Set the replicas through the subresource: who may do that may not change what runs."""
+        change = json.dumps({"spec": {"replicas": replicas}})
+        self._run(
+            "patch", "deployment", deployment, "--subresource=scale", "--type=merge", f"--patch={change}"
+        )
 
     def delete(self, kind: str, name: str) -> None:
         """Delete an object if it exists, without waiting for its finalizers."""
@@ -262,33 +262,18 @@ def _container_trouble(pod: str, status: Object) -> str:
 
 
 def job_state(job: Object | None) -> str:
-    """`absent`, `suspended`, `active`, `complete` or `failed`."""
+    """`absent`, `active`, `complete` or `failed`."""
     if job is None:
         return "absent"
     ended = next((kind for kind in ("Complete", "Failed") if condition(job, kind)), None)
-    return ended.lower() if ended else "suspended" if job.get("spec", {}).get("suspend") else "active"
-
-
-def job_of(cron_job: Object, name: str) -> dict[str, Any]:
-    """Return the Job that `kubectl create job NAME --from=cronjob/...` creates."""
-    template, own = cron_job["spec"]["jobTemplate"], cron_job["metadata"]
-    made = template.get("metadata", {})
-    metadata = {
-        "name": name,
-        "namespace": own["namespace"],
-        "labels": dict(made.get("labels") or own.get("labels", {})),
-        "annotations": {"cronjob.kubernetes.io/instantiate": "manual", **made.get("annotations", {})},
-    }
-    spec = copy.deepcopy(template["spec"])
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+    return ended.lower() if ended else "active"
 
 
 def pod_template(item: Object) -> Object:
     """Return metadata and spec of the pods of an object, or of the pod itself; empty for anything else."""
     if item["kind"] == "Pod":
         return item
-    spec = item.get("spec", {}).get("jobTemplate", item).get("spec", {})
-    return spec.get("template", {})  # pyrefly: ignore[no-any-return-explicit]  # objects are not typed further
+    return item.get("spec", {}).get("template", {})  # pyrefly: ignore[no-any-return-explicit]  # objects are not typed further
 
 
 def pod_spec(item: Object) -> Object:
@@ -299,8 +284,3 @@ def pod_containers(item: Object) -> list[Object]:
     """Init containers and containers in `pod_spec`."""
     spec = pod_spec(item)
     return [*spec.get("initContainers", ()), *spec.get("containers", ())]
-
-
-def tools_image(cron_job: Object) -> str:
-    """Return the image of `benchmark` and `store` that the deployment filled in, from the benchmark's CronJob."""
-    return str(pod_spec(cron_job)["containers"][0]["image"])

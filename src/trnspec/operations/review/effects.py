@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -27,17 +26,6 @@ _NODES = ("AWS::EKS::Nodegroup", "AWS::EC2::LaunchTemplate")
 _IN_PLACE = ("Properties.ScalingConfig", "Properties.Tags", "Properties.UpdateConfig", "DependsOn")
 """Properties of a node group (https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-eks-nodegroup.html):
 a change of these does not affect a node."""
-_IMMUTABLE = {
-    "Job": r"spec\.(template|selector|completions)\b.*",
-    "Deployment": r"spec\.selector\b.*",
-    "PersistentVolume": r"spec\.(csi|nfs|local)\b.*",
-    "PersistentVolumeClaim": r"spec\.(?!resources).*",
-    "ResourceClaimTemplate": r"spec\b.*",
-    "StorageClass": r"(provisioner|parameters|volumeBindingMode)\b.*",
-}
-"""Fields that the API server refuses to change
-(https://kubernetes.io/docs/concepts/workloads/controllers/job/, .../deployment/#label-selector-updates,
-https://kubernetes.io/docs/concepts/storage/persistent-volumes/)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,20 +252,15 @@ def _facts(name: str, old: State, new: State) -> Iterator[Note]:
 
 
 def _unsettled(rows: Collection[str], before: State, after: State) -> Iterator[Note]:
-    """Return objects whose change the API server refuses, and objects that are no longer rendered but stay in the cluster.
+    """Return objects that are no longer rendered but stay in the cluster.
 
-    A file is one resource of the workloads stack: its objects go with it, one that leaves a file stays in the cluster. What an arm leaves is in its row.
+    A file is one resource of the workloads stack: its objects go with it, one that leaves a file stays in the cluster. Jobs are
+    not applied. What an arm leaves is in its row.
     """
     old, new = _by_key(before), _by_key(after)
-    for key in sorted(old.keys() & new.keys()):
-        pattern = _IMMUTABLE.get(key[0], r"(?!)")
-        paths = (one.path for one in _changes(old[key], new[key]) if re.fullmatch(pattern, one.path))
-        if path := next(paths, None):
-            remedy = "cannot be changed in place; delete the object before applying"
-            yield Note("apply", f"{key[0]} {key[2]}: {path} {remedy}")
     left = _named(_by_key({file: items for file, items in before.items() if file in after}))
     for kind, name in sorted(_named(old) - _named(new)):
-        if name not in rows and (kind, name) in left:
+        if kind != "Job" and name not in rows and (kind, name) in left:
             yield Note("apply", f"{kind} {name}: no longer rendered, and not deleted by applying")
 
 

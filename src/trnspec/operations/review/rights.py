@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trnspec.experiment.naming import NAME, ROLE, STEP
+from trnspec.experiment.naming import NAME, REVIEWED_JOBS, ROLE, STEP
 from trnspec.operations.cloud.kubernetes import pod_containers, pod_spec
 
 Object = dict[str, Any]
@@ -121,6 +121,12 @@ def _rules(item: Object) -> Iterator[str]:
         yield f"governs {', '.join(spec.get('policyTypes', ()))} of pods {_short(spec.get('podSelector', {}))}"
         for direction in ("ingress", "egress"):
             yield from (f"allows {direction}: {_short(rule)}" for rule in spec.get(direction) or ())
+    elif kind == "ValidatingAdmissionPolicy":
+        for part in ("variables", "validations"):
+            yield from (f"compares by {one['expression']}" for one in spec.get(part, ()))
+    elif (kind, item["metadata"].get("name")) == ("ConfigMap", REVIEWED_JOBS):
+        for account, images in item["data"].items():
+            yield from (f"lets Jobs have {image} ({account})" for image in images.split("\n"))
     elif kind == "ServiceAccount" and item.get("automountServiceAccountToken") is not False:
         yield "gives its token to its pods"
 

@@ -1,45 +1,38 @@
 """What every step of a run works with: the experiment, the account, the cluster, the state, waiting; and its Jobs, found in the
-reviewed manifests, released in the cluster, made again where one failed before."""
+reviewed manifests, created in the cluster, created again where one failed before."""
 
 from __future__ import annotations
 
-import copy
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from cdk8s_charts.manifests import ManifestFile, fill, with_tags
+from cdk8s_charts.manifests import ManifestFile
 from trnspec.core.console import progress
 from trnspec.core.findings import Finding, Refusal
-from trnspec.experiment import Arm, Experiment
-from trnspec.experiment.arms import Weights
-from trnspec.experiment.compilation import artifact_key
+from trnspec.experiment import Experiment
 from trnspec.experiment.cost import run_price
-from trnspec.experiment.naming import BENCHMARK_NAME, STEP, bucket, weights_path
+from trnspec.experiment.naming import STEP, bucket
 from trnspec.experiment.placement import rounds
 from trnspec.operations.cloud import kubernetes
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.cloud.clock import Clock, moment, stamp
 from trnspec.operations.cloud.cloudformation import deploy_workloads
 from trnspec.operations.cloud.kubernetes import Kubernetes
+from trnspec.operations.reviewed_jobs import as_deployed, named, under_its_hash
 from trnspec.operations.running.state import Held, RunState, RunStore
 from trnspec.operations.verification import verify
 
 READ = "read its log (./trnspec kubectl logs), then run this again"
 EARLIER_S = 4 * 3600
 """As long as compiling is waited for."""
-_BY_CLUSTER = (
-    "controller-uid",
-    "batch.kubernetes.io/controller-uid",
-    "job-name",
-    "batch.kubernetes.io/job-name",
-)
 _UID = "JOB_UID"
 """Environment variable of the pods (`cdk8s_charts/workloads/benchmark_pod.py`) that names the folder of unfinished results."""
+ENDED = ("complete", "failed")
+"""How a Job stands that left no marker and does not work on one."""
 POLL_S = 15
 _RENEW_EVERY = timedelta(minutes=1)
 
@@ -137,6 +130,10 @@ class Context:
                 show(doing=f"{self.state.step}{left}: {waiting_for}")
                 self.clock.sleep(POLL_S)
 
+    def jobs(self, step: str) -> list[dict[str, Any]]:
+        """The reviewed Jobs of a step, of the images that are deployed."""
+        return as_deployed(self.experiment, self.aws, self.cluster, self.files, step)
+
     def need(self, kind: str, name: str) -> dict[str, Any]:
         """An object that a deployment applies. Raises `StepError` when the cluster does not have it."""
         if (found := self.cluster.get(kind, name)) is None:
@@ -145,67 +142,36 @@ class Context:
         return found
 
 
-def of_step(found: Iterable[kubernetes.Object], step: str) -> list[kubernetes.Object]:
-    jobs = [item for item in found if item["kind"] == "Job"]
-    return [job for job in jobs if job["metadata"].get("labels", {}).get(STEP) == step]
+def to_create(context: Context, step: str) -> Mapping[str, kubernetes.Object]:
+    """The Jobs of a step that is done once, by their reviewed names, as they are created; those of other manifests are out of
+    their way.
 
-
-def fetching(jobs: Sequence[kubernetes.Object], weights: Weights) -> kubernetes.Object:
-    """The Job that fetches a model. Raises `StepError` when the manifests have none."""
-    return _working_on(jobs, "fetch", f'/{weights_path(weights)}"')
-
-
-def compiling(jobs: Sequence[kubernetes.Object], arm: Arm) -> kubernetes.Object:
-    """The Job that makes an arm's artifact. Raises `StepError` when the manifests have none."""
-    return _working_on(jobs, "compile", f'"--key", "{artifact_key(arm)}"')
-
-
-def _working_on(jobs: Sequence[kubernetes.Object], step: str, what: str) -> kubernetes.Object:
-    """A Job is known by its arguments: its name has a hash of the whole Job."""
-    for job in of_step(jobs, step):
-        if what in json.dumps(job):
-            return job
-    render = "render them again (./trnspec render), review and deploy"
-    raise StepError(f"manifests: no Job {step}-... works on {what}; {render}")
-
-
-def take_up(context: Context, step: str) -> list[kubernetes.Object]:
-    """The Jobs of a step as the deployment filled them in, once those of an earlier deployment are out of their way.
-
-    A deployment deletes nothing, and two versions at once would hold devices for one artifact. An earlier Job that is
-    making what one of these would make is waited for, any other is removed. Raises `StepError` when that takes too long.
+    Raises `StepError` when that takes too long.
     """
-    image = kubernetes.tools_image(context.need("cronjob", BENCHMARK_NAME))
-    values = with_tags({"AWS_ACCOUNT": context.aws.account, "BENCHMARK_IMAGE": image})
-    objects = (item for file in context.files for item in file.objects)
-    jobs: list[kubernetes.Object] = list(fill(of_step(objects, step), values))
-    ours = {job["metadata"]["name"]: _makes(job) for job in jobs}
+    jobs = {str(job["metadata"]["name"]): under_its_hash(job) for job in context.jobs(step)}
     context.wait(
-        lambda: _leaving(context, step, ours),
+        lambda: _others(context, step, jobs),
         patience_s=EARLIER_S,
         remedy="wait for it, or remove it (./trnspec kubectl delete job NAME); then run this again",
     )
     return jobs
 
 
-def _leaving(context: Context, step: str, ours: Mapping[str, str]) -> str | None:
-    """What is left of earlier deployments, once the Jobs are removed that make nothing, or what nobody wants."""
+def _others(context: Context, step: str, jobs: Mapping[str, kubernetes.Object]) -> str | None:
+    """What Jobs of other manifests still do. One that is at work on what one of ours makes is waited for, because both would hold
+    devices for it and write into one folder. All others are removed, and their pods are waited for."""
+    ours = {job["metadata"]["name"] for job in jobs.values()}
     # The phase of a pod is Pending while its init containers work.
     pods = context.cluster.list("pods", labels={STEP: step})
     pods = [pod for pod in pods if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")]
     waits = {}
     for job in context.cluster.list("jobs", labels={STEP: step}):
-        name, makes = job["metadata"]["name"], _makes(job)
-        if name in ours:
+        if (name := job["metadata"]["name"]) in ours:
             continue
-        states = [
-            status.get("state", {})
-            for pod in kubernetes.pods_of(pods, name)
-            for status in kubernetes.container_statuses(pod)
-        ]
-        at_work = kubernetes.job_state(job) == "active" and any("running" in state for state in states)
-        if at_work and makes and makes in ours.values():
-            waits[name] = f"job {name} of an earlier deployment makes {makes}"
+        started = [kubernetes.container_statuses(pod) for pod in kubernetes.pods_of(pods, name)]
+        at_work = any("running" in status.get("state", {}) for statuses in started for status in statuses)
+        if at_work and kubernetes.job_state(job) == "active" and name.rpartition("-")[0] in jobs:
+            waits[name] = f"job {name} of an earlier deployment makes what this run would make"
         else:
             context.cluster.delete("job", name)
     for pod in pods:
@@ -215,46 +181,30 @@ def _leaving(context: Context, step: str, ours: Mapping[str, str]) -> str | None
     return "; ".join(waits.values()) or None
 
 
-def _makes(job: kubernetes.Object) -> str:
-    """Where a Job stores what it makes; empty where only its log has it."""
-    arguments = job["spec"]["template"]["spec"]["containers"][0].get("args", [])
-    return str(arguments[arguments.index("--to") + 1]) if "--to" in arguments else ""
-
-
-def release(context: Context, job: kubernetes.Object) -> str:
-    """Let a Job run: unsuspend it where it exists, make it where it does not, make it again where it failed before.
+def create(context: Context, job: kubernetes.Object, *, ended: Collection[str] = ("failed",)) -> str:
+    """Create a Job where there is none, and again where it ended so: a marker in the bucket says what is done, not a Job.
 
     Returns its name.
     """
     name = str(job["metadata"]["name"])
-    found = context.cluster.get("job", name)
-    state = kubernetes.job_state(found)
-    if state == "failed":
-        context.cluster.delete("job", name)
-        context.wait(
-            lambda: f"job {name}: the failed one goes away" if context.cluster.get("job", name) else None,
-            patience_s=300,
-            remedy=f"remove it by hand: ./trnspec kubectl delete job {name}",
-        )
-    if state in ("failed", "absent"):
-        wanted = copy.deepcopy(dict(job)) if found is None else _again(found)
-        wanted["spec"]["suspend"] = False
+    state = kubernetes.job_state(context.cluster.get("job", name))
+    if state in ended:
+        remove(context, name)
+    if state in ended or state == "absent":
         with suppress(kubernetes.ConflictError):  # it is there already
-            context.cluster.create(wanted)
-    elif state == "suspended":
-        context.cluster.patch("job", name, {"spec": {"suspend": False}})
+            context.cluster.create(job)
     return name
 
 
-def _again(found: kubernetes.Object) -> dict[str, Any]:
-    """A Job of the cluster without what the cluster wrote into it."""
-    spec = copy.deepcopy(found["spec"])
-    spec.pop("selector", None)
-    for label in _BY_CLUSTER:
-        spec["template"].get("metadata", {}).get("labels", {}).pop(label, None)
-    kept = ("name", "namespace", "labels")
-    metadata = {key: value for key, value in found["metadata"].items() if key in kept}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+def remove(context: Context, name: str) -> None:
+    """Remove a Job, and wait for its pods, which store in their last minute what they have and hold their devices until then."""
+    context.cluster.delete("job", name)
+
+    def going() -> str | None:
+        there = context.cluster.get("job", name) or kubernetes.pods_of(context.cluster.list("pods"), name)
+        return f"job {name}: goes away, and keeps what it has" if there else None
+
+    context.wait(going, patience_s=300, remedy=f"remove it by hand: ./trnspec kubectl delete job {name}")
 
 
 def wait_for(
@@ -279,7 +229,7 @@ def wait_for(
 
 
 def job_progress(context: Context, name: str) -> str | None:
-    """What a Job still does, None when it is complete; one that was suspended again is released again.
+    """What a Job still does, None when it is complete.
 
     Raises `StepError` when it failed, or when somebody removed it.
     """
@@ -287,9 +237,6 @@ def job_progress(context: Context, name: str) -> str | None:
     state = kubernetes.job_state(found)
     if state == "complete":
         return None
-    if state == "suspended":
-        context.say(f"    job {name}: was suspended again, as a deployment does; it is released again")
-        context.cluster.patch("job", name, {"spec": {"suspend": False}})
     if found is None:
         raise StepError(f"job {name}: someone removed it; run this again")
     if state == "failed":
@@ -311,13 +258,11 @@ def _last_words(context: Context, name: str) -> str:
     return how
 
 
-def from_cron_job(context: Context, cron_job: str, name: str) -> dict[str, Any]:
-    """A Job as the suspended CronJob would make it, but for where it keeps unfinished results: under its own name, so
-    that a Job made again after a failure finds what the failed one left.
-
-    Raises `StepError` when the cluster has no such CronJob.
-    """
-    job = kubernetes.job_of(context.need("cronjob", cron_job), name)
+def of_run(context: Context, step: str, name: str) -> dict[str, Any]:
+    """A Job of this run from the reviewed one of a step. It keeps unfinished results under its own name, so that a Job made again
+    after a failure finds what the failed one left."""
+    (reviewed,) = context.jobs(step)
+    job = named(reviewed, name)
     own = {"name": _UID, "value": name}
     containers: list[Any] = [*kubernetes.pod_containers(job)]
     for container in containers:

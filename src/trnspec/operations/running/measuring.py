@@ -14,13 +14,12 @@ from trnspec.benchmark.analyse.result_files import EXPECTED as EXPECTED_FILE
 from trnspec.benchmark.plan import from_dict
 from trnspec.core.findings import Refusal
 from trnspec.core.words import count
-from trnspec.experiment import Arm, Experiment, naming
+from trnspec.experiment import Arm, naming
 from trnspec.experiment.expected import file_text
 from trnspec.experiment.placement import rounds
 from trnspec.operations.cloud import kubernetes
-from trnspec.operations.cloud.cloudformation import deploy_workloads
 from trnspec.operations.running import node_watch, preparing
-from trnspec.operations.running.context import READ, Context, StepError, from_cron_job
+from trnspec.operations.running.context import READ, Context, StepError, of_run
 from trnspec.operations.running.under_load import ready, tell_nodes, until_loaded
 from trnspec.store.bucket import Incomplete, inside
 
@@ -33,7 +32,7 @@ _NO_ROUNDS = (
 _QUALITY = "quality-"
 """With a round's number the key of its answers in the state."""
 PLAN = "plan"
-"""Volume of the CronJob: a ConfigMap, or an empty folder that an init container of the same name fills from S3."""
+"""Volume of the Job: a ConfigMap, or an empty folder that an init container of the same name fills from S3."""
 
 
 def raise_arms(context: Context, arms: Sequence[Arm]) -> None:
@@ -63,7 +62,7 @@ def set_replicas(context: Context, arms: Sequence[Arm] = ()) -> None:
 
 
 def measure(context: Context, number: int, arms: Sequence[Arm]) -> None:
-    """Load a round with one Job from the suspended CronJob. Its folder of results is the one that appeared with its Job."""
+    """Load a round with one Job. Its folder of results is the one that appeared with its Job."""
     state, key = context.state, str(number)
     if key in state.results:
         return
@@ -73,7 +72,7 @@ def measure(context: Context, number: int, arms: Sequence[Arm]) -> None:
     name = f"{naming.BENCHMARK_NAME}-{context.state.id}-{number}"
 
     def made() -> dict[str, Any]:
-        job = from_cron_job(context, naming.BENCHMARK_NAME, name)
+        job = of_run(context, "load", name)
         provide_plan(context, job, arms)
         tell_nodes(context, job, arms)
         return job
@@ -99,9 +98,9 @@ def stored_runs(context: Context) -> set[str]:
 
 
 def provide_plan(context: Context, job: dict[str, Any], arms: Sequence[Arm]) -> None:
-    """Let the Job read a plan of `arms`, where that is not the plan that the CronJob mounts.
+    """Let the Job read a plan of `arms`, where that is not the plan that it mounts.
 
-    Raises `StepError` when the Job has no plan that could be found, or fetches another plan than this experiment's.
+    Raises `StepError` where that is not deployed.
     """
     names = [arm.name for arm in arms]
     partly = len(arms) < len(context.experiment.arms)
@@ -112,14 +111,9 @@ def provide_plan(context: Context, job: dict[str, Any], arms: Sequence[Arm]) -> 
     if fetching:
         fetching[0]["args"] = _plan_in_bucket(context, fetching[0]["args"], names if partly else None)
         return
+    found = context.need("configmap", mounted[0]["name"])
     if not partly:
         return
-    found = context.cluster.get("configmap", mounted[0]["name"]) if mounted else None
-    if found is None or naming.PLAN_FILE not in found.get("data", {}):
-        raise StepError(
-            f"cronjob {naming.BENCHMARK_NAME}: mounts no plan that could be restricted to {', '.join(names)}; raise "
-            "cluster.max_nodes so that all arms run at once"
-        )
     made = f"{job['metadata']['name']}-plan"
     metadata = {"name": made, "namespace": job["metadata"]["namespace"]}
     data = {naming.PLAN_FILE: _reduced_plan(found["data"][naming.PLAN_FILE], names)}
@@ -133,18 +127,12 @@ def _reduced_plan(text: str | bytes, names: Sequence[str]) -> str:
 
 
 def _plan_in_bucket(context: Context, arguments: Sequence[str], names: Sequence[str] | None) -> list[str]:
-    """The arguments that fetch the plan, or the plan of some arms, which is put into the bucket of results."""
+    """The arguments that fetch the plan, or that of some arms; it is put into the bucket of results."""
     from cdk8s_charts.workloads.benchmark_pod import plan_object  # starts jsii
 
-    store, name = context.bucket("results"), context.experiment.name
+    store = context.bucket("results")
     key, content = plan_object(context.experiment) or ("", b"")
-    address = f"s3://{store}/{key}"
-    if address not in arguments:
-        deploy = f"run ./trnspec render and {deploy_workloads(name)}"
-        raise StepError(
-            f"cronjob {naming.BENCHMARK_NAME}: fetches another plan than that of {name}; {deploy}"
-        )
-    replaced = {}
+    address, replaced = f"s3://{store}/{key}", dict[str, str]()
     if names is not None:
         content = _reduced_plan(content, names).encode()
         digest = hashlib.sha256(content).hexdigest()
@@ -161,8 +149,8 @@ def check_quality(context: Context, number: int, arms: Sequence[Arm]) -> None:
     name = f"{naming.LMEVAL_NAME}-{context.state.id}-{number}"
 
     def made() -> dict[str, Any]:
-        job = from_cron_job(context, naming.LMEVAL_NAME, name)
-        restrict(context.experiment, job["spec"]["template"]["spec"], arms)
+        job = of_run(context, "quality", name)
+        restrict(job["spec"]["template"]["spec"], arms)
         return job
 
     until_loaded(context, made, arms, again=lambda: raise_arms(context, arms), remedy=READ)
@@ -170,19 +158,14 @@ def check_quality(context: Context, number: int, arms: Sequence[Arm]) -> None:
     context.save(results={**context.state.results, f"{_QUALITY}{number}": prefix})
 
 
-def restrict(experiment: Experiment, pod: dict[str, Any], arms: Sequence[Arm]) -> None:
-    """Keep the containers that ask these arms: the others are not up.
-
-    Raises `StepError` when one of them is never asked, because the cluster has an older check.
-    """
-    wanted = {f"{naming.LMEVAL_CHECK}{arm.name}" for arm in arms}
-    kept = [container for container in pod.get("initContainers", ()) if container["name"] in wanted]
-    if missing := ", ".join(sorted(wanted - {container["name"] for container in kept})):
-        deploy = f"run ./trnspec render and {deploy_workloads(experiment.name)}"
-        raise StepError(f"cronjob {naming.LMEVAL_NAME}: has no container {missing}; {deploy}")
-    asking = naming.LMEVAL_CHECK
-    others = [item for item in pod["initContainers"] if not item["name"].startswith(asking)]
-    pod["initContainers"] = [*others, *kept]
+def restrict(pod: dict[str, Any], arms: Sequence[Arm]) -> None:
+    """Keep the containers that ask these arms: the others are not up."""
+    asking, wanted = naming.LMEVAL_CHECK, {f"{naming.LMEVAL_CHECK}{arm.name}" for arm in arms}
+    pod["initContainers"] = [
+        item
+        for item in pod["initContainers"]
+        if item["name"] in wanted or not item["name"].startswith(asking)
+    ]
 
 
 def fetch_results(context: Context) -> None:

@@ -16,7 +16,14 @@ from trnspec.experiment.placement import nodes_needed
 from trnspec.operations.cloud import kubernetes, nodegroup
 from trnspec.operations.cloud.clock import moment, stamp
 from trnspec.operations.running import spending, waiting
-from trnspec.operations.running.context import Context, NoCapacityError, StepError, job_progress, release
+from trnspec.operations.running.context import (
+    ENDED,
+    Context,
+    NoCapacityError,
+    StepError,
+    create,
+    job_progress,
+)
 from trnspec.operations.running.state import NodesReplaced
 
 NODES_S = 40 * 60
@@ -125,13 +132,13 @@ def on_same_nodes(context: Context) -> Callable[[], bool]:
 
 
 class JobOnNodes:
-    """A Job that works on the Trn2 nodes, released. Kubernetes gives it another pod where its node goes away; where the Job failed
-    of that, it is released again."""
+    """A Job that works on the Trn2 nodes, created. Kubernetes gives it another pod where its node goes away; where the Job failed
+    of that, it is created again."""
 
     def __init__(self, context: Context, job: kubernetes.Object) -> None:
         self._context, self._job = context, job
         self._changes = len(context.state.node_changes)
-        self.name = release(context, job)
+        self.name = create(context, job, ended=ENDED)
 
     def progress(self) -> str | None:
         """What it still does, None once it is complete. Raises `StepError` where it failed on its own."""
@@ -141,8 +148,8 @@ class JobOnNodes:
             if self._changes == (changes := len(self._context.state.node_changes)):
                 raise
             self._changes = changes
-            release(self._context, self._job)
-            return f"job {self.name}: was cut with its node, and is released again"
+            create(self._context, self._job)
+            return f"job {self.name}: was cut with its node, and is created again"
 
     def wait(self, *, patience_s: float, remedy: str) -> None:
         """Until it is complete. Raises `StepError` also where no nodes can be expected any more."""

@@ -13,20 +13,19 @@ from trnspec.core.words import count
 from trnspec.experiment import Arm, Experiment
 from trnspec.experiment.compilation import artifact_key, declared_keys
 from trnspec.experiment.cost import node_price
-from trnspec.experiment.naming import artifact_path, weights_path
+from trnspec.experiment.naming import artifact_path, compile_job, fetch_job, weights_path
 from trnspec.experiment.placement import compilations_at_once, nodes_needed
 from trnspec.operations.cloud import experiment_resources, kubernetes, nodegroup
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.cloud.clock import stamp
 from trnspec.operations.running import node_watch, spending, waiting
 from trnspec.operations.running.context import (
+    ENDED,
     Context,
     StepError,
     UnprovenError,
-    compiling,
-    fetching,
-    release,
-    take_up,
+    create,
+    to_create,
     wait_for,
 )
 from trnspec.operations.verification import count_text, failed
@@ -48,10 +47,10 @@ def check_arguments(context: Context) -> None:
         return
     from cdk8s_charts.workloads.proofs import ARGUMENTS_DEADLINE_S  # here: it loads cdk8s
 
-    jobs, stuck = take_up(context, "arguments"), dict[str, StepError]()
+    jobs, stuck = to_create(context, "arguments").values(), dict[str, StepError]()
     for job in jobs:
         try:
-            release(context, job)
+            create(context, job)
         except StepError as error:
             stuck[job["metadata"]["name"]] = error
     for job in jobs:
@@ -94,14 +93,14 @@ def _printed(context: Context, name: str, code: int) -> Iterator[dict[str, Any]]
 def fetch_weights(context: Context) -> None:
     """Every model into the bucket of checkpoints, while no Trn2 node bills."""
     experiment, aws = context.experiment, context.aws
-    jobs = take_up(context, "fetch")
+    jobs = to_create(context, "fetch")
     missing = [
         weights
         for weights in experiment.weights
         if not experiment_resources.has_weights(experiment, aws, weights)
     ]
-    released = [release(context, fetching(jobs, weights)) for weights in missing]
-    for name in dict.fromkeys(released):
+    created = [create(context, jobs[fetch_job(weights)], ended=ENDED) for weights in missing]
+    for name in dict.fromkeys(created):
         remedy = "read its log (./trnspec kubectl logs), then run this again: it goes on where it stopped"
         wait_for(context, name, patience_s=FETCH_S, remedy=remedy)
     for weights in missing:
@@ -140,7 +139,11 @@ def verify_nodes(context: Context) -> None:
     if context.verify is None:
         context.say("    skipped: nothing is proved about these nodes")
         return
-    how: dict[str, Any] = {"tell": lambda line: context.say(f"    {line}"), "alive": context.renew}
+    how: dict[str, Any] = {
+        "jobs": context.jobs("verify"),
+        "tell": lambda line: context.say(f"    {line}"),
+        "alive": context.renew,
+    }
     while True:
         node_watch.until_there(context)
         same = node_watch.on_same_nodes(context)
@@ -162,14 +165,14 @@ def compile_arms(context: Context) -> None:
     all failures are reported together."""
     experiment, aws = context.experiment, context.aws
     _tags(context, experiment_resources.free, "is used again by an arm: kept")
-    jobs = take_up(context, "compile")
+    jobs = to_create(context, "compile")
     missing = [arm for arm in experiment.arms if not experiment_resources.has_artifact(experiment, aws, arm)]
-    chosen = [compiling(jobs, arm) for arm in missing]
+    chosen = [jobs[compile_job(arm)] for arm in missing]
     waiting = {str(job["metadata"]["name"]): job for job in chosen}
     failures, at_once = dict[str, StepError](), compilations_at_once(experiment)
-    released: dict[str, node_watch.JobOnNodes] = {}
+    created: dict[str, node_watch.JobOnNodes] = {}
     context.wait(
-        lambda: _compiling(context, waiting, released, failures, at_once),
+        lambda: _compiling(context, waiting, created, failures, at_once),
         patience_s=COMPILE_S * -(-max(1, len(waiting)) // at_once),
         remedy="read its log (./trnspec kubectl logs), then run this again: finished artifacts are kept",
     )
@@ -205,25 +208,25 @@ def _tags(context: Context, act: Callable[[Experiment, Aws], list[str]], what: s
 def _compiling(
     context: Context,
     waiting: dict[str, kubernetes.Object],
-    released: dict[str, node_watch.JobOnNodes],
+    created: dict[str, node_watch.JobOnNodes],
     failures: dict[str, StepError],
     at_once: int,
 ) -> str | None:
-    """What the running Jobs do, and how many wait for their turn; those whose turn it is are released."""
+    """What the running Jobs do, and how many wait for their turn; those whose turn it is are created."""
     if (waits := node_watch.missing(context)) is not None:
         return waits
     doing: list[str] = []
     for name, job in waiting.items():
-        if name in failures or (name not in released and len(doing) == at_once):
+        if name in failures or (name not in created and len(doing) == at_once):
             continue
-        if name not in released:
-            released[name] = node_watch.JobOnNodes(context, job)
+        if name not in created:
+            created[name] = node_watch.JobOnNodes(context, job)
         try:
-            if (one := released[name].progress()) is not None:
+            if (one := created[name].progress()) is not None:
                 doing.append(one)
         except StepError as error:
             failures[name] = error
-    left = len(waiting.keys() - released)
+    left = len(waiting.keys() - created)
     return "; ".join([*doing, *([f"{left} wait for their turn"] if left else [])]) or None
 
 

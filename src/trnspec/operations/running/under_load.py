@@ -12,7 +12,7 @@ from trnspec.experiment import Arm
 from trnspec.experiment.placement import rounds
 from trnspec.operations.cloud import kubernetes
 from trnspec.operations.running import node_watch
-from trnspec.operations.running.context import Context, StepError, release, wait_for
+from trnspec.operations.running.context import Context, StepError, create, remove, wait_for
 
 BENCHMARK_S = 12 * 3600
 _NOTICE_S = 180
@@ -68,7 +68,7 @@ def until_loaded(
         job = made()
         name, same = str(job["metadata"]["name"]), node_watch.on_same_nodes(context)
         _make_room(context, job)
-        release(context, job)
+        create(context, job)
         patience_s = max(BENCHMARK_S, job["spec"].get("activeDeadlineSeconds", 0))
         try:
             watch = _Watch(context, name, arms, same)
@@ -77,8 +77,7 @@ def until_loaded(
             context.wait(watch.look, patience_s=2 * _NOTICE_S, remedy=remedy)
             return
         except _NodeGone:
-            context.cluster.delete("job", name)
-            _until_gone(context, name)
+            remove(context, name)
         again()
 
 
@@ -127,23 +126,10 @@ def _make_room(context: Context, job: kubernetes.Object) -> None:
     """A Job of an interrupted run that was told other nodes goes; and no pod of an earlier one may write while the next one begins."""
     name = str(job["metadata"]["name"])
     found = context.cluster.get("job", name)
-    if found is not None and _told(found) != _told(job) and kubernetes.job_state(found) == "active":
-        context.cluster.delete("job", name)
-        found = None
-    if found is None:
-        _until_gone(context, name)
+    if found is None or (_told(found) != _told(job) and kubernetes.job_state(found) == "active"):
+        remove(context, name)
 
 
 def _told(job: kubernetes.Object) -> str:
     said = (item for container in kubernetes.pod_containers(job) for item in container.get("env", ()))
     return next((str(item.get("value", "")) for item in said if item["name"] == NODES_VARIABLE), "")
-
-
-def _until_gone(context: Context, name: str) -> None:
-    """Wait for a removed Job and its pods, which store in their last minute what they measured."""
-
-    def going() -> str | None:
-        there = context.cluster.get("job", name) or kubernetes.pods_of(context.cluster.list("pods"), name)
-        return f"job {name}: goes away, and keeps what it measured" if there else None
-
-    context.wait(going, patience_s=300, remedy=f"remove it by hand: ./trnspec kubectl delete job {name}")
