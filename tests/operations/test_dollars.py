@@ -348,7 +348,7 @@ def test_a_reservation_is_billed_otherwise_than_the_list_says(say: Say, variatio
 def test_the_quality_questions_are_predicted_as_they_are_asked(bill: Bill, variation: Variation) -> None:
     """From what the reviewed manifest asks of each arm, one after the other, at 45 ms a token."""
     (check,) = [item for item in objects_of(REFERENCE) if item["metadata"]["name"] == "qwen-lmeval"]
-    pod = check["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    pod = check["spec"]["template"]["spec"]
     hours = 0.0
     for container in pod["initContainers"]:
         given = dict(pairwise(container["args"]))
