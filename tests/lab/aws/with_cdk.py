@@ -97,7 +97,8 @@ def deployed(folder: Path, *, existing_vpc: bool) -> Deployed:
         take_down(file, experiment.name, endpoint=endpoint, region=region)
         if existing_vpc:
             after = network_of(file, client_of)
-    reviewed = [one for part in read_manifests(experiment, manifests) for one in part.objects]
+    objects = [one for part in read_manifests(experiment, manifests) for one in part.objects]
+    reviewed = [one for one in objects if one["kind"] != "Job"]  # which a run creates
     return Deployed(
         stacks=stacks,
         resources=resources,
@@ -230,10 +231,7 @@ def applied(resources: Iterable[RehearsedResource]) -> list[Object]:
 def not_as_reviewed(reviewed: Iterable[Object], applied: Iterable[Object]) -> tuple[str, ...]:
     """Return each difference in words; a placeholder matches any text that is not empty."""
     found = {_name(one): one for one in applied}
-    # A Job's name ends with a placeholder for the tag of its image.
-    wanted = {
-        next((name for name in found if _stands_for(_name(one), name)), _name(one)): one for one in reviewed
-    }
+    wanted = {_name(one): one for one in reviewed}
     lines = [f"{name}: reviewed, not applied" for name in wanted.keys() - found.keys()]
     lines += [f"{name}: applied, not reviewed" for name in found.keys() - wanted.keys()]
     for name in wanted.keys() & found.keys():
