@@ -34,7 +34,7 @@ def priority_name(experiment: Experiment, purpose: str) -> str:
 
 
 def one_run_at_a_time(experiment: Experiment) -> dict[str, Any]:
-    """Return a quota of one pod that measures, whoever creates its Job.
+    """Return a quota that allows one measuring pod at a time.
 
     The pod of a second run is refused until the first has ended, and its Job tries again.
     """

@@ -172,9 +172,9 @@ def refusal_of(error: Exception) -> Refusal:
     import traceback  # traceback and pathlib take a tenth of the time of --help, which needs neither
     from pathlib import Path
 
-    from trnspec.core.checkout import ROOT
+    from trnspec.core.checkout import ROOT, is_checkout
 
-    root = ROOT if (ROOT / "src").is_dir() else Path(__file__).resolve().parents[2]
+    root = ROOT if is_checkout() else Path(__file__).resolve().parents[2]
     what = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}".rstrip(": ")
     places = [
         f" in {Path(frame.filename).relative_to(root)}:{frame.lineno}"

@@ -182,7 +182,7 @@ def _others(context: Context, step: str, jobs: Mapping[str, kubernetes.Object]) 
 
 
 def create(context: Context, job: kubernetes.Object, *, ended: Collection[str] = ("failed",)) -> str:
-    """Create a Job where there is none, and again where it ended so: a marker in the bucket says what is done, not a Job.
+    """Create a Job that does not exist, or that has a state of `ended`: a marker in the bucket says what is done, not a Job.
 
     Returns its name.
     """
