@@ -81,7 +81,8 @@ def test_arrivals_at_a_rate_do_not_wait_for_answers(carried_out: CarriedOut, end
         own = [r for r in raw.requests if (r.arm, r.round, r.block) == (block.arm, block.round, block.block)]
         last_s = max((r.scheduled_s or 0.0) + (r.e2e_s or 0.0) for r in own if r.phase == "measured")
         at_s = [r.scheduled_s or 0.0 for r in own]
-        assert max(at_s) >= last_s - 0.5, "arrivals go on until the last has ended"
+        late_s = 0.5 + block.client_lag_s
+        assert max(at_s) >= last_s - late_s, "arrivals go on until the last has ended"
         from_s, until_s = block.steady_from_s or 0.0, block.steady_until_s or 0.0
         phases = ["ramp" if one < from_s else "drain" if one >= until_s else "measured" for one in at_s]
         assert [r.phase for r in own] == phases
