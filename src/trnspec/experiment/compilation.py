@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from trnspec.experiment.arms import Arm, Weights
+from trnspec.experiment.arms import Arm, Experiment, Weights
 from trnspec.experiment.catalogue.engine_keys import CONTEXT_BUCKETS, TILE, longest_prompt
 from trnspec.experiment.catalogue.models import MODELS
 
@@ -211,6 +211,12 @@ def artifact_inputs(arm: Arm) -> dict[str, Any]:
 
 def _weights(weights: Weights) -> dict[str, Any]:
     return {"model": weights.model.name, "revision": weights.revision, "address": weights.address}
+
+
+def native_arms(experiment: Experiment) -> list[Arm]:
+    """Return the arms of the native plugin. Where there are several, a run compiles, starts and asks the first before it compiles another:
+    nobody has shown that a server of this route finds what was compiled for it."""
+    return [arm for arm in experiment.arms if arm.runtime.dialect == "native"]
 
 
 def cold_start_s(arm: Arm) -> tuple[float, float] | None:

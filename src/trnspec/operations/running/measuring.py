@@ -15,6 +15,7 @@ from trnspec.benchmark.plan import from_dict
 from trnspec.core.findings import Refusal
 from trnspec.core.words import count
 from trnspec.experiment import Arm, naming
+from trnspec.experiment.compilation import native_arms
 from trnspec.experiment.expected import file_text
 from trnspec.experiment.placement import rounds
 from trnspec.operations.cloud import kubernetes
@@ -52,6 +53,22 @@ def raise_arms(context: Context, arms: Sequence[Arm]) -> None:
 
     remedy = "read ./trnspec kubectl logs deployment/<arm>, then run this again"
     context.wait(loading, patience_s=LOAD_S, remedy=remedy)
+
+
+def try_first(context: Context) -> None:
+    """The first native arm alone, until it has answered: a server that does not start ends the run before the others are compiled.
+
+    A server that is ready has answered one question, which its startup probe asks (`cdk8s_charts/workloads/serving.py`).
+    """
+    first, *others = native_arms(context.experiment)
+    if not (left := preparing.missing_artifacts(context, others)):
+        context.say("    skipped: every other native arm is compiled")
+    else:
+        context.say(f"    {count(len(left), 'native arm')} wait until {first.name} has answered")
+        preparing.compile_missing(context, [first])
+        raise_arms(context, [first])
+        context.say(f"    {first.name}: started and answered")
+    set_replicas(context)
 
 
 def set_replicas(context: Context, arms: Sequence[Arm] = ()) -> None:

@@ -160,13 +160,31 @@ def verify_nodes(context: Context) -> None:
 
 
 def compile_arms(context: Context) -> None:
-    """All missing artifacts, as many at once as the nodes hold with their share of CPU and memory; the next begins when one
-    ends, so no Job's own deadline runs while it waits. One failure does not stop the others: what they compile is kept, and
-    all failures are reported together."""
-    experiment, aws = context.experiment, context.aws
+    """All missing artifacts, and what the compiler set differently than in the baseline's."""
     _tags(context, experiment_resources.free, "is used again by an arm: kept")
-    jobs = to_create(context, "compile")
-    missing = [arm for arm in experiment.arms if not experiment_resources.has_artifact(experiment, aws, arm)]
+    compile_missing(context, context.experiment.arms)
+    for arm in _treated(context, context.experiment.arms):
+        try:
+            _compare(context, arm)
+        except Refusal as error:  # no run ends because a comparison could not be written
+            context.say(f"    {arm.name}: its engine is not compared with the baseline's: {error}")
+    _tags(
+        context, experiment_resources.mark, "is not used by any arm: the bucket's lifecycle rule deletes it"
+    )
+
+
+def missing_artifacts(context: Context, arms: Sequence[Arm]) -> list[Arm]:
+    """Those of the arms that are not compiled."""
+    experiment, aws = context.experiment, context.aws
+    return [arm for arm in arms if not experiment_resources.has_artifact(experiment, aws, arm)]
+
+
+def compile_missing(context: Context, arms: Sequence[Arm]) -> None:
+    """The missing artifacts of some arms, as many at once as the nodes hold with their share of CPU and memory; the next begins when
+    one ends, so no Job's own deadline runs while it waits. One failure does not stop the others: what they compile is kept, and
+    all failures are reported together."""
+    experiment = context.experiment
+    jobs, missing = to_create(context, "compile"), missing_artifacts(context, arms)
     chosen = [jobs[compile_job(arm)] for arm in missing]
     waiting = {str(job["metadata"]["name"]): job for job in chosen}
     failures, at_once = dict[str, StepError](), compilations_at_once(experiment)
@@ -180,20 +198,11 @@ def compile_arms(context: Context) -> None:
         first, kept = next(iter(failures.values())), len(waiting) - len(failures)
         more = f" ({len(failures)} failed, {kept} artifacts are kept)" if len(failures) > 1 else ""
         raise StepError(f"{first}{more}")
-    for arm in missing:
-        if not experiment_resources.has_artifact(experiment, aws, arm):
-            raise StepError(
-                f"arm {arm.name}: the Job is complete and the bucket has no marker with key {artifact_key(arm)}; "
-                "run this again, or look into the bucket of artifacts"
-            )
-    for arm in _treated(context, experiment.arms):
-        try:
-            _compare(context, arm)
-        except Refusal as error:  # no run ends because a comparison could not be written
-            context.say(f"    {arm.name}: its engine is not compared with the baseline's: {error}")
-    _tags(
-        context, experiment_resources.mark, "is not used by any arm: the bucket's lifecycle rule deletes it"
-    )
+    for arm in missing_artifacts(context, missing):
+        raise StepError(
+            f"arm {arm.name}: the Job is complete and the bucket has no marker with key {artifact_key(arm)}; "
+            "run this again, or look into the bucket of artifacts"
+        )
 
 
 def _tags(context: Context, act: Callable[[Experiment, Aws], list[str]], what: str) -> None:

@@ -29,7 +29,7 @@ from trnspec.operations.cloud.experiment_resources import missing_bucket, stored
 MOST_BYTES = 2**23
 LEASE = timedelta(minutes=10)
 """A driver writes at least every minute; one that has not for so long is gone."""
-MEASURING = ("arms-", "benchmark-", "quality-")
+MEASURING = ("first", "arms-", "benchmark-", "quality-")
 """Beginnings of the steps for which arms stand."""
 _LOST_CODES = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
 

@@ -11,6 +11,7 @@ from typing import Any
 from trnspec.core.command_line import refusal_of
 from trnspec.core.words import count
 from trnspec.experiment import Arm, Experiment
+from trnspec.experiment.compilation import native_arms
 from trnspec.experiment.cost import node_price
 from trnspec.experiment.placement import rounds
 from trnspec.operations.cloud import nodegroup
@@ -46,8 +47,11 @@ def steps(experiment: Experiment) -> tuple[Step, ...]:
         Step("arguments", "ask the images about arguments and heads", preparing.check_arguments),
         Step("nodes", "start Trn2 nodes", preparing.start_nodes),
         Step("verify", "prove the nodes", preparing.verify_nodes, nodes),
-        Step("compile", "compile the arms", preparing.compile_arms, nodes),
     ]
+    if len(native := native_arms(experiment)) > 1:
+        title = f"compile, start and ask {native[0].name}, before another native arm is compiled"
+        found.append(Step("first", title, measuring.try_first, nodes))
+    found.append(Step("compile", "compile the arms", preparing.compile_arms, nodes))
     asked: set[str] = set()
     for number, arms in enumerate(rounds(experiment), start=1):
         raise_ = partial(measuring.raise_arms, arms=arms)

@@ -20,10 +20,9 @@ _NOTICE_S = 180
 (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html)."""
 
 
-def ready(context: Context, arms: Sequence[Arm]) -> dict[str, int]:
-    """Ready replicas by arm. `StepError` where somebody changed the replicas that were set: a deployment sets them to 0."""
-    # Questions are for some arms of their first round; the others are up beside them.
-    up = next(group for group in rounds(context.experiment) if all(arm in group for arm in arms))
+def ready(context: Context, up: Sequence[Arm]) -> dict[str, int]:
+    """Ready replicas by arm, of those that are up. `StepError` where somebody changed the replicas that were set: a deployment sets
+    them to 0."""
     deployments = context.cluster.list("deployments")
     found = {item["metadata"]["name"]: kubernetes.replicas(item) for item in deployments}
     for arm in context.experiment.arms:
@@ -108,7 +107,10 @@ class _Watch:
             raise
 
     def _dead(self) -> str | None:
-        pods, up = self.context.cluster.list("pods"), ready(self.context, self.arms)
+        # Questions are for some arms of their first round; the others are up beside them.
+        every = rounds(self.context.experiment)
+        beside = next(group for group in every if all(arm in group for arm in self.arms))
+        pods, up = self.context.cluster.list("pods"), ready(self.context, beside)
         troubles = {arm.name: kubernetes.trouble(pods, arm.name) for arm in self.arms if not up[arm.name]}
         line = next((f"arm {arm} died under load: {why}" for arm, why in troubles.items() if why), None)
         if line is None:
