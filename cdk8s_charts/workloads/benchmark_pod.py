@@ -161,9 +161,9 @@ def benchmark_job(
 ) -> dict[str, Any]:
     """Return the Job that loads the arms, one at a time.
 
-    It brings back what an earlier pod of this Job kept, keeps and publishes what is measured, measures, publishes the rest.
-    The measuring is an init container and the publishing the main one, so that neither needs a shell: a publication
-    that fails is repeated without measuring again. What a run that fails had measured is published by then.
+    It brings back what an earlier pod of this Job kept, keeps and publishes what is measured, measures, stores that with its summary,
+    asks the baseline again, and publishes with a summary that has those answers too. Each is a container, so that none needs a
+    shell: a publication that fails is repeated without measuring again. What a run that fails had measured is published by then.
     """
     body: pods.PodSpec = authored(lambda chart: _author(chart, experiment))["spec"]["template"]["spec"]
     publish = body["containers"][0]
@@ -175,6 +175,8 @@ def benchmark_job(
         "env": [*publish["env"], *api_key(experiment, "BENCHMARK_API_KEY")],
         "volumeMounts": [*publish["volumeMounts"]],
     }
+    repeat = {**run, "name": "repeat", "volumeMounts": [*publish["volumeMounts"]]}
+    run["args"] = [*run["args"], "--no-repeats"]
     region = ["--region", experiment.cluster.region]
     kept = f"{_results(experiment)}{naming.RESULTS_PREFIX}unfinished/$(JOB_UID)"
     restore = pods.tool("restore", ["restore", kept, "--to", RESULTS, *region], cpu="100m", memory="256Mi")
@@ -196,8 +198,8 @@ def benchmark_job(
         "volumeMounts": [*publish["volumeMounts"]],
         "restartPolicy": "Always",
     }
-    body["initContainers"] = [restore, keep, follow, *before, run]
-    pods.add_volume(body, "plan", _PLAN_MOUNT, run, **plan_source)
+    body["initContainers"] = [restore, keep, follow, *before, run, {**publish, "name": "store"}, repeat]
+    pods.add_volume(body, "plan", _PLAN_MOUNT, run, repeat, **plan_source)
     # Far above what a run can take: every answer of full length at the slowest, an hour for the rest, 2 h at least.
     answer_s = experiment.longest_answer * SLOWEST_TPOT_S
     longest_s = loading_s(experiment, experiment.arms, answer_s=answer_s)
@@ -255,21 +257,22 @@ def quality_objects(experiment: Experiment) -> list[dict[str, Any]]:
 
 
 def quality_job(experiment: Experiment) -> dict[str, Any]:
-    """Return one init container per arm, in turn, then the upload.
+    """Return a container an arm, side by side, because nothing is timed, and a sidecar that stores what they write until the last has
+    ended.
 
     As with the benchmark, all arms are asked that stand: where they stand in batches, a Job is made with those of one.
     """
     address = f"s3://{naming.bucket(experiment, 'results', naming.ACCOUNT_PLACEHOLDER)}/{naming.RESULTS_PREFIX}lmeval-$(JOB_UID)"
     region = ["--region", experiment.cluster.region]
-    upload = pods.tool(
-        "upload", ["keep", RESULTS, "--once", "--to", address, *region], cpu="200m", memory="256Mi"
-    )
-    upload["env"] = [JOB_UID]
-    checks = [_quality_check(experiment, arm) for arm in experiment.arms]
-    body: pods.PodSpec = {"initContainers": checks, "containers": [upload]}
-    for volume, path in (("results", RESULTS), ("tmp", "/tmp")):
-        pods.add_volume(body, volume, path, *checks, writable=True, emptyDir={"sizeLimit": "2Gi"})
-    pods.mount(upload, "results", RESULTS)
+    keep = pods.tool("keep", ["keep", RESULTS, "--to", address, *region], cpu="100m", memory="256Mi")
+    keep |= {"env": [JOB_UID], "restartPolicy": "Always"}
+    checks = {arm.name: _quality_check(experiment, arm) for arm in experiment.arms}
+    body: pods.PodSpec = {"initContainers": [keep], "containers": [*checks.values()]}
+    room: dict[str, Any] = {"emptyDir": {"sizeLimit": "2Gi"}}
+    pods.add_volume(body, "results", RESULTS, *checks.values(), writable=True, **room)
+    pods.mount(keep, "results", RESULTS)
+    for name, check in checks.items():  # each has its own copy of the questions, with its locks
+        pods.add_volume(body, f"tmp-{name}", "/tmp", check, writable=True, **room)
     # Every answer of full length at 0.2 s a token, and an hour.
     deadline_s = int(quality_s(experiment, token_s=SLOWEST_TPOT_S)) + 3600
     return measuring_job(experiment, naming.LMEVAL_NAME, "quality", body, deadline_s=deadline_s)
@@ -313,7 +316,10 @@ def _quality_check(experiment: Experiment, arm: Arm) -> pods.Container:
         ["/bin/sh", "-c", _WITH_QUESTIONS, "lm_eval"],
         arguments=lm_eval_arguments(experiment, arm),
         environment={"HOME": "/tmp", "HF_DATASETS_CACHE": _CACHE},
-        resources=pods.amounts(cpu="1", memory="2Gi"),
+        resources={  # a client waits most of the time; what it needs was measured (`ASKED_AT_ONCE`)
+            "requests": {"cpu": "100m", "memory": "512Mi"},
+            "limits": {"cpu": "1", "memory": "1Gi"},
+        },
         security=pods.container_security(writable_root=False),
     )
     check["env"] += api_key(experiment, "OPENAI_API_KEY")

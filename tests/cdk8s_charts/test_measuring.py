@@ -141,7 +141,7 @@ def test_quality_is_asked_of_every_arm_alike_with_worked_examples_where_they_fit
 
 def test_the_questions_lie_where_lm_eval_looks_and_may_write(reference: Experiment, tmp_path: Path) -> None:
     asking = with_benchmark(reference, lm_eval=LmEval(limit=50))
-    (check, *_) = Pod(benchmark_pod.quality_job(asking)).containers
+    (_, check, _) = Pod(benchmark_pod.quality_job(asking)).containers
     (tmp_path / "questions" / "datasets" / "openai___gsm8k").mkdir(parents=True)
     (tmp_path / "questions" / "questions.json").write_text(questions.record())
     (tmp_path / "results").mkdir()
@@ -153,7 +153,7 @@ def test_the_questions_lie_where_lm_eval_looks_and_may_write(reference: Experime
     (cache,) = (entry["value"] for entry in check["env"] if entry["name"] == "HF_DATASETS_CACHE")
     assert cache == "/tmp/datasets"
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "HF_DATASETS_CACHE": str(tmp_path / "datasets")}
-    for _arm in reference.arms:  # one after the other in the same volume
+    for _arm in reference.arms:  # a container that failed starts again in the same volume
         command = [shell, flag, script, name, *check["args"][:2]]
         done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
         assert done.stdout.split() == ["openai___gsm8k", *check["args"][:2]]
@@ -162,6 +162,28 @@ def test_the_questions_lie_where_lm_eval_looks_and_may_write(reference: Experime
     dockerfile = (ROOT / "images" / "lmeval" / "Dockerfile").read_text()
     assert "HF_HOME=/opt/questions" in dockerfile
     assert "RUN python questions.py /opt/questions" in dockerfile
+
+
+def test_all_arms_are_asked_side_by_side_each_with_its_own_questions_and_stored_to_the_end(
+    reference: Experiment,
+) -> None:
+    pod = Pod(benchmark_pod.quality_job(with_benchmark(reference, lm_eval=LmEval(limit=50))))
+    (keep,) = pod.spec["initContainers"]
+    assert (keep["restartPolicy"], keep["args"][:2]) == ("Always", ["keep", "/results"])
+    checks = pod.spec["containers"]
+    assert [check["name"] for check in checks] == [f"check-{arm.name}" for arm in reference.arms]
+    own = [mount["name"] for one in checks for mount in one["volumeMounts"] if mount["mountPath"] == "/tmp"]
+    assert len(own) == len(set(own)) == len(checks)
+
+
+def test_what_is_measured_is_stored_before_the_baseline_is_asked_again(case: Case) -> None:
+    _, objects = case
+    *_, run, store, repeat, publish = Pod(the(objects, "Job", "qwen-llmperf")).containers
+    assert [one["name"] for one in (run, store, repeat, publish)] == ["run", "store", "repeat", "publish"]
+    assert run["args"] == [*repeat["args"], "--no-repeats"]
+    assert store["args"] == publish["args"]
+    assert "--upload" in store["args"]
+    assert run["volumeMounts"] == repeat["volumeMounts"]
 
 
 def test_questions_that_are_not_those_of_the_pinned_commit_end_the_build(tmp_path: Path) -> None:

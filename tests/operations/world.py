@@ -272,7 +272,7 @@ class World:
     def _asked(self, job: dict[str, Any]) -> None:
         """lm-eval's answers of every arm that the Job has a container for, and that stands."""
         name, standing = job["metadata"]["name"], self._standing()
-        for container in job["spec"]["template"]["spec"]["initContainers"]:
+        for container in job["spec"]["template"]["spec"]["containers"]:
             arm = container["name"].removeprefix(naming.LMEVAL_CHECK)
             assert arm in standing
             answer = {"filter": "flexible-extract", "doc_hash": "q1", "exact_match": 1.0}
@@ -354,13 +354,13 @@ def manifests(experiment: Experiment) -> tuple[ManifestFile, ...]:
         "data": {"plan.json": _plan_text(experiment)},
     }
     pod = {
-        "initContainers": [{"name": f"{naming.LMEVAL_CHECK}{name}", "image": IMAGE} for name in names],
+        "initContainers": [{"name": name, "image": IMAGE} for name in ("run", "store", "repeat")],
         "containers": [{"name": "publish", "image": IMAGE}],
         "volumes": [{"name": "plan", "configMap": {"name": "the-plan"}}],
     }
-    measuring = {**pod, "initContainers": [{"name": "run", "image": IMAGE}]}
-    jobs.append(_job("load", naming.BENCHMARK_NAME, measuring))
-    jobs.append(_job("quality", naming.LMEVAL_NAME, pod))
+    jobs.append(_job("load", naming.BENCHMARK_NAME, pod))
+    asking = [{"name": f"{naming.LMEVAL_CHECK}{name}", "image": IMAGE} for name in names]
+    jobs.append(_job("quality", naming.LMEVAL_NAME, {"containers": asking}))
     images = {
         "kind": "ConfigMap",
         "metadata": {"name": naming.REVIEWED_JOBS},

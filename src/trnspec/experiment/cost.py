@@ -11,8 +11,14 @@ from trnspec.core.words import count
 from trnspec.experiment.arms import Arm, Experiment
 from trnspec.experiment.catalogue.prices import BLOCK_RATES, NODE_RATES, PRICES, NodeRate, Price
 from trnspec.experiment.catalogue.published import PLAIN_TPOT_S
-from trnspec.experiment.compilation import cold_start_like, cold_start_s
-from trnspec.experiment.placement import compilations_at_once, nodes_needed, rounds
+from trnspec.experiment.compilation import cold_start_like, cold_start_s, native_arms
+from trnspec.experiment.placement import (
+    ASKED_AT_ONCE,
+    compilations_at_once,
+    first_rounds,
+    nodes_needed,
+    rounds,
+)
 
 SYSTEM_NODES = 2
 """One per zone, so that DNS outlives a node."""
@@ -38,6 +44,9 @@ COMPILE_H = 1.0
 """Used where no time is published: NxD Inference, and arms that draft."""
 QUALITY_TOKENS = 512
 """Maximum length of an answer to a question of `lm_eval`."""
+LIKELY_QUALITY_TOKENS = 200
+"""Length of an answer to gsm8k with its reasoning, of GPT-4o and Claude 3.5 (https://arxiv.org/abs/2502.18600). None is published of the
+models here."""
 
 
 @dataclass(frozen=True)
@@ -289,12 +298,16 @@ def quality_tokens(arm: Arm) -> int:
     return min(QUALITY_TOKENS, arm.serving.max_model_len // 2)
 
 
-def quality_s(experiment: Experiment, *, token_s: float) -> float:
-    """Return the seconds of the questions of `lm_eval`, asked of one arm after the other, if every answer has its maximum
-    length."""
+def quality_s(experiment: Experiment, *, token_s: float, most: int = QUALITY_TOKENS) -> float:
+    """Return the seconds of the questions of `lm_eval`, asked of all arms of a round at the same time, if every answer has `most`
+    tokens, or the maximum of its arm."""
     asked = experiment.benchmark.lm_eval.limit if experiment.benchmark.lm_eval else 0
-    turns = ((-(-asked // arm.serving.max_num_seqs), quality_tokens(arm)) for arm in experiment.arms)
-    return sum(answers * tokens * token_s for answers, tokens in turns)
+
+    def slowest(arms: Sequence[Arm]) -> int:
+        answers = [(-(-asked // arm.serving.max_num_seqs), min(most, quality_tokens(arm))) for arm in arms]
+        return -(-len(arms) // ASKED_AT_ONCE) * max((turns * tokens for turns, tokens in answers), default=0)
+
+    return token_s * sum(map(slowest, first_rounds(experiment)))
 
 
 def _compiling(experiment: Experiment, missing: int) -> RunPart:
@@ -334,14 +347,26 @@ def _parts(experiment: Experiment, to_compile: int | None) -> tuple[RunPart, ...
     parts = [
         RunPart("nodes start", NODE_START_H, "assumed: start, join, image pull"),
         RunPart("verify", VERIFY_H, "assumed: one short Job"),
+    ]
+    if missing > 1 and len(native := native_arms(experiment)) > 1:
+        alone = _compiling(experiment, 1)
+        why = f"{native[0].name} before the other native arms; {LOAD_H:g} h to start it; {alone.assumption}"
+        parts.append(RunPart("first", alone.hours + LOAD_H, why))
+        missing -= 1
+    parts += [
         *([_compiling(experiment, missing)] if missing else []),
         RunPart("load", LOAD_H * len(standing), f"assumed: {LOAD_H:g} h a round of arms"),
         RunPart("benchmark", seconds / 3600, loaded),
     ]
     if settings.lm_eval:
-        asked = (
-            f"{count(settings.lm_eval.limit, 'question')} to each of {count(len(arms), 'arm')} in turn, at most "
-            f"{max(map(quality_tokens, arms))} tokens of {token}"
+        likely, most = (
+            quality_s(experiment, token_s=PLAIN_TPOT_S, most=tokens) / 3600
+            for tokens in (LIKELY_QUALITY_TOKENS, QUALITY_TOKENS)
         )
-        parts.append(RunPart("quality", quality_s(experiment, token_s=PLAIN_TPOT_S) / 3600, asked))
+        asked = (
+            f"{count(settings.lm_eval.limit, 'question')} to each of {count(len(arms), 'arm')}, at the same time, at most "
+            f"{max(map(quality_tokens, arms))} tokens of {token}; likely {likely:.2f} h with {LIKELY_QUALITY_TOKENS} tokens "
+            "(quoted of other models); 0 where the answers of an earlier run are kept"
+        )
+        parts.append(RunPart("quality", most, asked))
     return tuple(parts)

@@ -164,13 +164,10 @@ def check_verb(address: str, key: str | None, note: Path | None, region: str | N
 @click.argument("folder", type=PATH, metavar="DIR")
 @click.option("--to", required=True, metavar="S3")
 @click.option("--every", "every_s", type=float, default=60, metavar="S")
-@click.option("--once", is_flag=True, help="Store what is there and end.")
 @region_option
-def keep_verb(folder: Path, to: str, every_s: float, once: bool, region: str | None) -> None:
-    """Store a results folder again and again until SIGTERM, or once."""
+def keep_verb(folder: Path, to: str, every_s: float, region: str | None) -> None:
+    """Store a results folder again and again until SIGTERM."""
     stop = Event()
-    if once:
-        stop.set()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     keep(folder, bucket.BucketFolder(to, region=region), every_s=every_s, stop=stop)

@@ -103,6 +103,7 @@ def test_answers_are_compared_by_question_and_the_later_try_counts(folder: Path,
     for text in (table, page):
         assert line in text
         assert f"Questions: openai/gsm8k at commit {'0' * 40}." in text
+        assert "Answered: qwen-vllm on 2026-11-22, qwen-sd-vllm on 2026-11-22." in text
     assert "9 of 10 90.0%" in page
     assert "quoted right answers to gsm8k lm-eval's own files" in page
     scores = {(one["arm"], one["filter"]): one["correct"] for one in summary["quality"]["scores"]}

@@ -60,7 +60,7 @@ def start() -> Iterator[Start]:
         yield lambda **texts: running.enter_context(Writers(**texts))
 
 
-def run(server: Writers, out: Path, prompts: int = 1, **changes: Any) -> int:
+def run(server: Writers, out: Path, *options: str, prompts: int = 1, **changes: Any) -> int:
     """So many prompts, each asked once."""
     asked = [
         {"id": f"chat-{i}", "class": "chat", "messages": [{"role": "user", "content": f"Go on, {i}."}]}
@@ -72,7 +72,8 @@ def run(server: Writers, out: Path, prompts: int = 1, **changes: Any) -> int:
         arm["url"] = server.url(arm["name"])
     plan = out.parent / "plan.json"
     plan.write_text(json.dumps(content))
-    return main(["run", "--plan", str(plan), "--out", str(out), "--timeout", "5", "--no-sense-check"])
+    words = ["run", "--plan", str(plan), "--out", str(out), "--timeout", "5", "--no-sense-check"]
+    return main([*words, *options])
 
 
 def told(out: Path) -> dict[str, Any]:
@@ -103,6 +104,20 @@ def test_no_more_is_asked_than_is_said(start: Start, out: Path, capsys: Captured
     assert main(["report", str(out)]) == 0
     assert len(server.seen) == 3 * 8 + 2
     assert told(out)["baseline"]["n_pairs"] == 2
+
+
+def test_what_is_measured_has_a_summary_before_anything_is_asked_again(
+    start: Start, out: Path, capsys: Captured
+) -> None:
+    server = start(second=OTHER)
+    assert run(server, out, "--no-repeats", prompts=8) == 0
+    assert (len(server.seen), told(out)["baseline"]) == (16, None)
+    assert main(["report", str(out), "--all"]) == 0
+    assert "how often the baseline differs from itself: not asked." in " ".join(
+        capsys.readouterr().out.split()
+    )
+    assert run(server, out, prompts=8) == 0
+    assert (len(server.seen), told(out)["baseline"]["n_pairs"]) == (16 + 8, 8)
 
 
 def test_where_answers_are_equal_or_drawn_nothing_is_asked_again(start: Start, out: Path) -> None:

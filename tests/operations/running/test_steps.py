@@ -200,7 +200,8 @@ def test_each_size_of_the_batch_has_its_round_its_plan_its_artifacts_and_a_basel
     sizes = driver_of(load(variation(put("serving.max_num_seqs", [4, 8]))), aws, tmp_path)
     sizes.run()
     out, keys = sizes.out, {arm.name: artifact_key(arm) for arm in sizes.world.experiment.arms}
-    assert sizes.reports == [out / "round-1", out / "round-2", out]
+    each = [out / "round-1", out / "round-2"]
+    assert sizes.reports == [*each, *each, out], "each before its questions, and all at the end"
     assert (out / EXPECTED).read_text() == (out / "round-1" / EXPECTED).read_text()
     assert len(set(keys.values())) == 4 == len(sizes.artifacts())
     plans = {one["metadata"]["name"]: one["data"] for one in sizes.world.api.of("configmaps")}

@@ -146,7 +146,7 @@ def test_nodes_that_are_taken_away_in_the_middle_are_waited_for_as_at_the_start(
     assert [title for title in driver.said if "start Trn2 nodes" in title] == [
         "==> 3/10 start Trn2 nodes"
     ] * 2
-    assert (world.nodes, world.rentals(), len(driver.reports)) == (0, [], 1)
+    assert (world.nodes, world.rentals(), len(driver.reports)) == (0, [], 2)
     assert answer["id"] == context.state.id
 
 

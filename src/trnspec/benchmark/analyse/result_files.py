@@ -15,6 +15,7 @@ is about all classes. It is reproduced if the whole interval of the run is withi
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -81,7 +82,8 @@ def _engines(folder: Path, arms: Iterable[str]) -> dict[str, Any]:
 
 def _quality(folder: Path, baselines: Mapping[str, str]) -> dict[str, Any] | None:
     """Scores of every arm with answers, and each treatment compared with its baseline; None without any answers."""
-    asked = {arm: answers for arm in baselines if (answers := _answers(folder / arm))}
+    files = {arm: file for arm in baselines if (file := _last_answers(folder / arm))}
+    asked = {arm: answers for arm, file in files.items() if (answers := _answers(file))}
     if not asked:
         return None
     questions, scores, pairs = None, [], []
@@ -94,20 +96,31 @@ def _quality(folder: Path, baselines: Mapping[str, str]) -> dict[str, Any] | Non
             if arm != (baseline := baselines[arm]) and name in asked.get(baseline, {}):
                 names = {"filter": name, "baseline": baseline, "treatment": arm}
                 pairs.append({**names, **compare(asked[baseline][name], marks)})
-    return {"task": "gsm8k", "questions": questions, "scores": scores, "comparisons": pairs}
+    days = {arm: re.search(r"\d{4}-\d\d-\d\d", files[arm].name) for arm in asked}
+    answered = {arm: day[0] if day else "an unknown day" for arm, day in days.items()}
+    return {
+        "task": "gsm8k",
+        "questions": questions,
+        "answered": answered,
+        "scores": scores,
+        "comparisons": pairs,
+    }
 
 
-def _answers(folder: Path) -> Mapping[str, Answers]:
-    """For each filter, whether each question was answered correctly. Of several files the latest counts, by the time in its name."""
-    files = sorted(folder.rglob("samples_gsm8k_*.jsonl"), key=lambda path: path.name)
+def _last_answers(folder: Path) -> Path | None:
+    """lm-eval's last file of answers, by the time in its name."""
+    return max(folder.rglob("samples_gsm8k_*.jsonl"), key=lambda path: path.name, default=None)
+
+
+def _answers(path: Path) -> Mapping[str, Answers]:
+    """For each filter, whether each question was answered correctly."""
     rows: dict[str, dict[str, bool]] = {}
-    for path in files[-1:]:
-        with _refuse_invalid(path):
-            lines = text_of(path).splitlines()
-        for number, line in enumerate(lines, start=1):
-            with _refuse_invalid(f"{path}:{number}"):
-                entry = json_of(line)
-                rows.setdefault(str(entry["filter"]), {})[str(entry["doc_hash"])] = entry["exact_match"] == 1
+    with _refuse_invalid(path):
+        lines = text_of(path).splitlines()
+    for number, line in enumerate(lines, start=1):
+        with _refuse_invalid(f"{path}:{number}"):
+            entry = json_of(line)
+            rows.setdefault(str(entry["filter"]), {})[str(entry["doc_hash"])] = entry["exact_match"] == 1
     return rows
 
 

@@ -61,7 +61,7 @@ From the optional files of a results folder (`src/trnspec/benchmark/analyse/resu
 - `predicted_cost`: {plain arm: {usd_per_million_output_tokens, tpot_s, concurrency}}, decoding alone, as `./trnspec check` says
 - `served_by`: the engines, in words; empty where they are not known
 - `decision`: the recommendation (`src/trnspec/benchmark/analyse/decision.py`)
-- `quality`: {task, questions: {dataset, revision, sha256} | null, scores: [{arm, filter, n, correct}],
+- `quality`: {task, questions: {dataset, revision, sha256} | null, answered: {arm: day}, scores: [{arm, filter, n, correct}],
   comparisons: [{filter, baseline, treatment, n, difference, ci_low, ci_high, gained, lost, p_value}]} | null
 """
 

@@ -9,16 +9,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from cdk8s_charts.manifests import content_suffix
 from trnspec.benchmark.analyse.result_files import ANSWERS, ENGINES
 from trnspec.benchmark.analyse.result_files import EXPECTED as EXPECTED_FILE
 from trnspec.benchmark.plan import from_dict
 from trnspec.core.findings import Refusal
 from trnspec.core.words import count
 from trnspec.experiment import Arm, naming
-from trnspec.experiment.compilation import native_arms
+from trnspec.experiment.compilation import artifact_key, native_arms
 from trnspec.experiment.expected import file_text
-from trnspec.experiment.placement import rounds
-from trnspec.operations.cloud import kubernetes
+from trnspec.experiment.placement import ASKED_AT_ONCE, rounds
+from trnspec.operations.cloud import experiment_resources, kubernetes
 from trnspec.operations.running import node_watch, preparing
 from trnspec.operations.running.context import READ, Context, StepError, of_run
 from trnspec.operations.running.under_load import ready, tell_nodes, until_loaded
@@ -31,7 +32,7 @@ _NO_ROUNDS = (
 )
 """Folders that belong to no round: what a Job keeps while it measures, and quality checks."""
 _QUALITY = "quality-"
-"""With a round's number the key of its answers in the state."""
+"""With an arm's name the key of its answers in the state."""
 PLAN = "plan"
 """Volume of the Job: a ConfigMap, or an empty folder that an init container of the same name fills from S3."""
 
@@ -162,8 +163,20 @@ def _plan_in_bucket(context: Context, arguments: Sequence[str], names: Sequence[
 
 
 def check_quality(context: Context, number: int, arms: Sequence[Arm]) -> None:
-    """lm-eval against those arms of a round that no earlier round asked."""
-    name = f"{naming.LMEVAL_NAME}-{context.state.id}-{number}"
+    """lm-eval against those arms of a round that no earlier round asked, all at the same time. Answers of an earlier run are taken where
+    nothing differs that could change them. The report without gsm8k comes first: what was measured is stored by now."""
+    left = [arm for arm in arms if not _take_kept(context, arm)]
+    if left:
+        try:
+            _bring_round(context, number, rounds(context.experiment)[number - 1])
+        except Refusal as error:
+            context.say(f"    the report comes after the questions: {error}")
+    for first in range(0, len(left), ASKED_AT_ONCE):
+        _ask(context, f"{number}-{first}", left[first : first + ASKED_AT_ONCE])
+
+
+def _ask(context: Context, part: str, arms: Sequence[Arm]) -> None:
+    name = f"{naming.LMEVAL_NAME}-{context.state.id}-{part}"
 
     def made() -> dict[str, Any]:
         job = of_run(context, "quality", name)
@@ -172,17 +185,51 @@ def check_quality(context: Context, number: int, arms: Sequence[Arm]) -> None:
 
     until_loaded(context, made, arms, again=lambda: raise_arms(context, arms), remedy=READ)
     prefix = f"{naming.RESULTS_PREFIX}lmeval-{name}/"
-    context.save(results={**context.state.results, f"{_QUALITY}{number}": prefix})
+    for arm in arms:
+        if not _has_answers(context, prefix, arm):
+            raise StepError(
+                f"job {name}: is complete and s3://{context.bucket('results')}/{prefix} has no answers of {arm.name}; remove the Job "
+                f"(./trnspec kubectl delete job {name}), then run this again"
+            )
+        where = {"Bucket": context.bucket("results"), "Key": _kept(context, arm)}
+        context.aws.client("s3").put_object(**where, Body=json.dumps({"answers": prefix}).encode())
+        context.save(results={**context.state.results, f"{_QUALITY}{arm.name}": prefix})
+
+
+def _take_kept(context: Context, arm: Arm) -> bool:
+    """Whether the answers of an arm are there, of this run or of an earlier one."""
+    if (key := f"{_QUALITY}{arm.name}") in context.state.results:
+        return True
+    kept = experiment_resources.marker(context.aws, context.bucket("results"), _kept(context, arm)) or {}
+    prefix = str(kept.get("answers", ""))
+    if not prefix.startswith(_NO_ROUNDS) or not _has_answers(context, prefix, arm):
+        return False
+    context.say(
+        f"    {arm.name}: artifact, questions and settings are those of {prefix}, whose answers are taken"
+    )
+    context.save(results={**context.state.results, key: prefix})
+    return True
+
+
+def _kept(context: Context, arm: Arm) -> str:
+    """Key of the object that says where an arm's answers are: by its artifact, its server, and the client with its questions and settings."""
+    (job,) = context.jobs("quality")
+    client = f"{naming.LMEVAL_CHECK}{arm.name}"
+    asks = [item for item in kubernetes.pod_containers(job) if item["name"] == client]
+    server = kubernetes.pod_containers(context.need("deployment", arm.name))
+    return f"{naming.RESULTS_PREFIX}lmeval-kept/{artifact_key(arm)}-{content_suffix([asks, server])}.json"
+
+
+def _has_answers(context: Context, prefix: str, arm: Arm) -> bool:
+    where = {"Bucket": context.bucket("results"), "Prefix": f"{prefix}{arm.name}/"}
+    entries = context.aws.client("s3").every("list_objects_v2", "Contents", **where)
+    return any("/samples_" in entry["Key"] for entry in entries)
 
 
 def restrict(pod: dict[str, Any], arms: Sequence[Arm]) -> None:
-    """Keep the containers that ask these arms: the others are not up."""
-    asking, wanted = naming.LMEVAL_CHECK, {f"{naming.LMEVAL_CHECK}{arm.name}" for arm in arms}
-    pod["initContainers"] = [
-        item
-        for item in pod["initContainers"]
-        if item["name"] in wanted or not item["name"].startswith(asking)
-    ]
+    """Keep the containers that ask these arms: the others are not up, or were asked before."""
+    wanted = {f"{naming.LMEVAL_CHECK}{arm.name}" for arm in arms}
+    pod["containers"] = [item for item in pod["containers"] if item["name"] in wanted]
 
 
 def fetch_results(context: Context) -> None:
@@ -190,31 +237,34 @@ def fetch_results(context: Context) -> None:
     rounds together, where they have the same loads."""
     measured = rounds(context.experiment)
     for number, arms in enumerate(measured, start=1):
-        prefix = context.state.results.get(str(number))
-        if f"benchmark-{number}" in context.left_out:
-            continue
-        if prefix is None:
-            raise StepError(
-                f"run {context.state.id}: its state does not say where round {number} is; run a new one"
-            )
-        folder = context.out if len(measured) == 1 else context.out / f"round-{number}"
-        if not (files := fetch(context, prefix, folder)):
-            where = f"s3://{context.bucket('results')}/{prefix}"
-            raise StepError(f"{where}: is empty; read ./trnspec kubectl logs of the benchmark's Job")
-        context.say(f"    {count(files, 'file')} in {folder}")
-        _fetch_beside(context, folder, arms)
-        context.report(folder)
+        if f"benchmark-{number}" not in context.left_out:
+            _bring_round(context, number, arms)
     if len(measured) > 1 and not context.left_out:
         _fetch_beside(context, context.out, context.experiment.arms)
         context.report(context.out)
 
 
+def _bring_round(context: Context, number: int, arms: Sequence[Arm]) -> None:
+    """The results of one round, as far as they are stored, and its report."""
+    if (prefix := context.state.results.get(str(number))) is None:
+        raise StepError(
+            f"run {context.state.id}: its state does not say where round {number} is; run a new one"
+        )
+    several = len(rounds(context.experiment)) > 1
+    folder = context.out / f"round-{number}" if several else context.out
+    if not (files := fetch(context, prefix, folder)):
+        where = f"s3://{context.bucket('results')}/{prefix}"
+        raise StepError(f"{where}: is empty; read ./trnspec kubectl logs of the benchmark's Job")
+    context.say(f"    {count(files, 'file')} in {folder}")
+    _fetch_beside(context, folder, arms)
+    context.report(folder)
+
+
 def _fetch_beside(context: Context, folder: Path, arms: Sequence[Arm]) -> None:
     """An arm is asked once; the baseline's answers are compared with in every round."""
-    names = {arm.name for arm in arms}
-    for key, prefix in context.state.results.items():
-        if key.startswith(_QUALITY):
-            fetch(context, prefix, folder / ANSWERS, of=names)
+    for arm in arms:
+        if prefix := context.state.results.get(f"{_QUALITY}{arm.name}"):
+            fetch(context, prefix, folder / ANSWERS, of={arm.name})
     _write(file_text(context.experiment).encode(), folder / EXPECTED_FILE)
     for name, content in preparing.comparisons(context, arms).items():
         _write(content, folder / ENGINES / f"{name}.json")

@@ -13,7 +13,7 @@ from trnspec.core.words import count
 from trnspec.experiment import Arm, Experiment
 from trnspec.experiment.compilation import native_arms
 from trnspec.experiment.cost import node_price
-from trnspec.experiment.placement import rounds
+from trnspec.experiment.placement import first_rounds, rounds
 from trnspec.operations.cloud import nodegroup
 from trnspec.operations.cloud.clock import moment, stamp
 from trnspec.operations.running import measuring, preparing, spending
@@ -52,19 +52,18 @@ def steps(experiment: Experiment) -> tuple[Step, ...]:
         title = f"compile, start and ask {native[0].name}, before another native arm is compiled"
         found.append(Step("first", title, measuring.try_first, nodes))
     found.append(Step("compile", "compile the arms", preparing.compile_arms, nodes))
-    asked: set[str] = set()
-    for number, arms in enumerate(rounds(experiment), start=1):
+    for number, (arms, new) in enumerate(
+        zip(rounds(experiment), first_rounds(experiment), strict=True), start=1
+    ):
         raise_ = partial(measuring.raise_arms, arms=arms)
         load = partial(measuring.measure, number=number, arms=arms)
         raised = (*nodes, f"arms-{number}")
         found.append(Step(f"arms-{number}", f"raise {_names(arms)}", raise_, nodes))
         found.append(Step(f"benchmark-{number}", f"load {_names(arms)}", load, raised))
         if experiment.benchmark.lm_eval:
-            new = tuple(arm for arm in arms if arm.name not in asked)
             ask = partial(measuring.check_quality, number=number, arms=new)
             title = f"ask {_names(new)} the questions of gsm8k"
             found.append(Step(f"quality-{number}", title, ask, raised))
-            asked |= {arm.name for arm in arms}
     found.append(Step("off", "set the Trn2 nodes to 0", stop_paying))
     return (*found, Step("report", "fetch results and report", measuring.fetch_results))
 

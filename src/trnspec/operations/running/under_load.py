@@ -48,7 +48,7 @@ def tell_nodes(context: Context, job: dict[str, Any], arms: Sequence[Arm]) -> No
     told = {"name": NODES_VARIABLE, "value": " ".join(f"{arm}={node}" for arm, node in served.items())}
     containers: list[Any] = [*kubernetes.pod_containers(job)]
     for container in containers if served else ():
-        if container["name"] == "run":
+        if container["name"] in ("run", "repeat"):
             container["env"] = [*container.get("env", ()), told]
 
 
