@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import REFERENCE, ROOT
 from tests.experiment.edits import NATIVE, Edit, Variation, both, combined, put
 from trnspec.experiment import Experiment, InvalidExperiment, cost, load
 from trnspec.experiment.__main__ import main
@@ -252,7 +252,7 @@ def test_a_published_start_is_quoted_and_an_hour_assumed_where_none_is(variation
     quoted = compiling(native)
     assert quoted.hours == pytest.approx(214.3 / 3600)
     assert quoted.assumption.startswith(
-        "quoted: a start of up to 214 s without a compile cache, for 2 artifacts"
+        "quoted: a start of up to 214 s without a compile cache, for 1 artifact at once, 1 in all"
     )
     small = compiling(native, put("target.model", "Qwen/Qwen3-8B"))
     assert small.hours == pytest.approx(491.4 / 3600), "the longest of what was published"
@@ -268,6 +268,15 @@ def test_a_published_start_is_quoted_and_an_hour_assumed_where_none_is(variation
         "Llama-3.1-8B as Qwen3-8B, and its EAGLE3 arm twice as long"
     )
     assert like.assumption.startswith("assumed: as the published start of Qwen3-8B without a compile cache")
+
+
+def test_the_first_native_arm_is_predicted_to_be_compiled_and_started_before_the_others() -> None:
+    small = load(ROOT / "experiments" / "llama-3.1-8b-eagle3.yaml")
+    hours = {part.step: part.hours for part in cost.run_price(small).parts}
+    assert hours["first"] == pytest.approx(491.4 / 3600 + cost.LOAD_H), "the plain arm"
+    for experiment, missing in ((small, 1), (small, 0), (load(REFERENCE), 2)):
+        steps = {part.step for part in cost.run_price(experiment, to_compile=missing).parts}
+        assert "first" not in steps
 
 
 def test_check_says_where_aws_tested_another_driver_and_quotes_the_starts_it_knows(

@@ -98,7 +98,7 @@ def test_check_says_how_nodes_are_bought() -> None:
     text = as_text(load(SMALL))
     assert "  capacity    by spot in sa-east-1c, at most $4 per hour per node, at most 2 nodes" in text
     assert "price of a Trn2 node: it changes all the time: $0.90 to $2.57 in the 30 days before" in text
-    assert "an answer costs by spot $2 to $6 in sa-east-1c" in text
+    assert "an answer costs by spot $4 to $10 in sa-east-1c" in text
 
 
 def test_check_says_what_a_block_leaves_and_what_would_use_it(variation: Variation) -> None:
@@ -113,9 +113,9 @@ def test_check_says_what_a_block_leaves_and_what_would_use_it(variation: Variati
     rows = {
         name: rest for name, *rest in (re.split(" {2,}", line.strip()) for line in table.splitlines()[2:5])
     }
-    assert rows["this file"] == ["2.90", "8", "4.10", "310"]
-    assert rows["and one more window or draft"] == ["5.18", "+2.28", "8", "1.82", "312"]
-    assert rows["loads 1, 2, 4 to 16"] == ["7.95", "+5.05", "24", "15.05", "864"]
+    assert rows["this file"] == ["2.58", "8", "4.42", "310"]
+    assert rows["and one more window or draft"] == ["4.86", "+2.28", "8", "2.14", "311"]
+    assert rows["loads 1, 2, 4 to 16"] == ["7.63", "+5.05", "24", "15.37", "863"]
 
 
 def test_live_rates_are_said_by_the_same_words(reference: Experiment) -> None:

@@ -310,12 +310,12 @@ def quality_s(experiment: Experiment, *, token_s: float, most: int = QUALITY_TOK
     return token_s * sum(map(slowest, first_rounds(experiment)))
 
 
-def _compiling(experiment: Experiment, missing: int) -> RunPart:
-    """Return the compile step. Each turn takes as long as the slowest arm, because it is not known which arms are missing."""
-    at_once, arms = compilations_at_once(experiment), experiment.arms
+def _compiling(experiment: Experiment, missing: int, arms: Sequence[Arm]) -> RunPart:
+    """Return the compile step. Each turn takes as long as the slowest of `arms`, because it is not known which are missing."""
+    at_once = compilations_at_once(experiment)
     known = [span[1] for arm in arms if (span := cold_start_s(arm))]
     likely = [one for arm in arms if (one := cold_start_like(arm))]
-    of = f"for {min(missing, at_once)} artifacts at once, {missing} in all"
+    of = f"for {count(min(missing, at_once), 'artifact')} at once, {missing} in all"
     turns = -(-missing // at_once)
     if arms and len(known) == len(arms):
         why = f"quoted: a start of up to {max(known):.0f} s without a compile cache, {of}"
@@ -349,12 +349,12 @@ def _parts(experiment: Experiment, to_compile: int | None) -> tuple[RunPart, ...
         RunPart("verify", VERIFY_H, "assumed: one short Job"),
     ]
     if missing > 1 and len(native := native_arms(experiment)) > 1:
-        alone = _compiling(experiment, 1)
+        alone = _compiling(experiment, 1, native[:1])
         why = f"{native[0].name} before the other native arms; {LOAD_H:g} h to start it; {alone.assumption}"
         parts.append(RunPart("first", alone.hours + LOAD_H, why))
         missing -= 1
     parts += [
-        *([_compiling(experiment, missing)] if missing else []),
+        *([_compiling(experiment, missing, arms)] if missing else []),
         RunPart("load", LOAD_H * len(standing), f"assumed: {LOAD_H:g} h a round of arms"),
         RunPart("benchmark", seconds / 3600, loaded),
     ]

@@ -102,11 +102,11 @@ def run(world: World, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_run_that_the_daily_hour_would_cut_is_refused_with_the_remedies(run: Say) -> None:
     code, out, err = run("--dry-run")
-    cut = "nodes are set to 0 at 2026-04-01T22:00:00Z by their schedule, before 4.35 hours are over"
+    cut = "nodes are set to 0 at 2026-04-01T22:00:00Z by their schedule, before 3.87 hours are over"
     assert (code, cut in out) == (1, True)
     for words in (
         "qwen3-32b: the nodes are set to 0 at 2026-04-01T22:00:00Z (every day at 22:00 UTC)",
-        "2.9 Trn2 hours are predicted, until 2026-04-01T23:5",
+        "2.6 Trn2 hours are predicted, until 2026-04-01T23:3",
         "start it after 22:30 UTC, or change cluster.off_at_utc, render and deploy",
         "or give --hours 0.9, and a later run goes on from where it gets",
     ):
