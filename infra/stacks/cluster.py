@@ -166,13 +166,18 @@ class ClusterStack(ExperimentStack):
         # EKS would make this group itself, without a limit on how long it keeps logs.
         group = logs.LogGroup(self, "ControlPlaneLogs", log_group_name=control_plane_log_group(experiment))
         access, kinds, cidrs = eks.EndpointAccess, eks.ClusterLoggingTypes, experiment.cluster.admin_cidrs
+        subnets = ec2.SubnetSelection(subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS)
+        if experiment.cluster.network.vpc:
+            # EKS keeps a control plane to the zones that it was created in, so that a third one, for nodes, must not be here
+            # (https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html).
+            subnets = ec2.SubnetSelection(subnets=vpc.private_subnets[:2])
         control_plane = eks.Cluster(
             self,
             "Cluster",
             cluster_name=cluster_name(experiment),
             version=eks.KubernetesVersion.of(experiment.cluster.kubernetes),
             vpc=vpc,
-            vpc_subnets=[ec2.SubnetSelection(subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS)],
+            vpc_subnets=[subnets],
             endpoint_access=access.PUBLIC_AND_PRIVATE.only_from(*cidrs) if cidrs else access.PRIVATE,
             secrets_encryption_key=encryption_key(
                 self,

@@ -159,17 +159,18 @@ def add_system_nodes(
     4 vCPU and 16 GiB carry CoreDNS, the add-ons' agents and controllers, the fetch Job and the benchmark's pod; on an m7i.large the
     agents alone leave the benchmark no room.
     """
-    nodes = Construct(scope, "SystemNodes")
+    nodes, image = Construct(scope, "SystemNodes"), eks.NodegroupAmiType.AL2023_X86_64_STANDARD
+    subnets = experiment.cluster.network.private_subnets.values() or experiment.zones
     _node_group(
         nodes,
         experiment,
         settings,
-        name=naming.system_nodegroup(experiment),
+        name=naming.system_nodegroup(experiment, SYSTEM_INSTANCE_TYPE, image.value, *subnets),
         volume=root_volume(gib=SYSTEM_VOLUME_GIB),
         launch={},
         cluster=cluster,
         release_version=images_of(experiment.cluster.kubernetes)[0].release,
-        ami_type=eks.NodegroupAmiType.AL2023_X86_64_STANDARD,
+        ami_type=image,
         instance_types=[ec2.InstanceType(SYSTEM_INSTANCE_TYPE)],
         min_size=SYSTEM_NODES,
         desired_size=SYSTEM_NODES,
