@@ -17,6 +17,9 @@ from infra.pins import ADDON_VERSIONS, NEURON_CHART, SCHEDULER_TAGS
 from infra.stacks.experiment_stack import EKS_POLICY, NO_RESOURCE, acknowledge, allow, pod_identity
 from trnspec.experiment import Experiment, naming
 
+KUBECTL_TIMEOUT_S = 1200
+"""How long CloudFormation waits for kubectl or Helm; CDK's functions end after 15 minutes. Its own limit is an hour
+(https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-cloudformation-customresource.html)."""
 OBSERVABILITY = "amazon-cloudwatch-observability"
 BEFORE_NODES: dict[str, dict[str, Any]] = {
     "eks-pod-identity-agent": {},
@@ -169,7 +172,7 @@ def install_neuron_software(scope: Construct, *, experiment: Experiment, cluster
     The templates of this version could not be read. Not verified on AWS.
     """
     software = Construct(scope, "Neuron")
-    eks.HelmChart(
+    chart = eks.HelmChart(
         software,
         "Chart",
         cluster=cluster,
@@ -181,4 +184,7 @@ def install_neuron_software(scope: Construct, *, experiment: Experiment, cluster
             kubernetes=experiment.cluster.kubernetes,
         ),
     )
+    resource = chart.node.find_child("Resource").node.default_child
+    assert isinstance(resource, cdk.CfnResource)
+    resource.add_property_override("ServiceTimeout", str(KUBECTL_TIMEOUT_S))
     return software

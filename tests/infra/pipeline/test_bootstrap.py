@@ -69,7 +69,8 @@ CLOUDFORMATION_CANNOT: list[tuple[str, Context]] = [
     ("iam:CreateRole OWN, iam:PutRolePolicy OWN", NONE),
     ("iam:CreateRole OWN", ADMINISTRATOR),
     ("iam:CreateRole ADMIN, iam:AttachRolePolicy ADMIN, iam:PutRolePolicy BOOTSTRAP", BOUND),
-    ("iam:PutRolePermissionsBoundary OWN", BOUND),
+    ("iam:PutRolePermissionsBoundary ADMIN, iam:PutRolePermissionsBoundary BOOTSTRAP", BOUND),
+    ("iam:PutRolePermissionsBoundary OWN", ADMINISTRATOR),
     ("iam:PassRole OWN", {"iam__PassedToService": "sagemaker.amazonaws.com"}),
     ("iam:UpdateAssumeRolePolicy ADMIN, iam:UpdateAssumeRolePolicy BOOTSTRAP, sts:AssumeRole ADMIN", {}),
     ("iam:PassRole ADMIN, iam:PassRole BOOTSTRAP, iam:DeleteRolePermissionsBoundary OWN", {}),
@@ -160,21 +161,22 @@ def granted_in(deployment: Deployment, stack: str) -> list[dict[str, Any]]:
     return [statement for statement in found if statement["Effect"] == "Allow"]
 
 
-OTHERS_POLICIES = re.compile(r"iam:(Get|Put)(User|Group)Policy")
-"""`AWS::IAM::Policy` could also be one of a user or a group; here it is a role's."""
+NOT_ASKED = re.compile(r"iam:((Get|Put|Delete)(User|Group)Policy|DeleteRolePermissionsBoundary)")
+"""`AWS::IAM::Policy` could also be one of a user or a group; here it is a role's. A boundary is not taken away again."""
 
 
 def making(type_: str) -> list[str]:
-    """What CloudFormation's schema says that making a resource asks of the resource's own service."""
+    """What CloudFormation's schema says that making, changing and deleting a resource asks of the resource's own service."""
     if type_ == "AWS::CodeBuild::Project":
         return ["codebuild:CreateProject"]  # its schema names none
     schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema("us-east-2", type_).schema
     service = type_.split("::")[1].lower()
-    asked: list[str] = schema["handlers"]["create"]["permissions"]
-    return [one for one in asked if one.startswith(f"{service}:") and not OTHERS_POLICIES.fullmatch(one)]
+    handlers = [schema["handlers"].get(act, {}) for act in ("create", "update", "delete")]
+    asked = [one for handler in handlers for one in handler.get("permissions", ())]
+    return [one for one in asked if one.startswith(f"{service}:") and not NOT_ASKED.fullmatch(one)]
 
 
-def test_cloudformation_can_make_every_resource_that_the_stacks_have_and_knows_the_names_of_their_roles(
+def test_cloudformation_can_make_and_change_every_resource_that_the_stacks_have_and_knows_the_names_of_their_roles(
     stacks: dict[str, Deployment],
 ) -> None:
     """CloudFormation begins a name with the stack's, unless the template gives one."""
