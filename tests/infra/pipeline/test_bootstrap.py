@@ -9,6 +9,7 @@ import json
 import re
 from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import botocore.session
@@ -17,8 +18,10 @@ from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 from moto.iam.aws_managed_policies import aws_managed_policies_data
 
 from infra.pipeline.pipeline_file import BOOTSTRAP
+from tests.conftest import ROOT
 from tests.infra.pipeline.iam import Request, allows, committed
 from tests.infra.templates import ACCOUNT, Deployment, as_list, resolved
+from trnspec.experiment import load
 
 Context = dict[str, str | None]
 Statements = list[dict[str, Any]]
@@ -195,6 +198,21 @@ def test_cloudformation_can_make_and_change_every_resource_that_the_stacks_have_
     known = tuple(pattern.rpartition("/")[2].rstrip("*") for pattern in own["Resource"])
     names = [one.properties.get("RoleName") for one in made if one.type == "AWS::IAM::Role"]
     assert [one for one in names if isinstance(one, str) and not one.startswith(known)] == []
+
+
+def test_the_guide_names_the_services_that_cloudformation_has_wholly() -> None:
+    (services,) = [one for one in statements("Execution") if one["Sid"] == "Services"]
+    wholly = [action.removesuffix(":*") for action in services["Action"] if action.endswith(":*")]
+    guide = (ROOT / "docs/security.md").read_text(encoding="utf-8")
+    said = re.search(r"everything with these services, on everything in the account: ([^.]+)\.", guide)
+    assert said is not None
+    assert re.findall(r"`(\w+)`", said[1]) == wholly
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*.yaml")), ids=lambda path: path.stem)
+def test_cloudformation_may_make_the_roles_of_every_experiment_that_is_shipped(path: Path) -> None:
+    for kind, act in (("role", "CreateRole"), ("instance-profile", "CreateInstanceProfile")):
+        assert deployer(f"iam:{act}", f"{IAM}:{kind}/{load(path).name}-x", **BOUND), kind
 
 
 def test_the_policies_fit_into_what_iam_takes_and_have_no_wildcard_over_iam() -> None:
