@@ -22,7 +22,6 @@ from infra.pipeline.pipeline_file import PipelineConfiguration
 from trnspec.core.checkout import ROOT
 from trnspec.core.findings import Finding, Misuse
 from trnspec.experiment import Experiment, load
-from trnspec.experiment.catalogue.instances import zones_in
 
 if TYPE_CHECKING:
     import aws_cdk as cdk  # for types alone; imported at run time after the check
@@ -95,9 +94,8 @@ def _context() -> dict[str, object]:
 
 def _zones(account: str, experiment: Experiment) -> dict[str, object]:
     """Return the zones that CDK would look up: if a stack has an account, CDK compares a network's zones with the account's."""
-    cluster = experiment.cluster
-    zones = zones_in(cluster.region, (*cluster.availability_zones, cluster.trn2_zone))
-    return {f"availability-zones:account={account}:region={cluster.region}": list(zones)}
+    region = experiment.cluster.region
+    return {f"availability-zones:account={account}:region={region}": list(experiment.zones)}
 
 
 def app_of(

@@ -23,8 +23,8 @@ from infra.stacks.experiment_stack import (
     encryption_key,
 )
 from infra.stacks.identity import admit_pipeline
-from infra.stacks.nodes import add_system_nodes, metadata_options, root_volume
-from infra.stacks.software import ManagedAddons
+from infra.stacks.nodes import POLICIES, add_system_nodes, metadata_options, root_volume
+from infra.stacks.software import CNI_POLICY, ManagedAddons
 from trnspec.experiment import Experiment
 from trnspec.experiment.catalogue.prices import BASTION_INSTANCE_TYPE
 from trnspec.experiment.cost import BASTION_VOLUME_GIB
@@ -103,7 +103,7 @@ class Bastion(Construct):
         sessions.add_actions(*_CHANNELS)
         role.add_to_policy(sessions)
         acknowledge(role, "IAM5", NO_RESOURCE, r"Resource::\*")
-        return iam.CfnInstanceProfile(self, "Profile", roles=[role.role_name]).attr_arn
+        return iam.InstanceProfile(self, "Profile", role=role).instance_profile_arn  # pyrefly: ignore[bad-argument-type]  # jsii names parameters of interfaces otherwise
 
 
 def reach_endpoint(
@@ -133,6 +133,8 @@ class ClusterStack(ExperimentStack):
         self, scope: Construct, *, experiment: Experiment, settings: DeploymentSettings, made: ec2.IVpc | None
     ) -> None:
         super().__init__(scope, "cluster", "EKS cluster", experiment=experiment, settings=settings)
+        policies = ("AmazonEKSClusterPolicy", CNI_POLICY, *POLICIES)
+        acknowledge(self, "IAM4", EKS_POLICY, *(f".*/{one}" for one in policies))
         vpc = self.network(made)
         control_plane = self._control_plane(vpc)
         for principal in settings.admins:
@@ -166,13 +168,18 @@ class ClusterStack(ExperimentStack):
         # EKS would make this group itself, without a limit on how long it keeps logs.
         group = logs.LogGroup(self, "ControlPlaneLogs", log_group_name=control_plane_log_group(experiment))
         access, kinds, cidrs = eks.EndpointAccess, eks.ClusterLoggingTypes, experiment.cluster.admin_cidrs
+        subnets = ec2.SubnetSelection(subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS)
+        if experiment.cluster.network.vpc:
+            # EKS keeps a control plane to the zones that it was created in, so that a third one, for nodes, must not be here
+            # (https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html).
+            subnets = ec2.SubnetSelection(subnets=vpc.private_subnets[:2])
         control_plane = eks.Cluster(
             self,
             "Cluster",
             cluster_name=cluster_name(experiment),
             version=eks.KubernetesVersion.of(experiment.cluster.kubernetes),
             vpc=vpc,
-            vpc_subnets=[ec2.SubnetSelection(subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS)],
+            vpc_subnets=[subnets],
             endpoint_access=access.PUBLIC_AND_PRIVATE.only_from(*cidrs) if cidrs else access.PRIVATE,
             secrets_encryption_key=encryption_key(
                 self,
@@ -196,7 +203,6 @@ class ClusterStack(ExperimentStack):
             bootstrap_self_managed_addons=False,
         )
         control_plane.node.add_dependency(group)
-        acknowledge(control_plane, "IAM4", EKS_POLICY, ".*/AmazonEKSClusterPolicy")
         resource = control_plane.node.default_child
         assert isinstance(resource, eks.CfnCluster)
         # EKS's own choice is EXTENDED: a forgotten cluster then costs six times as much from the end of standard support.

@@ -9,7 +9,6 @@ from constructs import Construct
 from infra.deployment_file import DeploymentSettings
 from infra.stacks.experiment_stack import ExperimentStack
 from trnspec.experiment import Experiment
-from trnspec.experiment.catalogue.instances import zones_in
 from trnspec.experiment.cost import SERVICES
 
 MAX_ZONES = 6
@@ -27,8 +26,7 @@ class NetworkStack(ExperimentStack):
 
     def __init__(self, scope: Construct, *, experiment: Experiment, settings: DeploymentSettings) -> None:
         super().__init__(scope, "network", "network", experiment=experiment, settings=settings)
-        cluster = experiment.cluster
-        zones = zones_in(cluster.region, (*cluster.availability_zones, cluster.trn2_zone))
+        cluster, zones = experiment.cluster, experiment.zones
         self.vpc = ec2.Vpc(
             self,
             "Vpc",

@@ -128,7 +128,6 @@ def _node_group(
         assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),  # pyrefly: ignore[bad-argument-type]  # jsii names parameters of interfaces otherwise
         managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name(one) for one in POLICIES],
     )
-    acknowledge(role, "IAM4", EKS_POLICY, *(f".*/{one}" for one in POLICIES))
     group = eks.Nodegroup(
         scope,
         "Group",
@@ -159,17 +158,18 @@ def add_system_nodes(
     4 vCPU and 16 GiB carry CoreDNS, the add-ons' agents and controllers, the fetch Job and the benchmark's pod; on an m7i.large the
     agents alone leave the benchmark no room.
     """
-    nodes = Construct(scope, "SystemNodes")
+    nodes, image = Construct(scope, "SystemNodes"), eks.NodegroupAmiType.AL2023_X86_64_STANDARD
+    subnets = experiment.cluster.network.private_subnets.values() or experiment.zones
     _node_group(
         nodes,
         experiment,
         settings,
-        name=naming.system_nodegroup(experiment),
+        name=naming.system_nodegroup(experiment, SYSTEM_INSTANCE_TYPE, image.value, *subnets),
         volume=root_volume(gib=SYSTEM_VOLUME_GIB),
         launch={},
         cluster=cluster,
         release_version=images_of(experiment.cluster.kubernetes)[0].release,
-        ami_type=eks.NodegroupAmiType.AL2023_X86_64_STANDARD,
+        ami_type=image,
         instance_types=[ec2.InstanceType(SYSTEM_INSTANCE_TYPE)],
         min_size=SYSTEM_NODES,
         desired_size=SYSTEM_NODES,
@@ -292,8 +292,8 @@ class NeuronNodes(Construct):
         # condition, and no arm spans two nodes.
         joined = experiment.cluster.max_nodes > 1 and experiment.instance.efa_attached > 0
         if joined and capacity.kind == "on-demand":
-            group = ec2.CfnPlacementGroup(self, "Placement", strategy="cluster")
-            options["placement"] = _Template.PlacementProperty(group_name=group.ref)
+            group = ec2.PlacementGroup(self, "Placement", strategy=ec2.PlacementGroupStrategy.CLUSTER)
+            options["placement"] = _Template.PlacementProperty(group_name=group.placement_group_name)
         return options
 
 
@@ -405,6 +405,7 @@ class NodesStack(ExperimentStack):
         made: ec2.IVpc | None,
     ) -> None:
         super().__init__(scope, "nodes", "Trainium2 nodes", experiment=experiment, settings=settings)
+        acknowledge(self, "IAM4", EKS_POLICY, *(f".*/{one}" for one in POLICIES))
         end = TimeToLive(self, "TimeToLive", experiment=experiment)
         nodes = NeuronNodes(
             self,

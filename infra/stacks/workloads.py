@@ -18,7 +18,7 @@ from constructs import Construct
 from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, names_in
 from infra.deployment_file import DeploymentSettings
 from infra.stacks.experiment_stack import ExperimentStack, acknowledge
-from infra.stacks.software import install_neuron_software
+from infra.stacks.software import KUBECTL_TIMEOUT_S, install_neuron_software
 from trnspec.core.checkout import ROOT
 from trnspec.experiment import Experiment
 
@@ -85,6 +85,7 @@ class KubectlAccess(Construct):
             "Resource",
             resource_type="Custom::AWSCDK-EKS-KubernetesResource",
             service_token=self._token,
+            service_timeout=cdk.Duration.seconds(KUBECTL_TIMEOUT_S),
             properties={"Manifest": text, **self._common_properties},
         )
         return applied

@@ -37,6 +37,16 @@ def test_every_command_exists_and_takes_its_options(path: Path) -> None:
         assert not said or LEFT_OUT.search(said), f"{path.name}: `{' '.join(words)}`: {said}"
 
 
+def test_every_guide_bootstraps_with_the_projects_policies() -> None:
+    """Plain `cdk bootstrap` makes an administrator of whoever may deploy."""
+    given = [one for blocks in BLOCKS.values() for block in blocks for one in block.commands]
+    given += [words for path in documents() for words in inline_commands(path)]
+    found = [one for one in given if "bootstrap" in one and any(word.startswith("aws://") for word in one)]
+    assert found
+    for command in found:
+        assert {"--cloudformation-execution-policies", "--custom-permissions-boundary"} <= {*command}
+
+
 def _refused(command: Sequence[str]) -> str:
     try:
         judge(command)

@@ -10,10 +10,11 @@ import gc
 import re
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import pytest
 
@@ -110,6 +111,17 @@ def variants(experiment: Experiment) -> Variants:
         off_at_utc="05:00",
     )
     found["later"] = later, DeploymentSettings(admins=(SECOND_ADMIN, ADMIN))
+    # Or a capacity block, and the device plugin; or a key of the account.
+    found["bought"] = replace(rented, name=experiment.name), TEAM
+    found["keyed"] = experiment, DeploymentSettings(kms_key=KEY)
+    # What may become of the existing VPC: one more zone, and other subnets in those that there were.
+    moved = {"us-east-2c": "subnet-1c0123456789abcde", "us-east-2a": "subnet-1a0123456789abcde"}
+    more = {**moved, "us-east-2b": "subnet-1b0123456789abcde"}
+    wider = network.model_copy(update={"private_subnets": more})
+    found["wider"] = (
+        changed(within, within.name, network=wider, availability_zones=tuple(more)),
+        found["within"][1],
+    )
     return found
 
 
@@ -123,9 +135,14 @@ def _synthesized(variants: Variants) -> Iterator[tuple[Path, Rules]]:
 
         from infra.deployment import add_stacks
         from infra.nag import Rules
+        from infra.stacks import nodes
 
         for name, (one, settings) in variants.items():
-            add_stacks(cdk.Stage(app, name), experiment=one, files=render(one), settings=settings)
+            wider = name == "wider"
+            boundary = cdk.PermissionsBoundary.from_name("bounds") if wider else None
+            stage = cdk.Stage(app, name, permissions_boundary=boundary)
+            with patch.object(nodes, "SYSTEM_INSTANCE_TYPE", "m7i.2xlarge") if wider else nullcontext():
+                add_stacks(stage, experiment=one, files=render(one), settings=settings)
         rules = Rules(app)
         cdk.Validations.of(app).add_plugins(rules)
         with suppress(RuntimeError):  # of a finding, which test_rules tells

@@ -112,6 +112,9 @@ class Deployments(NamedTuple):
     within: Deployment
     spot: Deployment
     later: Deployment
+    bought: Deployment
+    keyed: Deployment
+    wider: Deployment
 
 
 def resolved(value: Any) -> Any:

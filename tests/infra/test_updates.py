@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any, Literal
 
+import pytest
 from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
 from infra.pipeline.pipeline_file import delivery_role_name, read_pipeline
@@ -62,14 +63,58 @@ def _names(resource: Resource) -> dict[str, Any]:
     return {"/".join(path): name for path in own if (name := _at(resource.properties, path)) is not None}
 
 
-def test_zones_purchase_and_version_make_only_the_trn2_group_again_under_another_name(
+def stuck(before: Deployment, after: Deployment) -> list[str]:
+    """What the second deployment fails on: CloudFormation makes a resource anew, before it deletes one that has the same name."""
+    old, new = before.resources(), after.resources()
+    kept = _by_id(before).keys() - {(one.stack, one.logical_id) for one, _ in made_again(before, after)}
+    there = {(one.type, path, name) for one in old for path, name in _names(one).items()}
+    fresh = [one for one in new if (one.stack, one.logical_id) not in kept]
+    return [
+        one.logical_id for one in fresh if any((one.type, *name) in there for name in _names(one).items())
+    ]
+
+
+SYSTEM_NODES, TRN2_NODES = "SystemNodesGroup", "NeuronNodesGroup"
+SECOND = (
+    ("reference", "later", {TRN2_NODES}, set[str]()),
+    ("reference", "bought", {TRN2_NODES}, set[str]()),
+    ("later", "bought", {TRN2_NODES}, set[str]()),
+    ("within", "wider", {TRN2_NODES, SYSTEM_NODES}, set[str]()),
+    # `deploy` refuses it before anything is built.
+    ("reference", "keyed", {"Cluster"}, {"Cluster"}),
+)
+"""Two deployments of one experiment; what the second makes anew of what has a name, and what it fails on."""
+
+
+@pytest.mark.parametrize(("first", "then", "anew", "fails"), SECOND)
+def test_a_second_deployment_makes_only_groups_of_nodes_anew_each_under_another_name(
+    first: str, then: str, anew: set[str], fails: set[str], made: Deployments
+) -> None:
+    """By what CloudFormation's schemas call create-only; the other way round too."""
+    before, after = getattr(made, first), getattr(made, then)
+    for one, other in ((before, after), (after, before)):
+        again = {old.logical_id[:-8] for old, _ in made_again(one, other) if _names(old)}
+        assert (again, {name[:-8] for name in stuck(one, other)}) == (anew, fails)
+
+
+def test_a_boundary_that_is_named_later_changes_every_role_in_place(made: Deployments) -> None:
+    bound = [one.properties.get("PermissionsBoundary") for one in made.wider.resources("AWS::IAM::Role")]
+    assert len(bound) > 10
+    assert None not in bound
+
+
+def test_one_more_zone_in_an_existing_vpc_leaves_the_control_plane_in_the_zones_of_its_creation(
     made: Deployments,
 ) -> None:
-    """The new one comes before the old one goes, and of one name there cannot be two."""
-    ((before, after),) = made_again(made.reference, made.later)
-    assert (before.stack, before.type) == ("nodes", "AWS::EKS::Nodegroup")
-    old, new = _names(before), _names(after)
-    assert all(old[path] != new.get(path) for path in old)
+    """EKS refuses others: https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html."""
+    first, second = (
+        found.only("AWS::EKS::Cluster").properties["ResourcesVpcConfig"]["SubnetIds"]
+        for found in (made.within, made.wider)
+    )
+    assert first == ["subnet-0c0123456789abcde", "subnet-0a0123456789abcde"]
+    assert second == ["subnet-1c0123456789abcde", "subnet-1a0123456789abcde"]
+    for group in made.wider.properties("AWS::EKS::Nodegroup", "cluster"):
+        assert group["Subnets"] == [*second, "subnet-1b0123456789abcde"]
 
 
 def test_what_is_retained_keeps_its_logical_id(made: Deployments) -> None:

@@ -76,6 +76,12 @@ def stack_names(region: str = REGION) -> list[str]:
     return [stack["StackName"] for stack in found]
 
 
+def protected() -> dict[str, bool]:
+    """The stacks of the reference, and whether they are protected."""
+    found = shared_client("cloudformation").describe_stacks()["Stacks"]
+    return {one["StackName"].removeprefix("qwen3-32b-"): one["EnableTerminationProtection"] for one in found}
+
+
 _STUBS: dict[tuple[str, str], Stubber] = {}
 
 

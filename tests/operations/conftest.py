@@ -37,8 +37,8 @@ Say = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(autouse=True)
 def enforcement(monkeypatch: pytest.MonkeyPatch) -> Iterator[Enforcement]:
-    """Whatever the product calls is called by an operator with the policies of the verb that is under way, or of every verb
-    where a test calls parts of the product. What is refused fails the test."""
+    """Whatever the product calls is called by an operator with the policies of the verb that is under way, or of the verb whose
+    module a test calls. What is refused fails the test."""
 
     def as_operator(command: click.Command, arguments: Sequence[str] = (), *, prog: str) -> int:
         verb = arguments[0] if arguments else ""
@@ -46,7 +46,8 @@ def enforcement(monkeypatch: pytest.MonkeyPatch) -> Iterator[Enforcement]:
             return carried_out(command, arguments, prog=prog)
 
     monkeypatch.setattr("trnspec.operations.__main__.carried_out", as_operator)
-    with enforcing() as state, state.acting_as(operator()):
+    with enforcing() as state:
+        state.by_module = True
         yield state
     assert state.denied == []
 

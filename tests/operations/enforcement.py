@@ -25,6 +25,7 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 
 from tests.conftest import ROOT
 from tests.infra.pipeline.iam import Request, Statement, allows, committed, template_of, unknown_keys
+from trnspec.operations.__main__ import ON_AWS, VERBS
 
 KEY = f"arn:aws:kms:us-east-2:{DEFAULT_ACCOUNT_ID}:key/0a1b2c3d-0000-4000-8000-000000000000"
 """That the buckets are encrypted with."""
@@ -99,7 +100,8 @@ _CODES = {"ec2": "UnauthorizedOperation"} | dict.fromkeys(
 )
 _ABSENT = ("NoSuchKey", "404")
 _PRODUCT = tuple(f"{ROOT}/src/trnspec/{room}/" for room in ("operations", "store", "benchmark", "core"))
-_NOT_THE_OPERATORS = f"{ROOT}/src/trnspec/operations/delivery.py"
+_OPERATIONS = f"{ROOT}/src/trnspec/operations"
+_NOT_THE_OPERATORS = f"{_OPERATIONS}/delivery.py"
 """What starts builds is a role of the pipeline's account."""
 
 
@@ -116,20 +118,22 @@ class Caller:
 
 
 OPERATOR = ROOT / "infra" / "bootstrap" / "operator.yaml"
+NAMES = ("Name", "Name2", "Name3")
+"""Parameters of that template: how the experiments' names begin."""
 
 
 @cache
-def operator(verb: str | None = None) -> Caller:
-    """Somebody with the committed policies that name this verb, or with all of them, deployed in every region and for every
-    experiment: the tests have several."""
+def operator(verb: str) -> Caller:
+    """Somebody with the committed policies that name this verb, deployed in every region and for every experiment: the tests have
+    several."""
 
     @cache
     def statements(region: str) -> tuple[Statement, ...]:
-        given = {"Name": "*", "Cluster": "*", "AWS__Region": region, "AWS__AccountId": DEFAULT_ACCOUNT_ID}
+        given = {"AWS__Region": region, "AWS__AccountId": DEFAULT_ACCOUNT_ID} | dict.fromkeys(NAMES, "*")
         return tuple(
             statement
             for name, policy in template_of(OPERATOR)["Resources"].items()
-            if verb is None or verb in policy["Metadata"]["Verbs"]
+            if verb in policy["Metadata"]["Verbs"]
             for statement in committed(OPERATOR, name, **given)
         )
 
@@ -141,6 +145,8 @@ class Enforcement:
     """Who calls at present, and what was refused to whom, or could not be judged."""
 
     caller: Caller | None = None
+    by_module: bool = False
+    """Nobody acts, but what the product calls is judged as the verb whose module a test calls."""
     denied: list[str] = field(default_factory=list)
     allowed: set[str] = field(default_factory=set)
     """Actions that somebody needed."""
@@ -164,6 +170,8 @@ def enforcing() -> Iterator[Enforcement]:
 
     def call(client: Any, operation: str, parameters: dict[str, Any]) -> Any:
         caller = state.caller
+        if caller is None and state.by_module and _by_product():
+            caller = operator(_verb_under_way())
         if caller is None or not (caller.always or _by_product()):
             return real(client, operation, parameters)
         try:
@@ -172,7 +180,7 @@ def enforcing() -> Iterator[Enforcement]:
         except AssertionError as error:  # which the product would take for a strange answer
             state.denied.append(str(error))
             raise
-        state.caller = state.roles.get(parameters.get("RoleArn", ""), caller)
+        state.caller = state.roles.get(parameters.get("RoleArn", ""), state.caller)
         try:
             return real(client, operation, parameters)
         except ClientError as error:
@@ -202,6 +210,28 @@ def _by_product() -> bool:
             return True
         frame = frame.f_back
     return True
+
+
+@cache
+def _verbs() -> dict[str, str]:
+    """The verb of each module of `src/trnspec/operations`, or of each folder that is one verb's."""
+    shared, found = ("cloud", "operations"), dict[str, str]()
+    for verb in ("render", *(name for name, one in VERBS.items() if one.group == ON_AWS)):
+        path = ROOT / "src" / f"{VERBS[verb].module.replace('.', '/')}.py"
+        found[str(path if path.parent.name in shared else path.parent)] = verb
+    parts = {"market": "capacity", "rental": "scale", "delivery": "run"}
+    return found | {f"{_OPERATIONS}/{part}.py": verb for part, verb in parts.items()}
+
+
+def _verb_under_way() -> str:
+    """Of the outermost module of the product; what several verbs share has what each of them has."""
+    frame: FrameType | None = sys._getframe(2)
+    found = "status"
+    while frame is not None and not (path := Path(frame.f_code.co_filename)).is_relative_to(ROOT / "tests"):
+        known = _verbs()
+        found = known.get(str(path), known.get(str(path.parent), found))
+        frame = frame.f_back
+    return found
 
 
 def _judge(state: Enforcement, caller: Caller, request: Request, client: Any, operation: str) -> None:

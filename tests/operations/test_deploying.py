@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import REFERENCE
-from tests.operations.clients import make_stacks
+from tests.operations.clients import make_stacks, protected
 from tests.operations.conftest import Say
 from tests.operations.driver import Driver
 from tests.operations.world import World
@@ -48,6 +48,18 @@ def test_deploy_says_before_the_synthesis_that_nothing_builds_the_images(
     assert [words[2] for words in started] == ["diff", "deploy"]
 
 
+@pytest.mark.parametrize(
+    ("options", "at_once"),
+    [((), False), (("--", "--require-approval", "never"), True), (("--dry-run",), False)],
+)
+def test_independent_stacks_are_deployed_at_once_where_the_cdk_asks_nothing(
+    options: tuple[str, ...], at_once: bool, world: World, say: Say, started: list[list[str]]
+) -> None:
+    """With more than one stack at a time the CDK refuses to ask (ConcurrencyConflict)."""
+    assert say("deploy", str(REFERENCE), *options)[0] == 0
+    assert ("--concurrency" in started[0]) is at_once
+
+
 def test_deploy_is_refused_while_somebody_measures_and_goes_on_once_nobody_does(
     world: World, say: Say, aws: Aws, started: list[list[str]]
 ) -> None:
@@ -68,6 +80,20 @@ def test_deploy_is_refused_while_somebody_measures_and_goes_on_once_nobody_does(
     store.save(held, renewed=stamp(now), owner="")
     assert say("deploy", str(REFERENCE))[0] == 0, "interrupted"
     assert [words[2] for words in started] == ["diff", "deploy", "deploy"]
+
+
+def test_a_first_deployment_that_failed_is_repeated_by_who_may_deploy_and_nothing_else_loses_its_protection(
+    world: World, aws: Aws, say: Say, started: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The CDK protects a stack before it makes it, and cannot delete a protected one that failed."""
+    make_stacks("qwen3-32b", "network", "storage", "cluster", protected=("network", "storage", "cluster"))
+    states = {"qwen3-32b-network": "ROLLBACK_COMPLETE", "qwen3-32b-cluster": "ROLLBACK_COMPLETE"}
+    found = cloudformation.deployed(world.experiment, aws)
+    failed = tuple(replace(one, status=states.get(one.name, one.status)) for one in found)
+    monkeypatch.setattr(cloudformation, "deployed", lambda *_: failed)
+    assert say("deploy", str(REFERENCE))[0] == 0
+    assert protected() == {"network": True, "storage": True, "cluster": False}
+    assert [words[2] for words in started] == ["deploy"]
 
 
 def _lower(driver: Driver, when: Callable[[dict[str, Any]], bool], *, job: str) -> None:

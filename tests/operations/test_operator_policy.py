@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from tests.infra.findings import lint
 from tests.infra.pipeline.iam import Request, allows, committed, template_of
 from tests.infra.templates import as_list
 from tests.operations.enforcement import OPERATOR, Enforcement, arn_formats, operator
+from trnspec.experiment import load
 from trnspec.operations.__main__ import IN_A_CHANGE, ON_AWS, VERBS
 from trnspec.operations.cloud import cloudformation
 from trnspec.operations.cloud.aws import Aws, AwsError
@@ -64,6 +66,7 @@ def test_every_action_is_one_that_the_product_calls_and_names_its_resource_where
 
 
 HERE = "us-east-2:111122223333"
+STACKS = f"arn:aws:cloudformation:{HERE}:stack"
 KMS = f"arn:aws:kms:{HERE}:key/x"
 OFF_ROLE = "arn:aws:iam::111122223333:role/qwen3-32b-us-east-2-trn2-off"
 CANNOT = f"""
@@ -74,6 +77,7 @@ s3:PutObject arn:aws:s3:::qwen3-32b-checkpoints-111122223333-us-east-2/model/COM
 s3:GetObject arn:aws:s3:::ours-results-111122223333-us-east-2/runs/a
 cloudformation:DeleteStack arn:aws:cloudformation:{HERE}:stack/ours-network/0a
 cloudformation:CreateStack arn:aws:cloudformation:{HERE}:stack/qwen3-32b-network/0a
+cloudformation:UpdateTerminationProtection arn:aws:cloudformation:{HERE}:stack/ours-cluster/0a
 eks:UpdateNodegroupConfig arn:aws:eks:{HERE}:nodegroup/qwen3-32b/qwen3-32b-system/0a
 eks:UpdateNodegroupConfig arn:aws:eks:{HERE}:nodegroup/ours/ours-trn2-a/0a
 eks:CreateAccessEntry arn:aws:eks:{HERE}:cluster/qwen3-32b
@@ -95,6 +99,18 @@ def test_an_operator_with_every_policy_cannot(line: str) -> None:
     """Whatever conditions hold."""
     action, resource = line.split()
     assert [name for name in POLICIES if allows(Request(action, resource), committed(OPERATOR, name))] == []
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*.yaml")), ids=lambda path: path.stem)
+def test_an_operator_may_deploy_run_and_remove_every_experiment_that_is_shipped(path: Path) -> None:
+    name = load(path).name
+    for policy, action, resource in (
+        ("Look", "eks:DescribeCluster", f"arn:aws:eks:{HERE}:cluster/{name}"),
+        ("Deploy", "cloudformation:UpdateTerminationProtection", f"{STACKS}/{name}-storage/0a"),
+        ("Run", "s3:PutObject", f"arn:aws:s3:::{name}-results-111122223333-us-east-2/runs/a"),
+        ("TakeDown", "cloudformation:DeleteStack", f"{STACKS}/{name}-network/0a"),
+    ):
+        assert allows(Request(action, resource), committed(OPERATOR, policy)), action
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
-from trnspec.experiment.catalogue.instances import INSTANCES, Instance
+from trnspec.experiment.catalogue.instances import INSTANCES, ZONES, Instance
 from trnspec.experiment.catalogue.models import Model
 from trnspec.experiment.catalogue.node_images import NodeImage, serving_image
 from trnspec.experiment.catalogue.runtimes import NO_ASYNC_SCHEDULING, Mode, Runtime
@@ -159,6 +159,13 @@ class Experiment:
     def node_image(self) -> NodeImage | None:
         """The image of the Trn2 nodes; its driver supports the runtimes of all arms."""
         return serving_image(self.cluster.kubernetes, [arm.runtime for arm in self.arms])
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        """The zones of the region; of one that is not in the catalogue, those that the file names."""
+        cluster = self.cluster
+        named = dict.fromkeys((*cluster.availability_zones, cluster.trn2_zone))
+        return ZONES.get(cluster.region) or tuple(named)
 
     @property
     def weights(self) -> tuple[Weights, ...]:

@@ -154,7 +154,8 @@ class Network(FileSection):
     vpc: Annotated[str, Field(pattern=forms.VPC)] | None = None
     """Id of an existing VPC to deploy into; its owner decides about ways out and endpoints."""
     private_subnets: dict[str, Annotated[str, Field(pattern=forms.SUBNET)]] = Field(default={})
-    """Its subnets to use, one for each zone: the zone's name, then the subnet's id."""
+    """Its subnets to use, one for each zone: the zone's name, then the subnet's id. The control plane is in the first two zones, and
+    stays there; add further ones below."""
 
 
 class Cluster(FileSection):

@@ -78,7 +78,7 @@ def metrics_namespace(experiment: Experiment) -> str:
 
 def weights_path(weights: Weights) -> str:
     """Folder of a model's files inside the bucket of checkpoints; one each for weights of another bucket or folder."""
-    of_folder = f"-{hashlib.sha256(weights.address.encode()).hexdigest()[:8]}" if weights.address else ""
+    of_folder = f"-{_digest(weights.address)}" if weights.address else ""
     return f"{weights.model.name}/{weights.revision or UNPINNED}{of_folder}"
 
 
@@ -111,14 +111,17 @@ def runners_group(experiment: Experiment) -> str:
 def neuron_nodegroup(experiment: Experiment) -> str:
     """EKS managed node group of Trn2 nodes, e.g. `qwen3-32b-trn2-a-on-demand-d2-28`.
 
-    EKS cannot change the zone or the purchase option of an existing group, or set an earlier node image
+    EKS cannot change the subnet or the purchase option of an existing group, or set an earlier node image
     (https://docs.aws.amazon.com/eks/latest/APIReference/API_UpdateNodegroupVersion.html). CloudFormation replaces a
-    group only if its name changes, so the name contains the zone, the purchase option, the reservation and the driver line.
+    group only if its name changes, so the name contains the zone, the purchase option, the reservation, the driver line and, in an
+    existing VPC, a hash of subnet and reservation.
     """
-    capacity, image = experiment.cluster.capacity, experiment.node_image
-    reservation = capacity.reservation_id[-8:] if capacity.reservation_id else ""
+    cluster, image = experiment.cluster, experiment.node_image
+    capacity, reservation = cluster.capacity, cluster.capacity.reservation_id or ""
+    subnet = cluster.network.private_subnets.get(cluster.trn2_zone)
+    place = _digest(subnet + reservation) if subnet else reservation[-8:]
     driver = f"d{image.driver_line.replace('.', '-')}" if image else ""
-    parts = (experiment.cluster.trn2_zone[-1], capacity.kind, reservation, driver)
+    parts = (cluster.trn2_zone[-1], capacity.kind, place, driver)
     return neuron_nodegroups(experiment) + "-".join(filter(None, parts))
 
 
@@ -127,9 +130,10 @@ def neuron_nodegroups(experiment: Experiment) -> str:
     return f"{experiment.name}-trn2-"
 
 
-def system_nodegroup(experiment: Experiment) -> str:
-    """EKS managed node group for everything except the models."""
-    return f"{experiment.name}-system"
+def system_nodegroup(experiment: Experiment, *fixed: str) -> str:
+    """EKS managed node group for everything except the models. `fixed` is what EKS cannot change in a group; another value makes
+    another group."""
+    return f"{experiment.name}-system-{_digest(','.join(fixed))}"
 
 
 def schedule_group(experiment: Experiment) -> str:
@@ -158,8 +162,11 @@ def slug(text: str) -> str:
 
 
 def _hashed(kind: str, what: str, content: str) -> str:
-    digest = hashlib.sha256(content.encode()).hexdigest()[:8]
-    return f"{kind}-{slug(what.rsplit('/', 1)[-1])[:_SLUG_LENGTH].strip('-')}-{digest}"
+    return f"{kind}-{slug(what.rsplit('/', 1)[-1])[:_SLUG_LENGTH].strip('-')}-{_digest(content)}"
+
+
+def _digest(content: str) -> str:
+    return hashlib.sha256(content.encode()).hexdigest()[:8]
 
 
 def stack_name(experiment: Experiment, part: str) -> str:

@@ -9,6 +9,7 @@ import json
 import re
 from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import botocore.session
@@ -17,8 +18,10 @@ from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 from moto.iam.aws_managed_policies import aws_managed_policies_data
 
 from infra.pipeline.pipeline_file import BOOTSTRAP
+from tests.conftest import ROOT
 from tests.infra.pipeline.iam import Request, allows, committed
 from tests.infra.templates import ACCOUNT, Deployment, as_list, resolved
+from trnspec.experiment import load
 
 Context = dict[str, str | None]
 Statements = list[dict[str, Any]]
@@ -69,7 +72,8 @@ CLOUDFORMATION_CANNOT: list[tuple[str, Context]] = [
     ("iam:CreateRole OWN, iam:PutRolePolicy OWN", NONE),
     ("iam:CreateRole OWN", ADMINISTRATOR),
     ("iam:CreateRole ADMIN, iam:AttachRolePolicy ADMIN, iam:PutRolePolicy BOOTSTRAP", BOUND),
-    ("iam:PutRolePermissionsBoundary OWN", BOUND),
+    ("iam:PutRolePermissionsBoundary ADMIN, iam:PutRolePermissionsBoundary BOOTSTRAP", BOUND),
+    ("iam:PutRolePermissionsBoundary OWN", ADMINISTRATOR),
     ("iam:PassRole OWN", {"iam__PassedToService": "sagemaker.amazonaws.com"}),
     ("iam:UpdateAssumeRolePolicy ADMIN, iam:UpdateAssumeRolePolicy BOOTSTRAP, sts:AssumeRole ADMIN", {}),
     ("iam:PassRole ADMIN, iam:PassRole BOOTSTRAP, iam:DeleteRolePermissionsBoundary OWN", {}),
@@ -160,21 +164,22 @@ def granted_in(deployment: Deployment, stack: str) -> list[dict[str, Any]]:
     return [statement for statement in found if statement["Effect"] == "Allow"]
 
 
-OTHERS_POLICIES = re.compile(r"iam:(Get|Put)(User|Group)Policy")
-"""`AWS::IAM::Policy` could also be one of a user or a group; here it is a role's."""
+NOT_ASKED = re.compile(r"iam:((Get|Put|Delete)(User|Group)Policy|DeleteRolePermissionsBoundary)")
+"""`AWS::IAM::Policy` could also be one of a user or a group; here it is a role's. A boundary is not taken away again."""
 
 
 def making(type_: str) -> list[str]:
-    """What CloudFormation's schema says that making a resource asks of the resource's own service."""
+    """What CloudFormation's schema says that making, changing and deleting a resource asks of the resource's own service."""
     if type_ == "AWS::CodeBuild::Project":
         return ["codebuild:CreateProject"]  # its schema names none
     schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema("us-east-2", type_).schema
     service = type_.split("::")[1].lower()
-    asked: list[str] = schema["handlers"]["create"]["permissions"]
-    return [one for one in asked if one.startswith(f"{service}:") and not OTHERS_POLICIES.fullmatch(one)]
+    handlers = [schema["handlers"].get(act, {}) for act in ("create", "update", "delete")]
+    asked = [one for handler in handlers for one in handler.get("permissions", ())]
+    return [one for one in asked if one.startswith(f"{service}:") and not NOT_ASKED.fullmatch(one)]
 
 
-def test_cloudformation_can_make_every_resource_that_the_stacks_have_and_knows_the_names_of_their_roles(
+def test_cloudformation_can_make_and_change_every_resource_that_the_stacks_have_and_knows_the_names_of_their_roles(
     stacks: dict[str, Deployment],
 ) -> None:
     """CloudFormation begins a name with the stack's, unless the template gives one."""
@@ -193,6 +198,21 @@ def test_cloudformation_can_make_every_resource_that_the_stacks_have_and_knows_t
     known = tuple(pattern.rpartition("/")[2].rstrip("*") for pattern in own["Resource"])
     names = [one.properties.get("RoleName") for one in made if one.type == "AWS::IAM::Role"]
     assert [one for one in names if isinstance(one, str) and not one.startswith(known)] == []
+
+
+def test_the_guide_names_the_services_that_cloudformation_has_wholly() -> None:
+    (services,) = [one for one in statements("Execution") if one["Sid"] == "Services"]
+    wholly = [action.removesuffix(":*") for action in services["Action"] if action.endswith(":*")]
+    guide = (ROOT / "docs/security.md").read_text(encoding="utf-8")
+    said = re.search(r"everything with these services, on everything in the account: ([^.]+)\.", guide)
+    assert said is not None
+    assert re.findall(r"`(\w+)`", said[1]) == wholly
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*.yaml")), ids=lambda path: path.stem)
+def test_cloudformation_may_make_the_roles_of_every_experiment_that_is_shipped(path: Path) -> None:
+    for kind, act in (("role", "CreateRole"), ("instance-profile", "CreateInstanceProfile")):
+        assert deployer(f"iam:{act}", f"{IAM}:{kind}/{load(path).name}-x", **BOUND), kind
 
 
 def test_the_policies_fit_into_what_iam_takes_and_have_no_wildcard_over_iam() -> None:

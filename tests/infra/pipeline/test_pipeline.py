@@ -13,7 +13,7 @@ import botocore.session
 import pytest
 
 from infra.pipeline.pipeline_file import MAX_HOURS, PipelineConfiguration
-from infra.pipeline.pipeline_stack import CDK_ASSETS
+from infra.pipeline.pipeline_stack import BY_HAND, CDK_ASSETS
 from infra.pipeline.stage import dev_steps, prod_steps
 from tests.infra.pipeline.conftest import PROD_KEY
 from tests.infra.templates import Deployment, Properties, json_of
@@ -145,6 +145,21 @@ def test_every_build_names_its_runtimes_installs_what_is_pinned_and_calls_what_i
     assert all((ROOT / script).stat().st_mode & 0o100 for script in scripts)
     called = {line.split()[3] for line in lines if "trnspec.operations.delivery" in line}
     assert called == {"start", "smoke", "compile"} == set(delivery.VERBS)
+
+
+@pytest.mark.parametrize("part", ["Checks", "Synth"])
+def test_a_build_that_fails_says_how_a_commit_gets_out_that_needs_other_runtimes(
+    part: str, pipeline: Deployment
+) -> None:
+    (line,) = commands(project(pipeline, part), "post_build")
+    said = {}
+    for succeeding in ("0", "1"):
+        environment = {"CODEBUILD_BUILD_SUCCEEDING": succeeding}
+        done = subprocess.run(["sh", "-c", line], env=environment, capture_output=True, text=True, check=True)
+        said[succeeding] = done.stdout
+    assert (said["1"], said["0"].count("\n")) == ("", 1)
+    assert f"run {BY_HAND} (docs/pipeline.md)" in said["0"]
+    assert f"`{BY_HAND}`" in (ROOT / "docs/pipeline.md").read_text(encoding="utf-8")
 
 
 def test_what_git_has_as_a_program_is_made_one_again_after_the_archive_lost_it(

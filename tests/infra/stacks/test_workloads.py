@@ -16,6 +16,7 @@ from cdk8s_charts.render import render
 from infra.stacks.workloads import IMAGES, Image, images_in
 from tests.infra.templates import ACCOUNT, ROOT, Deployment, Deployments, resolved
 from trnspec.experiment import Experiment
+from trnspec.operations.teardown import PATIENCE_S
 
 MANIFEST = "Custom::AWSCDK-EKS-KubernetesResource"
 HELM = "Custom::AWSCDK-EKS-HelmChart"
@@ -52,6 +53,19 @@ def test_applied_objects_equal_the_rendered_ones_but_for_jobs_with_placeholders_
     other = replace(experiment, benchmark=experiment.benchmark.model_copy(update={"lm_eval": None}))
     assert {one.placeholder for one in images_in(files)} == {"BENCHMARK_IMAGE", "LMEVAL_IMAGE"}
     assert {one.placeholder for one in images_in(render(other))} == {"BENCHMARK_IMAGE"}
+
+
+def test_cloudformation_waits_longer_than_the_function_runs_and_half_of_what_a_teardown_waits_at_most(
+    made: Deployments,
+) -> None:
+    ends = [one["Timeout"] for one in made.reference.properties("AWS::Lambda::Function", "workloads")]
+    waits = [
+        int(one.properties["ServiceTimeout"])
+        for one in made.reference.resources()
+        if one.type.startswith("Custom::")
+    ]
+    assert len(waits) == 1 + len(made.reference.resources(MANIFEST))
+    assert max(ends) < min(waits) <= max(waits) <= PATIENCE_S / 2
 
 
 def test_manifests_come_one_after_another_behind_the_driver(made: Deployments) -> None:

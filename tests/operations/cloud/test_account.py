@@ -4,7 +4,7 @@ file left them, and its artifacts."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from tests.hostile.foreign import BODIES, Foreign, in_place_of
 from tests.operations.api_server import ApiServer
 from tests.operations.clients import REGION, make_stacks, shared_client, stack_names
 from tests.operations.conftest import Say
+from tests.operations.enforcement import Enforcement, operator
 from tests.operations.world import World
 from trnspec.experiment import Experiment
 from trnspec.experiment.model import Network
@@ -249,6 +250,14 @@ def tagged(compiled: World, aws: Aws) -> Tagged:
     return found
 
 
+@pytest.fixture
+def as_run(enforcement: Enforcement) -> Iterator[None]:
+    """Who calls a module that several verbs share."""
+    with enforcement.acting_as(operator("run")):
+        yield
+
+
+@pytest.mark.usefixtures("as_run")
 def test_what_no_arm_has_is_tagged_wholly_and_freed_again(compiled: World, aws: Aws, tagged: Tagged) -> None:
     for _ in range(2):
         assert experiment_resources.mark(compiled.experiment, aws) == ["0ld"]
@@ -261,6 +270,7 @@ def test_what_no_arm_has_is_tagged_wholly_and_freed_again(compiled: World, aws: 
     assert experiment_resources.free(compiled.experiment, aws) == []
 
 
+@pytest.mark.usefixtures("as_run")
 def test_a_folder_that_was_freed_half_is_freed_wholly_the_next_time(
     compiled: World, aws: Aws, tagged: Tagged, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -57,8 +57,3 @@ REGION = re.compile(
     r"(af|ap|ca|eu|il|me|mx|sa|us)-(north|south|(north|south)?(east|west)|central)-[1-9]", re.ASCII
 )
 """How regions of the partition `aws` are called. Of one that is not among `ZONES` nothing is known here: preflight asks EC2."""
-
-
-def zones_in(region: str, named: Iterable[str]) -> tuple[str, ...]:
-    """The zones of a region; of one that is not known here, those that were named."""
-    return ZONES.get(region) or tuple(dict.fromkeys(named))
