@@ -70,14 +70,15 @@ def main(argv: list[str] | None = None) -> int:
         _attempt_here(options.copy)
     # A process of its own, so that what it loads is gone when the compiler needs the memory.
     command = [sys.executable, "-m", "cdk8s_charts.in_image", *map(str, options.asked)]
-    code = subprocess.run(command, check=False).returncode
-    if code not in (TAKEN, CANNOT_SAY):
-        return code
-    arms = [arm for path in options.asked for arm in json.loads(path.read_text(encoding="utf-8"))]
-    attempt = partial(_attempt, ends=time.monotonic() + options.seconds, cgroup=options.cgroup)
-    for line in judge([arm for arm in arms if arm["dialect"] in LOADERS], attempt):
-        print(json.dumps(line), flush=True)
-        code = REFUSED if "arm" in line or code == REFUSED else CANNOT_SAY
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    code, said = done.returncode, done.stdout
+    if code in (TAKEN, CANNOT_SAY):
+        arms = [arm for path in options.asked for arm in json.loads(path.read_text(encoding="utf-8"))]
+        attempt = partial(_attempt, ends=time.monotonic() + options.seconds, cgroup=options.cgroup)
+        for line in judge([arm for arm in arms if arm["dialect"] in LOADERS], attempt):
+            said += f"{json.dumps(line)}\n"
+            code = REFUSED if "arm" in line or code == REFUSED else CANNOT_SAY
+    print(said, end="", flush=True)  # last of all: a run reads the end of the log
     return code
 
 

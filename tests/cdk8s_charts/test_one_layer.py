@@ -88,14 +88,18 @@ class Copies:
         )
         self.image.checkpoint(arm["engine"]["model"], {**DEEP, **about}, SHAPES)
 
-    def ask(self, *options: str) -> tuple[int, list[dict[str, str]]]:
-        done = subprocess.run(
+    def run(self, *options: str, stderr: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
             [sys.executable, "-m", "cdk8s_charts.one_layer", *self.image.files(), *options],
             env={"PYTHONPATH": f"{self.image.site}:{ROOT}", "TMPDIR": str(self.image.site.parent)},
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
             text=True,
             check=False,
         )
+
+    def ask(self, *options: str) -> tuple[int, list[dict[str, str]]]:
+        done = self.run(*options)
         return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
     def compiled(self) -> list[dict[str, Any]]:
@@ -145,6 +149,17 @@ def test_what_the_compiler_refuses_of_one_arm_is_one_line_and_the_others_are_com
         None,
     )
     assert other["given"]["tp_degree"] == drafted["engine"]["override_neuron_config"]["tp_degree"]
+
+
+def test_what_is_found_is_the_end_of_the_log_of_which_a_run_reads_500_lines(copies: Copies) -> None:
+    copies.image.module("vllm.entrypoints.openai.cli_args", "raise RuntimeError('no device')")
+    refused = 'if about(self.model)["hidden_size"] == 8: raise RuntimeError("[NCC_1] refused")'
+    for arm, ends in zip(copies.image.arms, (refused, r"print('.\n' * 600)"), strict=True):
+        copies.model(arm, {"ends": ends})
+    *noise, cannot, refusal = copies.run(stderr=subprocess.STDOUT).stdout.splitlines()
+    assert len(noise) > 600
+    assert json.loads(cannot)["part"] == "server arguments"
+    assert json.loads(refusal)["why"] == "RuntimeError: [NCC_1] refused"
 
 
 @pytest.mark.parametrize(
