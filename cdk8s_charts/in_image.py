@@ -16,8 +16,10 @@ import argparse
 import dataclasses
 import importlib
 import json
+import os
 import re
 import struct
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -43,6 +45,17 @@ DRAFTERS = {
     "dflash": ("DFlashProposer", ("vllm_neuron.vllm.spec_decode.dflash",)),
 }
 """Where the images keep what is asked here, the pinned version's place first."""
+VISIBLE_CORES = "NEURON_RT_VISIBLE_CORES"
+_FOLDERS = """
+import importlib, importlib.util, os, sys
+for name in sys.argv[1:]:
+    if importlib.util.find_spec(name):
+        importlib.import_module(name)
+getattr(sys.modules.get("vllm_neuron.native"), "reject_retired_configuration", lambda: None)()
+known = {"TORCH_NEURONX_NEFF_CACHE_DIR", "NKI_COMPILE_CACHE_URL"} if sys.argv[1:] else set()
+names = known | {name for name in os.environ if "CACHE" in name or "ARTIFACTS" in name}
+print(*(f"{name}={os.environ.get(name, '(not set)')}" for name in sorted(names)))
+"""
 HEAD_COUNT = "must be divisible by tensor parallel size"
 """vLLM's own rule, which AWS turns off where NxD Inference compiles: its fork at tag 2.24.0 (vllm/config.py; tag 2.26.1 could not be
 read, but AWS ran a draft of 16 heads at TP 64 on that image), its plugin at a5ef7c8 (`skip_verify_with_parallel_config`)."""
@@ -81,15 +94,15 @@ def judge(arms: list[Arm]) -> tuple[list[Finding], list[Finding]]:
         asked = [arm for arm in arms if arm["name"] not in blamed]
         try:
             for arm, key, why in part(asked) if asked else ():
-                refused.append({"arm": arm, "key": key, "why": _one_line(why)})
+                refused.append({"arm": arm, "key": key, "why": one_line(why)})
         except CannotSay as reason:
-            silent.append({"part": name, "why": _one_line(str(reason))})
+            silent.append({"part": name, "why": one_line(str(reason))})
     return refused, silent
 
 
 def server_arguments(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
     """`vllm serve`'s own parser takes every option by its whole name, and every value."""
-    make, flexible = _found("make_arg_parser", PARSER), _found("FlexibleArgumentParser", FLEXIBLE)
+    make, flexible = lookup("make_arg_parser", PARSER), lookup("FlexibleArgumentParser", FLEXIBLE)
     parser = _plainly(lambda: make(flexible()))
     known = set(parser._option_string_actions)
     parser.error = _raise  # instead of an exit
@@ -111,13 +124,13 @@ def server_arguments(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
 
 def engine_options(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
     """The engine that compiles knows every option, and every key of a speculative configuration."""
-    fields = _fields(_found("EngineArgs", ENGINE))
+    fields = field_names(lookup("EngineArgs", ENGINE))
     for arm in arms:
         for name in sorted(arm["engine"].keys() - fields):
             yield arm["name"], name, "the engine of this vLLM has no such option"
     if not any("speculative_config" in arm["engine"] for arm in arms):
         return
-    known = _fields(_found("SpeculativeConfig", SPECULATIVE))
+    known = field_names(lookup("SpeculativeConfig", SPECULATIVE))
     for arm in arms:
         for name in sorted(arm["engine"].get("speculative_config", {}).keys() - known):
             yield arm["name"], f"speculative_config.{name}", "this vLLM's speculation has no such key"
@@ -127,9 +140,9 @@ def neuron_config(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
     """The configuration is built by the class that the image builds it with, which keeps every key."""
     dialect = arms[0]["dialect"]  # one image, one dialect
     if dialect.startswith("nxdi"):
-        build = _by_keywords(_found("NeuronConfig", NXDI))
+        build = _by_keywords(lookup("NeuronConfig", NXDI))
     elif dialect == "native":
-        build = _found("NeuronConfig", NATIVE).from_dict
+        build = lookup("NeuronConfig", NATIVE).from_dict
     else:
         return
     _plainly(lambda: build({}))
@@ -159,7 +172,7 @@ def _buckets(arm: Arm) -> Iterator[tuple[str, str, str]]:
     for key, limit in limits.items():
         if key not in config:
             continue
-        judged = _found(f"validate_{key}", BUCKETS)
+        judged = lookup(f"validate_{key}", BUCKETS)
         try:
             judged(config[key], limit)
         except _REFUSALS as error:
@@ -189,7 +202,7 @@ def _head(arm: Arm) -> Iterator[tuple[str, str]]:
         return
     drafting = arm["engine"]["speculative_config"]
     target, head = Path(arm["engine"]["model"]), Path(drafting["model"])
-    theirs, own = _configuration(target), _configuration(head)
+    theirs, own = read_configuration(target), read_configuration(head)
     nxdi = arm["dialect"].startswith("nxdi")
     # The native plugin pads an EAGLE3 head to its target (vllm_neuron/vllm/spec_decode/eagle.py at 09006a44).
     for key in ("vocab_size", "hidden_size") if nxdi or mode == "dflash" else ():
@@ -217,7 +230,7 @@ def _tensors(shapes: Mapping[str, Any], own: Mapping[str, Any], target: Mapping[
             yield f"{name} {found}{mapped}, and NxD Inference needs {wanted}, as the target has it"
 
 
-def _configuration(folder: Path) -> dict[str, Any]:
+def read_configuration(folder: Path) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -248,15 +261,15 @@ def _shapes(folder: Path) -> dict[str, list[int]]:
 def engine_config(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
     """The whole configuration of the engine is built, as compiling and serving begin: model, speculation, platform. The native
     plugin's drafter then judges it, as its worker lets it do first of all."""
-    make = _found("EngineArgs", ENGINE)
+    make = lookup("EngineArgs", ENGINE)
     if arms[0]["dialect"].startswith("nxdi"):
-        _leave_heads_to_the_compiler()
+        leave_heads_to_the_compiler()
     # The plugin gives vLLM no platform where it finds no device, and another platform has rules of its own.
-    there = type(_found("current_platform", ("vllm.platforms",))) if arms[0]["dialect"] == "nxdi-v1" else None
+    there = type(lookup("current_platform", ("vllm.platforms",))) if arms[0]["dialect"] == "nxdi-v1" else None
     if there and not there.__module__.startswith("vllm_neuron"):
         raise CannotSay(f"vLLM's platform is {there.__name__} without a device, not Neuron's")
     # 0.9.1 compares the swap space of all shards, which Neuron does not use, with this machine's memory.
-    beside = {"swap_space": 0} if "swap_space" in _fields(make) else {}
+    beside = {"swap_space": 0} if "swap_space" in field_names(make) else {}
     silent = []
     for arm in arms:
         options = json.loads(json.dumps(arm["engine"])) | beside
@@ -284,9 +297,9 @@ def _about(error: Exception, options: Mapping[str, Any]) -> bool:
     return any(model in str(error) for model in re.findall(r"'model': '(.+?)'", str(options)))
 
 
-def _leave_heads_to_the_compiler() -> None:
+def leave_heads_to_the_compiler() -> None:
     """Everything else of the configuration is still judged."""
-    config = _found("ModelConfig", MODEL)
+    config = lookup("ModelConfig", MODEL)
     rule = config.verify_with_parallel_config
 
     def verify(self: Any, parallel: Any) -> None:
@@ -305,7 +318,7 @@ def _built(make: Callable[..., Any], options: Mapping[str, Any]) -> Any:
 
 def _drafted(arm: Arm, built: Any) -> None:
     """`ValueError` for what the plugin's worker refuses before it loads anything."""
-    config = _found("NeuronConfig", NATIVE).from_dict(json.loads(json.dumps(arm["config"])))
+    config = lookup("NeuronConfig", NATIVE).from_dict(json.loads(json.dumps(arm["config"])))
     on_device = config.on_device_sampling_config is not None
     if built.scheduler_config.async_scheduling and not on_device:
         raise ValueError("asynchronous scheduling needs sampling on the device (NeuronModelRunner)")
@@ -313,12 +326,12 @@ def _drafted(arm: Arm, built: Any) -> None:
         return
     if speculation.method not in DRAFTERS:
         raise ValueError(f"the plugin has no drafter for method {speculation.method}")
-    drafter = _found(*DRAFTERS[speculation.method])
-    _module(EAGLE).get_world_group = lambda: (
+    drafter = lookup(*DRAFTERS[speculation.method])
+    load_module(EAGLE).get_world_group = lambda: (
         None
     )  # no process group is made here, and its rank is all it is asked
     try:
-        drafter(built, _module("torch").device("cpu"), on_device)
+        drafter(built, load_module("torch").device("cpu"), on_device)
     except ValueError:
         raise
     except Exception as error:  # whatever it misses without a device
@@ -331,7 +344,41 @@ def _told(error: Exception) -> str:
     return found[1] if found else f"{type(error).__name__}: {error}"
 
 
+def settings(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
+    """The native plugin starts under the variables of each server. Where it keeps what it compiles goes to stderr.
+
+    It judges some variables when it is imported (`reject_retired_configuration` of a newer plugin's `native.py`) and one only in
+    its worker (`_get_visible_devices`).
+    """
+    silent, seen = [], set[frozenset[str]]()
+    for arm in arms:
+        environment = os.environ | arm["environment"]
+        if arm["dialect"] == "native" and VISIBLE_CORES in environment:
+            yield arm["name"], VISIBLE_CORES, "vLLM Neuron's worker ends where it is set"
+        if (names := frozenset(arm["environment"])) in seen:
+            continue  # what is refused is a name
+        seen.add(names)
+        plugin = ["vllm_neuron", "vllm_neuron.native"] if arm["dialect"] == "native" else []
+        done = _under(environment, plugin)
+        told = done.stdout.splitlines()[-1:]
+        print(f"{arm['name']}: folders of what is compiled: {''.join(told)}", file=sys.stderr, flush=True)
+        error = (done.stderr.strip().splitlines() or [""])[-1]
+        if done.returncode and (named := environment.keys() & set(re.findall(r"\w+_\w+", error))):
+            yield arm["name"], ", ".join(sorted(named)), error
+        elif done.returncode:
+            silent.append(error)
+    if silent:
+        raise CannotSay("; ".join(silent))
+
+
+def _under(environment: Mapping[str, str], plugin: list[str]) -> subprocess.CompletedProcess[str]:
+    """Import a plugin's modules in a process of their own, and print the variables that name a folder."""
+    command = [sys.executable, "-c", _FOLDERS, *plugin]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
 PARTS: dict[str, Callable[[list[Arm]], Iterator[tuple[str, str, str]]]] = {
+    "settings": settings,
     "server arguments": server_arguments,
     "engine options": engine_options,
     "neuron config": neuron_config,
@@ -340,14 +387,14 @@ PARTS: dict[str, Callable[[list[Arm]], Iterator[tuple[str, str, str]]]] = {
 }
 
 
-def _module(name: str) -> Any:
+def load_module(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:
         raise CannotSay(f"no {name} in this image ({type(error).__name__}: {error})") from None
 
 
-def _found(name: str, modules: tuple[str, ...]) -> Any:
+def lookup(name: str, modules: tuple[str, ...]) -> Any:
     """The first of these modules that has it."""
     why = ""
     for module in modules:
@@ -383,7 +430,7 @@ def _by_keywords(made: Any) -> Callable[[Mapping[str, Any]], Any]:
     return lambda config: made(**config)
 
 
-def _fields(of: Any) -> set[str]:
+def field_names(of: Any) -> set[str]:
     if not dataclasses.is_dataclass(of):
         raise CannotSay(f"{of} is not a dataclass in this version")
     return {field.name for field in dataclasses.fields(of)}
@@ -393,7 +440,7 @@ def _raise(message: str) -> None:
     raise ValueError(message)
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     return " ".join(text.split())[:400]
 
 

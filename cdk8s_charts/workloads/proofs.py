@@ -3,8 +3,8 @@
 The images are asked before a Trn2 node is started and after the weights are fetched, by one Job for each: on a
 system node, in the arms' own image, without devices or network, with the checkpoints mounted read-only. The program
 (`in_image.py`) asks vLLM's parser, the class of the Neuron configuration and the engine's own configuration, and looks at the
-heads; `run` creates it and goes on with a warning where the image cannot be asked without a device. It needs no right that
-the Pod Security Standard `restricted` refuses.
+heads; `one_layer.py` then compiles a copy of each NxD Inference arm with one layer. `run` creates the Job and goes on with a warning
+where the image cannot be asked without a device. It needs no right that the Pod Security Standard `restricted` refuses.
 Not verified on AWS: the images were never pulled here.
 
 A node is asked (`on_node.py`) by Jobs that `./trnspec verify` makes from one reviewed Job for each distinct demand of
@@ -18,9 +18,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cdk8s_charts import pods
+from cdk8s_charts import one_layer, pods
+from cdk8s_charts.in_image import VISIBLE_CORES
 from cdk8s_charts.manifests import config_map, content_suffix, kubernetes_object
-from cdk8s_charts.vllm_command import compile_argv, compile_environment, serve_argv
+from cdk8s_charts.vllm_command import compile_argv, compile_environment, serve_argv, serve_environment
 from cdk8s_charts.workloads.artifact_jobs import finite_job
 from cdk8s_charts.workloads.namespace import JOBS, priority_name
 from trnspec.experiment import naming
@@ -30,12 +31,15 @@ if TYPE_CHECKING:
     from trnspec.experiment.arms import Arm, Experiment
     from trnspec.experiment.catalogue.runtimes import Runtime
 
-ARGUMENTS_DEADLINE_S = 30 * 60
-"""Pulling and unpacking tens of GiB onto a small node; the program itself takes a minute, most of it imports."""
+ARGUMENTS_DEADLINE_S = 60 * 60
+"""Pulling and unpacking tens of GiB onto a small node, a minute of imports, and `one_layer.SECONDS`."""
 _ARGUMENTS = "arguments"
-_IN_IMAGE = Path(__file__).parents[1] / "in_image.py"
+_PROGRAMS = [Path(__file__).parents[1] / f"{name}.py" for name in ("one_layer", "in_image")]
+"""The first one is started, and runs the other."""
 _ASKED = "asked.json"
 _ASKED_MOUNT = "/asked"
+_PACKAGE = Path(__file__).parents[1].name
+"""The programs import each other by this name here and in the pod, whose working directory holds it as a folder."""
 _ARMS_A_MAP = 40
 """A sweep of hundreds would be more than one ConfigMap may travel with."""
 _WITHOUT_DEVICE = {
@@ -59,7 +63,7 @@ _PROOF_MOUNT = "/proof"
 
 def arguments_objects(experiment: Experiment) -> list[dict[str, Any]]:
     """Return the questions for each image, and its Job; empty if no arm uses devices."""
-    program = _files(experiment, {_IN_IMAGE.name: _IN_IMAGE.read_text(encoding="utf-8")})
+    program = _files(experiment, {path.name: path.read_text(encoding="utf-8") for path in _PROGRAMS})
     found = []
     for runtime in runtimes(experiment):
         arms = asked(experiment, runtime)
@@ -90,6 +94,7 @@ def _served(arm: Arm) -> dict[str, Any]:
         "serve": serve_argv(arm),
         "engine": json.loads(compile_argv(arm)[-1]),
         "config": compile_config(arm),
+        "environment": serve_environment(arm),
     }
 
 
@@ -98,26 +103,29 @@ def _arguments_job(
 ) -> dict[str, Any]:
     """Return the Job of one image. It is not retried, because its answer depends only on the image."""
     arm = next(arm for arm in experiment.arms if arm.runtime.name == runtime.name)
-    mounted = {"program": program} | {f"arms-{number}": asks for number, asks in enumerate(questions)}
-    paths = [f"{_ASKED_MOUNT}/{name}/{_ASKED}" for name in mounted if name != "program"]
+    compiles = runtime.dialect in one_layer.LOADERS
+    mounted = {f"arms-{number}": asks for number, asks in enumerate(questions)}
+    paths = [f"{_ASKED_MOUNT}/{name}/{_ASKED}" for name in mounted]
     container = pods.container(
         _ARGUMENTS,
         runtime.image,
-        ["python3", f"{_ASKED_MOUNT}/program/{_IN_IMAGE.name}", *paths],
+        ["python3", "-m", f"{_PACKAGE}.{_PROGRAMS[0].stem}", *paths],
         environment=compile_environment(arm)
         | _WITHOUT_DEVICE
         | (_NATIVE if runtime.dialect == "native" else {}),
         resources=pods.amounts(
             cpu="1",
-            memory=f"{pods.ARGUMENTS_MEMORY_GIB}Gi",
+            memory=f"{pods.COPY_MEMORY_GIB if compiles else pods.ARGUMENTS_MEMORY_GIB}Gi",
             ephemeral=f"{pods.NEURON_IMAGE_GIB}Gi",
         ),
         security=pods.container_security(writable_root=True),
     )
+    container["workingDir"] = _ASKED_MOUNT
     body: pods.PodSpec = {"containers": [container]}
-    for name, files_of in mounted.items():
+    for name, files_of in {"program": program, **mounted}.items():
         source = {"name": files_of["metadata"]["name"], "defaultMode": 0o444}
-        pods.add_volume(body, name, f"{_ASKED_MOUNT}/{name}", container, configMap=source)
+        folder = _PACKAGE if files_of is program else name
+        pods.add_volume(body, name, f"{_ASKED_MOUNT}/{folder}", container, configMap=source)
     pods.mount_store(experiment, "checkpoints", body, container)
     pods.on_system_nodes(body)
     return finite_job(
@@ -205,4 +213,6 @@ def expected(experiment: Experiment, arm: Arm) -> dict[str, Any]:
         "pod_security": serving.pod_security,
         "driver_at_least": drivers.oldest,
         "driver_at_most": drivers.newest or "",
+        "tested_driver": arm.runtime.tested_driver or "",
+        "without": [VISIBLE_CORES] if arm.runtime.dialect == "native" else [],
     }

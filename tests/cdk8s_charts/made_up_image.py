@@ -47,7 +47,9 @@ def create_engine_config(self):
     if drafting and drafting["max_model_len"] > self.max_model_len:
         raise ValueError("1 validation error: Value error, longer than its target [type=value_error, input_value=x]")
     waits = getattr(self, "async_scheduling", None) is False
+    given = getattr(self, "override_neuron_config", None)
     return types.SimpleNamespace(
+        model_config=types.SimpleNamespace(model=self.model, override_neuron_config=given), parallel_config=None,
         scheduler_config=types.SimpleNamespace(
             async_scheduling=not waits, enable_chunked_prefill=getattr(self, "enable_chunked_prefill", None)
         ),
@@ -176,6 +178,7 @@ class Image:
         told = StringIO()
         with pytest.MonkeyPatch.context() as patch, redirect_stdout(told):
             patch.syspath_prepend(str(self.site))
+            patch.setenv("PYTHONPATH", str(self.site))
             code = in_image.main(self.files())
         for name, module in [*sys.modules.items()]:
             if str(getattr(module, "__file__", "")).startswith(str(self.site)):

@@ -35,7 +35,9 @@ def _asked(python: str, files: list[str], environment: Mapping[str, str]) -> sub
 def test_the_program_needs_nothing_but_the_image(tmp_path: Path) -> None:
     image = image_of(tmp_path)
     done = _asked(sys.executable, image.files(), {"PYTHONPATH": str(image.site)})
-    assert (done.returncode, done.stdout, done.stderr) == (in_image.TAKEN, "", "")
+    (folders,) = done.stderr.splitlines()
+    assert (done.returncode, done.stdout) == (in_image.TAKEN, "")
+    assert "NEURON_COMPILED_ARTIFACTS=/artifacts/" in folders
 
 
 @pytest.mark.parametrize("path", RENDERED, ids=lambda path: path.stem)
@@ -52,11 +54,16 @@ def test_an_image_as_recorded_takes_what_the_rendered_manifests_ask_it(path: Pat
         }
         mounts = {one["name"]: one for one in container["volumeMounts"]}
         mounted = {mounts[name]["mountPath"]: maps[source] for name, source in volumes.items()}
+        programs = mounted.pop(f"{container['workingDir']}/cdk8s_charts")
+        assert programs == {
+            name: (ROOT / "cdk8s_charts" / name).read_text(encoding="utf-8")
+            for name in ("in_image.py", "one_layer.py")
+        }
         assert mounts["checkpoints"] == {"name": "checkpoints", "mountPath": "/checkpoints", "readOnly": True}
         assert pod.spec["securityContext"]["runAsNonRoot"]
-        paths = [word.rpartition("/") for word in container["command"][1:]]
-        program, *texts = (mounted[folder][name] for folder, _, name in paths)
-        assert program == Path(in_image.__file__).read_text(encoding="utf-8")
+        _, *words = container["command"]
+        assert words[:2] == ["-m", "cdk8s_charts.one_layer"]
+        texts = [mounted[folder][name] for folder, _, name in (word.rpartition("/") for word in words[2:])]
         arms = [arm for text in texts for arm in json.loads(text)]
         told += [arm["name"] for arm in arms]
         (runtime,) = (one for one in RUNTIMES.values() if one.image == container["image"])
@@ -196,6 +203,51 @@ def test_an_error_of_the_machine_refuses_no_arm(raised: str, code: int, tmp_path
     found, (line,) = image.ask()
     assert found == code
     assert raised.partition("(")[0] in line["why"]
+
+
+PLUGIN = """
+import os
+if root := os.environ.get("VLLM_CACHE_ROOT"):
+    os.environ["TORCH_NEURONX_NEFF_CACHE_DIR"] = root + "/rank_0/neff"
+"""
+RETIRED = """
+import os
+def reject_retired_configuration():
+    if names := [name for name in os.environ if name.startswith("NEURON_LIBTORCH_")]:
+        raise ValueError(f"Retired lite configuration is set: {names}; remove these settings.")
+"""
+
+
+@pytest.mark.parametrize(
+    ("variable", "why"),
+    [
+        ("NEURON_RT_VISIBLE_CORES", "vLLM Neuron's worker ends where it is set"),
+        ("NEURON_LIBTORCH_COMPILATION_TIMEOUT", "Retired lite configuration is set"),
+    ],
+)
+def test_a_variable_that_the_plugin_does_not_start_with_is_refused(
+    variable: str, why: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    image = image_of(tmp_path, "llama-3.1-8b-eagle3")
+    (image.site / "vllm_neuron/__init__.py").write_text(PLUGIN, encoding="utf-8")
+    image.module("vllm_neuron.native", RETIRED)
+    assert image.ask() == (in_image.TAKEN, [])
+    first = image.arms[0]
+    line = f"{first['name']}: folders of what is compiled: NKI_COMPILE_CACHE_URL="
+    said = capfd.readouterr().err
+    assert line in said
+    assert f" TORCH_NEURONX_NEFF_CACHE_DIR={first['environment']['VLLM_CACHE_ROOT']}/rank_0/neff" in said
+    image.arms[-1]["environment"][variable] = "0-3"
+    code, (refusal,) = image.ask()
+    assert (code, refusal["arm"], refusal["key"]) == (in_image.REFUSED, image.arms[-1]["name"], variable)
+    assert why in refusal["why"]
+
+
+def test_a_plugin_that_cannot_be_imported_refuses_no_variable(tmp_path: Path) -> None:
+    image = image_of(tmp_path, "llama-3.1-8b-eagle3")
+    image.module("vllm_neuron.native", "raise RuntimeError('no device in NEURON_WORLD')")
+    code, (line,) = image.ask()
+    assert (code, line["part"]) == (in_image.CANNOT_SAY, "settings")
 
 
 NO_HEADS_WORDS = "and NxD Inference needs [32, 8], as the target has it"

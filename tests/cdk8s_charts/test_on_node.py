@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from cdk8s_charts import on_node
+from cdk8s_charts.in_image import VISIBLE_CORES
 from tests.cdk8s_charts.objects import Case, pods_of
 
 RUNTIME = """
@@ -33,6 +34,11 @@ int nrt_init(int framework, const char *version, const char *fal) {
   return said("INIT_STATUS");
 }
 void nrt_close(void) {}
+int nrt_get_version(uint64_t *version, size_t size) {
+  if (size != 4 * 8 + 128 + 64) return 1;
+  version[0] = 2; version[1] = 35; version[2] = 30; version[3] = 0;
+  return 0;
+}
 """
 EXPECTED: dict[str, Any] = {
     "devices": 8,
@@ -41,13 +47,15 @@ EXPECTED: dict[str, Any] = {
     "mounts": ["/checkpoints", "/artifacts"],
     "driver_at_least": "2.22",
     "driver_at_most": "2.28",
+    "tested_driver": "2.28",
+    "without": ["NEURON_RT_VISIBLE_CORES"],
     "pod_security": "baseline",
 }
 
 
 @pytest.fixture(scope="session")
 def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A shared library with the three functions that the proof calls; what they answer stands in the environment."""
+    """A shared library with the functions that the proof calls; what they answer stands in the environment."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler for a stand-in of libnrt.so")
@@ -133,7 +141,7 @@ def _by_check(text: str) -> dict[str, dict[str, Any]]:
 @pytest.fixture
 def node(tmp_path: Path, runtime: Path, agent: str, monkeypatch: pytest.MonkeyPatch) -> Node:
     monkeypatch.setattr(on_node, "GIB", 2**20)  # of what is written and read back
-    for name in (LNC, "NODE_LNC", "COUNT_STATUS", "INIT_STATUS"):
+    for name in (LNC, VISIBLE_CORES, "NODE_LNC", "COUNT_STATUS", "INIT_STATUS"):
         monkeypatch.delenv(name, raising=False)
     return Node(tmp_path, runtime, agent, monkeypatch.setenv)
 
@@ -150,9 +158,17 @@ def test_a_node_as_assumed_passes_every_check(node: Node) -> None:
         "/checkpoints: 1 files, /artifacts: mounted, empty, so nothing was read"
     )
     assert not list((node.root / "scratch").iterdir()), "the proof leaves nothing behind"
+    found = "driver 2.28.0.0, runtime 2.35.30.0; AWS tested this runtime with driver 2.28"
+    assert (results["driver-version"]["found"], results["driver-version"]["remedy"]) == (found, "")
     node.driver("2.29.0.0")
     node.expected["driver_at_most"] = ""
-    assert node.prove()[0] == 0, "no end is known"
+    code, results = node.prove()
+    assert code == 0, "no end is known"
+    assert results["driver-version"]["remedy"].startswith("other pairs can work, by AWS")
+    node.expected |= {"tested_driver": "", "without": []}
+    node.setenv(VISIBLE_CORES, "0-3")
+    code, results = node.prove()
+    assert (code, "was not read" in results["driver-version"]["found"]) == (0, True)
 
 
 def _closed_device(node: Node) -> None:
@@ -189,6 +205,7 @@ CAUSES: list[tuple[Callable[[Node], object], str, str, str]] = [
         "wants 2.28 or earlier",
         "an older image, with driver",
     ),
+    (lambda n: n.setenv(VISIBLE_CORES, "0-3"), "variables", f"the pod has {VISIBLE_CORES}=0-3", "claim"),
     (lambda n: n.expected.update(scratch_gib=1e9), "scratch-space", "are needed", "localStorage RAID0"),
     (lambda n: n.without("scratch"), "scratch-space", "No such file", "render the manifests again"),
     (lambda n: n.mounts("/checkpoints"), "mounts-readable", "/artifacts is not mounted by", "mount-s3"),

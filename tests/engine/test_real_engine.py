@@ -176,6 +176,7 @@ def test_the_program_of_the_arguments_job_takes_both_arms_and_names_what_this_vl
             "serve": words(arm),
             "engine": dict(engine),
             "config": {},
+            "environment": {},
         }
         for arm in (PLAIN, DRAFTED)
     ]

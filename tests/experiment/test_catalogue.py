@@ -286,4 +286,7 @@ def test_check_says_where_aws_tested_another_driver_and_quotes_the_starts_it_kno
     assert "driver 2.29.0.0 of the node image with native-vllm-0.29: AWS tested it with driver 2.31" in native
     assert "compile time of plain: a start without a compile cache took 214 s elsewhere (quoted)" in native
     assert "compile time of the other arms: no figure is published" in native
+    shared = " ".join(as_text(load(TODAY)).split())
+    assert "native-vllm-0.29 and nxdi-vllm-0.9.1 on one node: driver 2.28.0.0, the newest" in shared
+    assert "on one node" not in native
     assert "AWS tested it" not in as_text(load(TODAY.with_name("qwen3-32b.yaml")))

@@ -286,6 +286,15 @@ def test_a_proof_that_passes_leaves_no_job_and_a_quantity_is_a_number(
     passed = {(one.where, one.check) for one in findings if one.check in on_node.CHECKS}
     assert passed == {(arm.name, check) for arm in reference.arms for check in on_node.CHECKS}
     assert api.of("jobs") == []
+    untested = {
+        "check": "driver-version",
+        "passed": True,
+        "found": "driver 2.28",
+        "remedy": "start with this",
+    }
+    warned = proved(reference, api, replace(PASSES, says=(*_said(*on_node.CHECKS), json.dumps(untested))))
+    assert checks.failed(warned) == []
+    assert {one.why for one in warned if one.state is State.WARNING} == {"driver 2.28"}
     values = {"191450m": 191.45, "2Ki": 2048, "1.5": 1.5, "3G": 3e9, "16": 16}
     assert {text: checks.quantity(text) for text in values} == pytest.approx(values)
     with pytest.raises(ValueError, match="'many' is not a quantity"):

@@ -98,6 +98,9 @@ def _unknowns(experiment: Experiment) -> Iterator[str]:
         if image is not None and runtime.tested_driver not in (None, image.driver_line):
             tested = f"AWS tested it with driver {runtime.tested_driver}"
             yield f"driver {image.neuron_driver} of the node image with {runtime.name}: {tested}"
+    if image is not None and len(names := [runtime.name for runtime in _runtimes(experiment)]) > 1:
+        driver = f"driver {image.neuron_driver}, the newest that all take"
+        yield f"{' and '.join(names)} on one node: {driver}; what differs between them is also their software"
     if region not in ZONES:
         yield f"region {region}: whether EC2 offers {experiment.instance.name} there (./trnspec preflight asks)"
     if price.note:

@@ -366,7 +366,8 @@ def _results(kubernetes: Kubernetes, arm: str, job: str) -> Iterator[Finding]:
     for line in json_lines(kubernetes.logs(name, container=CONTAINER, lines=100)):
         if line.keys() == {"check", "passed", "found", "remedy"}:
             seen.add(line["check"])
-            state = State.FINE if line["passed"] else State.FINDING
+            doubt = State.WARNING if line["remedy"] else State.FINE
+            state = doubt if line["passed"] else State.FINDING
             yield Finding(arm, None, line["found"], line["remedy"], check=line["check"], state=state)
     silent = [check for check in on_node.CHECKS if check not in seen]
     read = f"kubectl logs {name} -c {CONTAINER}"
