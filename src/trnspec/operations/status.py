@@ -14,6 +14,7 @@ from trnspec.operations.cloud import cloudformation, experiment_resources, kuber
 from trnspec.operations.cloud.access import cluster_of
 from trnspec.operations.cloud.aws import Aws, aws_of
 from trnspec.operations.cloud.clock import Clock
+from trnspec.operations.cloud.node_issues import shown_issues
 from trnspec.operations.options import on_aws
 from trnspec.operations.running import spending
 from trnspec.operations.running.state import NodesReplaced, RunStore
@@ -70,7 +71,7 @@ class _StatusSections:
             "usd_per_hour": group.desired * node_price(self.experiment).usd_per_hour,
             "price": node_price(self.experiment).quoted,
             "off_at": off_at,
-            "issues": list(group.issues),
+            "issues": shown_issues(group, self.aws),
         }
 
     def cluster(self) -> dict[str, Any]:
