@@ -107,7 +107,7 @@ def running(experiment: Experiment) -> list[dict[str, Any]]:
         _rule("apps", ["deployments"], *_SEE),
         _rule("apps", ["deployments/scale"], "get", "patch"),
         _rule("", ["configmaps"], "create", *_SEE),
-        _rule("", ["persistentvolumeclaims", "serviceaccounts", "services"], *_SEE),
+        _rule("", ["events", "persistentvolumeclaims", "serviceaccounts", "services"], *_SEE),
         _rule("", ["pods/log"], "get"),
     ]
     return [

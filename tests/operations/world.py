@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
@@ -38,6 +38,8 @@ class World:
     """Last words of the Jobs that fail, by the beginning of their names."""
     unplaced: dict[str, str] = field(default_factory=dict)
     """What the scheduler says of pods that it cannot place, by the beginning of their names."""
+    stuck: dict[str, tuple[dict[str, Any], tuple[str, str] | None]] = field(default_factory=dict)
+    """Status of pods that do not start, and reason and message of their newest event, by the beginning of their names."""
     dying: set[str] = field(default_factory=set)
     """Arms that crash as soon as a benchmark is under way."""
     exits: dict[str, int] = field(default_factory=dict)
@@ -338,7 +340,13 @@ class World:
             pod["spec"] = {"nodeName": self.node_names[0]}
 
     def _unscheduled(self, owner: str) -> bool:
-        """Whether its pod cannot be placed."""
+        """Whether its pod cannot be placed, or cannot start where it was."""
+        if (found := _starts(owner, self.stuck)) is not None:
+            status, event = found
+            self._pod(owner, phase="Pending", **status)
+            if event is not None:
+                self.event("Pod", f"{owner}-pod", *event)
+            return True
         if (why := _starts(owner, self.unplaced)) is None:
             return False
         self._pod(owner, conditions=[{"type": "PodScheduled", "status": "False", "message": why}])
@@ -347,6 +355,13 @@ class World:
     def _pod(self, owner: str, labels: Mapping[str, str] = MappingProxyType({}), **status: Any) -> None:
         body = {"metadata": {"labels": {NAME: owner, "job-name": owner, **labels}}, "status": status}
         self.api.put("pods", f"{owner}-pod", body, namespace=self.experiment.name)
+
+    def event(self, kind: str, name: str, reason: str, message: str, *, minutes_ago: int = 0) -> None:
+        """What a component says of an object, for the last time now or earlier."""
+        seen = f"{self.now() - timedelta(minutes=minutes_ago):%Y-%m-%dT%H:%M:%SZ}"
+        body = {"involvedObject": {"kind": kind, "name": name}, "reason": reason, "message": message}
+        about = {**body, "lastTimestamp": seen}
+        self.api.put("events", f"{name}.{reason.lower()}", about, namespace=self.experiment.name)
 
     def pod_of_job(self, job: dict[str, Any], state: dict[str, Any]) -> None:
         """A pod that the Job controller made, whose one container is in this state."""
@@ -366,7 +381,7 @@ def _account(job: str) -> str:
     return _starts(job, kinds) or naming.BENCHMARK_ACCOUNT
 
 
-def _starts(name: str, table: dict[str, str]) -> str | None:
+def _starts(name: str, table: Mapping[str, Any]) -> Any:
     return next((value for prefix, value in table.items() if name.startswith(prefix)), None)
 
 
