@@ -43,7 +43,7 @@ class Expected:
     without: tuple[str, ...]
     """Variables with which the image's server does not start."""
     pod_security: str
-    """Level of the experiment: `restricted`, `baseline` or `image-defaults`."""
+    """Level of the experiment: `restricted`, `baseline`, `image-defaults` or `ipc-lock`."""
 
     @classmethod
     def read(cls, text: str) -> Expected:
@@ -286,10 +286,10 @@ def _less_security(expected: Expected) -> str:
 
 
 def _wrong_pair(expected: Expected) -> str:
-    return (
-        "driver and runtime do not fit (compare check driver-version), or the security context keeps the devices away: "
-        f"{_less_security(expected)}"
-    )
+    remedy = _less_security(expected)
+    if expected.pod_security in ("baseline", "image-defaults"):
+        remedy = "set serving.pod_security: ipc-lock, whose containers may also lock memory, as AWS's instructions for containers let them"
+    return f"driver and runtime do not fit (compare check driver-version), or the security context keeps the devices away: {remedy}"
 
 
 def _teller(machine: Machine) -> str:

@@ -109,6 +109,9 @@ def tool(name: str, arguments: list[str], *, cpu: str = "500m", memory: str = "5
     return container(name, TOOLS_IMAGE, STORE, arguments=arguments, resources=resources, security=security)
 
 
+IPC_LOCK = "ipc-lock"
+"""Level of pod security at which a container that holds devices may also lock memory. AWS's instructions for containers add IPC_LOCK and
+SYS_ADMIN (https://awsdocs-neuron.readthedocs-hosted.com/en/latest/deploy/environments/quickstart-deploy-dlc.html)."""
 IMAGE_DEFAULTS = "image-defaults"
 """Level of pod security at which a container that holds devices keeps the capabilities that a container has by default."""
 
@@ -117,10 +120,11 @@ def container_security(*, writable_root: bool, level: str = "baseline") -> dict[
     """No privilege, no capability. The user is the image's: what the Neuron devices ask of a user is unproven.
 
     At `IMAGE_DEFAULTS` only privilege is refused: capabilities and escalation are what the container runtime gives, which
-    the Pod Security Standard `baseline` allows.
+    the Pod Security Standard `baseline` allows. It does not allow what `IPC_LOCK` adds.
     """
-    if level == IMAGE_DEFAULTS:
-        return {"privileged": False, "readOnlyRootFilesystem": not writable_root}
+    if level in (IMAGE_DEFAULTS, IPC_LOCK):
+        added = {"capabilities": {"add": ["IPC_LOCK"]}} if level == IPC_LOCK else {}
+        return {**added, "privileged": False, "readOnlyRootFilesystem": not writable_root}
     return {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},

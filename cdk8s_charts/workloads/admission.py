@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts.manifests import kubernetes_object, names_in
+from cdk8s_charts.pods import IPC_LOCK
 from trnspec.experiment import naming
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ _VARIABLES = {
     "containers": "variables.pod.containers + (has(variables.pod.initContainers) ? variables.pod.initContainers : [])",
     "volumes": "has(variables.pod.volumes) ? variables.pod.volumes : []",
 }
+_ADDS_NOTHING = "!has(c.securityContext.capabilities.add)"
 _MUST = {
     "an image or a service account that was not reviewed": "variables.containers.all(c, c.image in variables.images)",
     "the network, the processes or the memory of its node": " && ".join(
@@ -47,7 +49,7 @@ _MUST = {
     "privileges": (
         "variables.containers.all(c, !has(c.securityContext) || ("
         "(!has(c.securityContext.privileged) || !c.securityContext.privileged)"
-        " && (!has(c.securityContext.capabilities) || !has(c.securityContext.capabilities.add))))"
+        f" && (!has(c.securityContext.capabilities) || {_ADDS_NOTHING})))"
     ),
 }
 """What a refused Job asks for, with what must hold. Fields are asked for by `has`: one that is absent ends an expression with an
@@ -57,6 +59,10 @@ error, and the Job is refused without a word of ours."""
 def admission_objects(experiment: Experiment, jobs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the ConfigMap of these Jobs, the policy, and its binding to the namespace."""
     name, namespace = f"{experiment.name}-jobs", naming.namespace(experiment)
+    must = _MUST
+    if experiment.baseline.serving.pod_security == IPC_LOCK:
+        only = f"({_ADDS_NOTHING} || c.securityContext.capabilities.add.all(one, one == 'IPC_LOCK'))"
+        must = {what: text.replace(_ADDS_NOTHING, only) for what, text in _MUST.items()}
     configuration: dict[str, Any] = {
         "failurePolicy": "Fail",
         "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
@@ -73,7 +79,7 @@ def admission_objects(experiment: Experiment, jobs: Iterable[dict[str, Any]]) ->
         "variables": [{"name": key, "expression": text} for key, text in _VARIABLES.items()],
         "validations": [
             {"expression": text, "message": f"asks for {what}; render the manifests, review and deploy"}
-            for what, text in _MUST.items()
+            for what, text in must.items()
         ],
     }
     only_here = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}

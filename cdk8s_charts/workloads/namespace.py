@@ -64,11 +64,14 @@ def namespace_objects(experiment: Experiment) -> list[dict[str, Any]]:
     """Return namespace, service accounts, priorities and the quota of one run; Pod Identity decides which AWS role an account has.
 
     `restricted` asks for a non-root user, which is unproven with Neuron devices; so by default it warns only. The image's
-    defaults are within `baseline`.
+    defaults are within `baseline`, which does not allow the capability IPC_LOCK
+    (https://kubernetes.io/docs/concepts/security/pod-security-standards/#baseline).
     """
-    level = experiment.baseline.serving.pod_security
+    enforced = {"restricted": "restricted", pods.IPC_LOCK: "privileged"}
     security = {
-        "pod-security.kubernetes.io/enforce": "restricted" if level == "restricted" else "baseline",
+        "pod-security.kubernetes.io/enforce": enforced.get(
+            experiment.baseline.serving.pod_security, "baseline"
+        ),
         "pod-security.kubernetes.io/warn": "restricted",
     }
     metadata = cdk8s.ApiObjectMetadata(name=naming.namespace(experiment), labels=security)
@@ -107,7 +110,7 @@ def running(experiment: Experiment) -> list[dict[str, Any]]:
         _rule("apps", ["deployments"], *_SEE),
         _rule("apps", ["deployments/scale"], "get", "patch"),
         _rule("", ["configmaps"], "create", *_SEE),
-        _rule("", ["persistentvolumeclaims", "serviceaccounts", "services"], *_SEE),
+        _rule("", ["events", "persistentvolumeclaims", "serviceaccounts", "services"], *_SEE),
         _rule("", ["pods/log"], "get"),
     ]
     return [

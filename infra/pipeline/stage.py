@@ -187,6 +187,7 @@ class DeliveryRoleStack(ExperimentStack):
         self._allow("Nodes", "eks:UpdateNodegroupConfig", group)
         # If the described group does not exist, a run says which one does.
         self._allow("SeeNodes", "eks:DescribeNodegroup ListNodegroups", groups, self._cluster)
+        self._allow("SeeLaunches", "autoscaling:DescribeScalingActivities", "*")  # it has no resource type
         schedule = "scheduler:CreateSchedule UpdateSchedule GetSchedule DeleteSchedule"
         self._allow("TurnOff", schedule, self._arn("scheduler", "schedule", f"{schedules}/*"))
         passed = {"iam:PassedToService": "scheduler.amazonaws.com"}

@@ -88,14 +88,15 @@ def test_pods_that_hold_devices_are_the_only_ones_that_restricted_refuses(
         assert _refused(control_plane.kubectl, pods) == expected
 
 
-def test_with_pod_security_restricted_every_pod_may_enter(
-    control_plane: ControlPlane, erased: Remember, reference: Experiment
+@pytest.mark.parametrize(("level", "enforced"), [("restricted", "restricted"), ("ipc-lock", "privileged")])
+def test_with_either_end_of_pod_security_every_pod_may_enter(
+    level: str, enforced: str, control_plane: ControlPlane, erased: Remember, reference: Experiment
 ) -> None:
-    objects = renamed(with_serving(reference, pod_security="restricted"), "restricted")
+    objects = renamed(with_serving(reference, pod_security=level), level)
     (namespace,) = (item for item in objects if item["kind"] == "Namespace")
-    assert namespace["metadata"]["labels"][ENFORCE] == "restricted"
+    assert namespace["metadata"]["labels"][ENFORCE] == enforced
     erased(objects)
-    pods = _prepared(control_plane.kubectl, objects, level="restricted", name="restricted")
+    pods = _prepared(control_plane.kubectl, objects, level=enforced, name=level)
     assert control_plane.kubectl.feed(pods, "create", "--dry-run=server") == []
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from cdk8s_charts.parity import undeclared_differences
-from cdk8s_charts.pods import EXTENDED_RESOURCE, IMAGE_DEFAULTS
+from cdk8s_charts.pods import EXTENDED_RESOURCE, IMAGE_DEFAULTS, IPC_LOCK
 from tests.cdk8s_charts.objects import Object, Pod, mounts, named, pods_of, quantity, words
 from trnspec.experiment import Experiment
 from trnspec.experiment.compilation import artifact_key
@@ -202,10 +202,10 @@ def pods_give_up_what_they_do_not_need(experiment: Experiment, objects: list[Obj
             yield f"{pod}: the host's network, processes or files"
         for container in pod.containers:
             context = container.get("securityContext") or {}
-            keeps = level == IMAGE_DEFAULTS and (
-                "claims" in container["resources"] or EXTENDED_RESOURCE in str(container)
-            )
-            if context.get("privileged") or (context.get("capabilities") or {}).get("add"):
+            holds = "claims" in container["resources"] or EXTENDED_RESOURCE in str(container)
+            keeps = level in (IMAGE_DEFAULTS, IPC_LOCK) and holds
+            added = ["IPC_LOCK"] if level == IPC_LOCK and holds else []
+            if context.get("privileged") or (context.get("capabilities") or {}).get("add", []) != added:
                 yield f"{pod}: {container['name']} has privileges"
             given_up = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
             if not keeps and not given_up.items() <= context.items():

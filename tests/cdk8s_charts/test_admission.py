@@ -13,7 +13,9 @@ from cel_expr_python.ext import ext_strings
 
 from cdk8s_charts.manifests import fill
 from tests.cdk8s_charts.objects import RENDERED, Object, committed, the
+from tests.cdk8s_charts.variations import rendered, with_serving
 from tests.conftest import REFERENCE
+from trnspec.experiment import Experiment
 from trnspec.experiment.naming import REVIEWED_JOBS
 from trnspec.operations.reviewed_jobs import named
 
@@ -106,6 +108,17 @@ def test_each_hostile_field_is_refused_with_its_message(what: str) -> None:
     job = copy.deepcopy(the(objects, "Job", "fetch-"))
     edit(job["spec"]["template"]["spec"])
     assert any(says in message for message in refusals(objects, job))
+
+
+def test_at_ipc_lock_a_job_may_add_this_capability_and_no_other(reference: Experiment) -> None:
+    objects = fill(rendered(with_serving(reference, pod_security="ipc-lock")), VALUES)
+    job = named(the(objects, "Job", "compile-"), "another")
+    assert refusals(objects, job) == []
+    (added,) = (one for one in job["spec"]["template"]["spec"]["containers"] if "add" in str(one))
+    for names, refused in (["IPC_LOCK"], 0), (["SYS_ADMIN"], 1), (["IPC_LOCK", "SYS_ADMIN"], 1):
+        added["securityContext"]["capabilities"]["add"] = names
+        assert len(refusals(objects, job)) == refused
+    assert len(refusals(applied(REFERENCE), job)) == 1
 
 
 def test_a_secret_that_was_reviewed_is_read() -> None:

@@ -234,22 +234,24 @@ def test_every_check_of_a_node_has_a_cause_that_fails_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "further"),
+    ("level", "of_devices", "of_runtime"),
     [
-        ("restricted", "pod_security: baseline"),
-        ("baseline", "pod_security: image-defaults"),
-        ("image-defaults", "nothing but privilege is refused at this level"),
+        ("restricted", "pod_security: baseline", "pod_security: baseline"),
+        ("baseline", "pod_security: image-defaults", "pod_security: ipc-lock"),
+        ("image-defaults", "nothing but privilege is refused", "pod_security: ipc-lock"),
+        ("ipc-lock", "nothing but privilege is refused", "nothing but privilege is refused at this level"),
     ],
 )
-def test_what_the_security_context_keeps_away_is_given_by_the_next_level(
-    level: str, further: str, node: Node
+def test_what_the_security_context_keeps_away_is_given_by_a_level_that_keeps_more(
+    level: str, of_devices: str, of_runtime: str, node: Node
 ) -> None:
     node.expected["pod_security"] = level
     _closed_device(node)
     node.setenv("INIT_STATUS", "2")
-    failed = [result for result in node.prove()[1].values() if not result["passed"]]
-    assert [result["check"] for result in failed] == ["device-files", "runtime-starts"]
-    assert all(further in result["remedy"] for result in failed)
+    failed = {check: result for check, result in node.prove()[1].items() if not result["passed"]}
+    assert [*failed] == ["device-files", "runtime-starts"]
+    assert of_devices in failed["device-files"]["remedy"]
+    assert of_runtime in failed["runtime-starts"]["remedy"]
 
 
 def test_a_runtime_that_ends_the_process_leaves_the_checks_before_it(node: Node) -> None:

@@ -134,22 +134,27 @@ def test_a_drain_waits_for_requests_in_flight_and_ends_with_its_budget_or_with_t
     assert run([*command, "60"]) == 0
 
 
-def test_at_the_images_defaults_only_containers_that_hold_devices_keep_capabilities(
-    reference: Experiment,
+@pytest.mark.parametrize(
+    ("level", "added", "enforced"),
+    [("image-defaults", None, "baseline"), ("ipc-lock", ["IPC_LOCK"], "privileged")],
+)
+def test_only_containers_that_hold_devices_keep_capabilities_and_the_namespace_lets_them_in(
+    level: str, added: list[str] | None, enforced: str, reference: Experiment
 ) -> None:
-    experiment = with_serving(reference, pod_security="image-defaults", artifact_source="scratch")
+    experiment = with_serving(reference, pod_security=level, artifact_source="scratch")
     objects = rendered(experiment)
     kept = set()
     for pod in pods_of(objects):
         for container in pod.containers:
             context = container["securityContext"]
             assert context["privileged"] is False
-            if "capabilities" not in context:
+            if context.get("capabilities", {}).get("drop") != ["ALL"]:
+                assert context.get("capabilities", {}).get("add") == added
                 assert "allowPrivilegeEscalation" not in context
                 kept.add((pod.kind, container["name"]))
     assert kept == {("Deployment", "vllm"), ("Job", "compile"), ("Job", "proof")}
-    enforced = the(objects, "Namespace")["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
-    assert enforced == "baseline"
+    labels = the(objects, "Namespace")["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == enforced
 
 
 @pytest.mark.parametrize("source", ["mount", "scratch"])

@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 from trnspec.operations.cloud.kubernetes import ConflictError, Found, Kubernetes, explain
 
 _KINDS = """
-v1: Pod Node* Namespace* ConfigMap Service Secret ServiceAccount ResourceQuota PersistentVolume* PersistentVolumeClaim
+v1: Pod Event Node* Namespace* ConfigMap Service Secret ServiceAccount ResourceQuota PersistentVolume* PersistentVolumeClaim
 apps/v1: Deployment DaemonSet
 batch/v1: Job
 resource.k8s.io/v1: ResourceClaim ResourceSlice* ResourceClaimTemplate DeviceClass*

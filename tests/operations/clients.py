@@ -14,6 +14,7 @@ import moto.core.models  # before any client is made, or moto would not see its 
 import moto.eks.utils
 from botocore.config import Config
 from botocore.stub import Stubber
+from moto.autoscaling.responses import AutoScalingResponse
 from moto.core.responses import ActionResult
 from moto.iam.access_control import IAMPolicy, PermissionResult
 from moto.iam.responses import IamResponse
@@ -127,4 +128,13 @@ def _simulate(self: Any) -> ActionResult:
     return ActionResult({"EvaluationResults": [result]})
 
 
+ACTIVITIES: dict[str, list[dict[str, Any]]] = {}
+"""By Auto Scaling group, of which moto knows no activity."""
+
+
+def _activities(self: Any) -> ActionResult:
+    return ActionResult({"Activities": ACTIVITIES.get(self._get_param("AutoScalingGroupName"), [])})
+
+
+AutoScalingResponse.describe_scaling_activities = _activities  # pyrefly: ignore[method-assign]  # moto answers that there is none
 IamResponse.simulate_principal_policy = _simulate  # moto finds an operation by its name

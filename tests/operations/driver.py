@@ -25,6 +25,7 @@ class Driver:
     def __init__(self, world: World, aws: Aws, cluster: Kubernetes, out: Path) -> None:
         self.world, self.aws, self.cluster, self.out = world, aws, cluster, out
         self.clock = FakeClock(world.tick)
+        world.now = self.clock.now
         self.files = world.deploy()
         self.store = RunStore(world.experiment, aws)
         self.said: list[str] = []

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
@@ -16,7 +17,7 @@ from moto.eks.models import eks_backends
 from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill
 from infra.off_schedules import off_expressions
 from tests.operations.api_server import ApiServer, plural
-from tests.operations.clients import shared_client
+from tests.operations.clients import ACTIVITIES, shared_client
 from trnspec.experiment import Experiment, naming
 from trnspec.experiment.compilation import artifact_key
 from trnspec.experiment.placement import rounds
@@ -37,11 +38,18 @@ class World:
     """Last words of the Jobs that fail, by the beginning of their names."""
     unplaced: dict[str, str] = field(default_factory=dict)
     """What the scheduler says of pods that it cannot place, by the beginning of their names."""
+    stuck: dict[str, tuple[dict[str, Any], tuple[str, str] | None]] = field(default_factory=dict)
+    """Status of pods that do not start, and reason and message of their newest event, by the beginning of their names."""
     dying: set[str] = field(default_factory=set)
     """Arms that crash as soon as a benchmark is under way."""
     exits: dict[str, int] = field(default_factory=dict)
     """Exit codes of the Jobs that fail, by the beginning of their names."""
     no_capacity: bool = False
+    boots: int = 0
+    """Ticks from the launch of the nodes until they are in the cluster."""
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    activities: list[dict[str, Any]] = field(default_factory=list)
+    """Of the Trn2 group's Auto Scaling group, the newest first."""
     taken: int = 0
     """How often EC2 took all Trn2 nodes away."""
     away: int = 0
@@ -198,6 +206,7 @@ class World:
     def take_nodes(self, *, ticks: int = 40) -> None:
         """EC2 takes the Trn2 nodes away; their pods are gone, and others come after so many ticks."""
         self.taken, self.away = self.taken + 1, ticks
+        self.activity("Terminating EC2 instance", "Successful")
         for kind, where, name in [*self.api.objects]:
             if kind == "nodes" or (kind == "pods" and not name.startswith(naming.BENCHMARK_NAME)):
                 del self.api.objects[kind, where, name]
@@ -210,18 +219,48 @@ class World:
 
     def _set_nodes(self) -> None:
         if self.no_capacity and self.nodes:
-            why = "InsufficientInstanceCapacity - We currently do not have sufficient trn2.48xlarge capacity"
-            self.group.health = {"issues": [{"code": "AsgInstanceLaunchFailures", "message": why}]}
+            self.refuse_launch()
             return
-        self.group.health = {"issues": []}
         for name in self.node_names[self.nodes :]:
             del self.api.objects[("nodes", "", name)]
+        last = self.activities[0] if self.activities else {"Description": "", "StatusCode": ""}
+        up = (last["Description"].startswith("Launching"), last["StatusCode"]) == (True, "Successful")
+        if up and not self.nodes:
+            self.activity("Terminating EC2 instance", "Successful")
+        elif self.nodes and not up and not self.away:
+            self.activity("Launching a new EC2 instance", "Successful")
+            self.away = self.boots
         self.away = max(0, self.away - 1)
         for number in range(0 if self.away else self.nodes):
             name = f"trn2-{number}" + (f"-{self.taken}" if self.taken else "")
             ready = {"conditions": [{"type": "Ready", "status": "True"}]}
             labels = {"labels": {naming.NODE_ROLE_LABEL: "neuron"}}
             self.api.put("nodes", name, {"metadata": labels, "status": ready})
+            self.group.health = {
+                "issues": []
+            }  # only now: https://github.com/aws/containers-roadmap/issues/2326
+
+    def activity(self, what: str, status: str, why: str = "") -> None:
+        """EC2 Auto Scaling launches or terminates an instance, and keeps how that went."""
+        scaling_group = self.group.resources["autoScalingGroups"][0]["name"]
+        about = {
+            "ActivityId": str(len(self.activities)),
+            "AutoScalingGroupName": scaling_group,
+            "Description": what,
+        }
+        ended = {"StartTime": self.now(), "StatusCode": status, "StatusMessage": why}
+        self.activities.insert(0, {**about, **ended, "Cause": "a user request"})
+        ACTIVITIES[scaling_group] = self.activities
+
+    def refuse_launch(self) -> None:
+        """EC2 has no such instance. EKS shows this until a node has started, also at 0 nodes."""
+        why = "InsufficientInstanceCapacity - We currently do not have sufficient trn2.48xlarge capacity"
+        self.activity(
+            "Launching a new EC2 instance",
+            "Failed",
+            f"Could not launch On-Demand Instances. {why} in the Availability Zone.",
+        )
+        self.group.health = {"issues": [{"code": "AsgInstanceLaunchFailures", "message": why}]}
 
     def _move_job(self, job: dict[str, Any]) -> None:
         name = job["metadata"]["name"]
@@ -301,7 +340,13 @@ class World:
             pod["spec"] = {"nodeName": self.node_names[0]}
 
     def _unscheduled(self, owner: str) -> bool:
-        """Whether its pod cannot be placed."""
+        """Whether its pod cannot be placed, or cannot start where it was."""
+        if (found := _starts(owner, self.stuck)) is not None:
+            status, event = found
+            self._pod(owner, phase="Pending", **status)
+            if event is not None:
+                self.event("Pod", f"{owner}-pod", *event)
+            return True
         if (why := _starts(owner, self.unplaced)) is None:
             return False
         self._pod(owner, conditions=[{"type": "PodScheduled", "status": "False", "message": why}])
@@ -310,6 +355,13 @@ class World:
     def _pod(self, owner: str, labels: Mapping[str, str] = MappingProxyType({}), **status: Any) -> None:
         body = {"metadata": {"labels": {NAME: owner, "job-name": owner, **labels}}, "status": status}
         self.api.put("pods", f"{owner}-pod", body, namespace=self.experiment.name)
+
+    def event(self, kind: str, name: str, reason: str, message: str, *, minutes_ago: int = 0) -> None:
+        """What a component says of an object, for the last time now or earlier."""
+        seen = f"{self.now() - timedelta(minutes=minutes_ago):%Y-%m-%dT%H:%M:%SZ}"
+        body = {"involvedObject": {"kind": kind, "name": name}, "reason": reason, "message": message}
+        about = {**body, "lastTimestamp": seen}
+        self.api.put("events", f"{name}.{reason.lower()}", about, namespace=self.experiment.name)
 
     def pod_of_job(self, job: dict[str, Any], state: dict[str, Any]) -> None:
         """A pod that the Job controller made, whose one container is in this state."""
@@ -329,7 +381,7 @@ def _account(job: str) -> str:
     return _starts(job, kinds) or naming.BENCHMARK_ACCOUNT
 
 
-def _starts(name: str, table: dict[str, str]) -> str | None:
+def _starts(name: str, table: Mapping[str, Any]) -> Any:
     return next((value for prefix, value in table.items() if name.startswith(prefix)), None)
 
 

@@ -104,8 +104,9 @@ class Serving(FileSection):
     """Resource claims, or extended resources and the scheduler extension."""
     artifact_source: Literal["mount", "scratch"] = "mount"
     """Read artifacts from the bucket's mount, or copy them to local NVMe first."""
-    pod_security: Literal["image-defaults", "baseline", "restricted"] = "baseline"
-    """What containers that hold devices give up: privilege only, all capabilities as well, or the image's user too."""
+    pod_security: Literal["ipc-lock", "image-defaults", "baseline", "restricted"] = "baseline"
+    """What containers that hold devices give up: privilege only, with (`ipc-lock`) or without the right to lock memory, all capabilities
+    as well, or the image's user too."""
     api_key_secret: SecretName | None = None
     """Kubernetes Secret whose key `api-key` every request must carry; without one, any pod of the cluster may ask."""
 

@@ -14,6 +14,8 @@ from trnspec.operations.cloud import cloudformation, experiment_resources, kuber
 from trnspec.operations.cloud.access import cluster_of
 from trnspec.operations.cloud.aws import Aws, aws_of
 from trnspec.operations.cloud.clock import Clock
+from trnspec.operations.cloud.node_issues import shown_issues
+from trnspec.operations.cloud.pod_trouble import trouble
 from trnspec.operations.options import on_aws
 from trnspec.operations.running import spending
 from trnspec.operations.running.state import NodesReplaced, RunStore
@@ -70,21 +72,21 @@ class _StatusSections:
             "usd_per_hour": group.desired * node_price(self.experiment).usd_per_hour,
             "price": node_price(self.experiment).quoted,
             "off_at": off_at,
-            "issues": list(group.issues),
+            "issues": shown_issues(group, self.aws),
         }
 
     def cluster(self) -> dict[str, Any]:
         dra = self.experiment.baseline.serving.allocation == "dra"
         with cluster_of(self.experiment, self.aws) as cluster:
             nodes = kubernetes.own_nodes(cluster.list("nodes"))
-            pods = cluster.list("pods")
+            pods, events = cluster.list("pods"), cluster.list("events")
             deployments = {item["metadata"]["name"]: item for item in cluster.list("deployments")}
             claims = cluster.list("resourceclaims") if dra else []
         arms = []
         for name in (arm.name for arm in self.experiment.arms):
             wanted, ready = kubernetes.replicas(deployments.get(name))
             arm = {"name": name, "deployed": name in deployments, "replicas": wanted, "ready": ready}
-            arms.append({**arm, "trouble": kubernetes.trouble(pods, name)})
+            arms.append({**arm, "trouble": trouble(pods, name, events) or None})
         named = [(node["metadata"]["name"], node) for node in nodes]
         return {
             "nodes": [

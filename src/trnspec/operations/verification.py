@@ -43,8 +43,8 @@ from trnspec.operations.cloud.kubernetes import (
     json_lines,
     own_nodes,
     role,
-    trouble,
 )
+from trnspec.operations.cloud.pod_trouble import trouble
 from trnspec.operations.options import manifests_option, on_aws
 from trnspec.operations.reviewed_jobs import as_deployed, named
 
@@ -358,7 +358,8 @@ def _results(kubernetes: Kubernetes, arm: str, job: str) -> Iterator[Finding]:
     name, states = pod["metadata"]["name"], [one.get("state", {}) for one in container_statuses(pod)]
     if condition(pod, "PodScheduled", "False") or any("waiting" in state for state in states):
         why, _, remedy = (
-            trouble([pod], job) or f"pod {name} never started; kubectl describe pod {name}"
+            trouble([pod], job, kubernetes.list("events"))
+            or f"pod {name} never started; kubectl describe pod {name}"
         ).partition("; ")
         yield _checked("proof-ran", arm, why, remedy)
         return

@@ -145,7 +145,7 @@ def test_a_run_whose_node_does_not_come_again_ends_with_everything_kept_and_goes
     interrupted(spot)
     world.on_tick.append(lambda: setattr(world, "no_capacity", world.taken == 2))
     line = spot.line()
-    assert "no nodes (AsgInstanceLaunchFailures: InsufficientInstanceCapacity" in line
+    assert "no nodes (Could not launch On-Demand Instances. InsufficientInstanceCapacity" in line
     assert "run this again with --wait 12h" in line
     assert (world.nodes, world.rentals(), len(spot.artifacts())) == (0, [], 2)
     assert spot.jobs(BENCHMARK_NAME) == [], "nothing asks servers that are gone"

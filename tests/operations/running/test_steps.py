@@ -15,7 +15,7 @@ import pytest
 from cdk8s_charts.in_image import CANNOT_SAY, REFUSED
 from cdk8s_charts.manifests import read
 from cdk8s_charts.workloads.benchmark_pod import MAX_CONFIG_MAP_BYTES, plan_object
-from cdk8s_charts.workloads.proofs import ARGUMENTS_DEADLINE_S, proof_name
+from cdk8s_charts.workloads.proofs import proof_name
 from tests.conftest import ROOT
 from tests.experiment.edits import put
 from tests.operations.driver import Driver, driver_of
@@ -101,7 +101,7 @@ def test_an_image_that_cannot_be_asked_costs_patience_and_a_warning(
     driver.run()
     (warning,) = (line for line in driver.said if "warning" in line)
     assert says in warning
-    assert line or (driver.clock.now() - begun).total_seconds() > ARGUMENTS_DEADLINE_S
+    assert line or timedelta(minutes=5) < driver.clock.now() - begun < timedelta(minutes=10)
 
 
 def test_a_run_waits_for_its_benchmark_as_long_as_the_job_may_take(

@@ -259,3 +259,25 @@ def test_a_block_whose_payment_failed_is_said_before_anything_starts(block: Driv
         pytest.raises(Refusal, match=rf"{BLOCK}: is payment-failed in us-east-2; buy another"),
     ):
         waiting.begins(block.world.experiment, block.aws)
+
+
+@pytest.mark.parametrize("boots", [24, 100], ids=["six minutes", "25 minutes"])
+def test_a_node_that_boots_is_waited_for_although_eks_shows_the_issue_of_an_earlier_request(
+    boots: int, driver: Driver
+) -> None:
+    """EKS clears an issue only once a node has started, also at 0 nodes."""
+    driver.world.refuse_launch()
+    driver.clock.time += timedelta(days=1)
+    driver.world.boots = boots
+    driver.run()
+    assert not any("no nodes" in line for line in driver.said)
+    assert driver.world.group.health == {"issues": []}
+
+
+def test_where_ec2_refuses_the_launch_of_this_request_the_run_ends_after_five_minutes(driver: Driver) -> None:
+    driver.world.refuse_launch()
+    driver.clock.time += timedelta(days=1)
+    driver.world.no_capacity = True
+    assert "InsufficientInstanceCapacity" in driver.line()
+    assert timedelta(minutes=5) <= driver.clock.now() - START - timedelta(days=1) < timedelta(minutes=8)
+    assert (driver.world.nodes, len(driver.world.group.health["issues"])) == (0, 1)

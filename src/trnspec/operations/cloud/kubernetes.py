@@ -189,9 +189,19 @@ def node_of(pods: Sequence[Object], name: str) -> str:
     return next((node for pod in own if (node := pod.get("spec", {}).get("nodeName"))), "")
 
 
+def label(item: Object, key: str) -> str:
+    return str(item["metadata"].get("labels", {}).get(key, ""))
+
+
+def holds_node(pod: Object) -> bool:
+    """Return whether a pod has a node and has not ended."""
+    ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+    return bool(pod.get("spec", {}).get("nodeName")) and not ended
+
+
 def role(node: Object) -> str:
     """Return `neuron`, `system`, or an empty string for a node of another owner."""
-    return str(node["metadata"].get("labels", {}).get(NODE_ROLE_LABEL, ""))
+    return label(node, NODE_ROLE_LABEL)
 
 
 def own_nodes(nodes: Sequence[Object]) -> list[Object]:
@@ -223,42 +233,6 @@ def json_lines(log: str) -> Iterator[dict[str, Any]]:
         with suppress(ValueError, RecursionError):
             if isinstance(said := json.loads(line), dict):
                 yield said
-
-
-def trouble(pods: Sequence[Object], name: str) -> str | None:
-    """Return why a pod of a Deployment or a Job does not run, with what to do; None if all run or are starting."""
-    for pod in pods_of(pods, name):
-        if (unscheduled := condition(pod, "PodScheduled", "False")) is not None:
-            why = " ".join(unscheduled.get("message", "no reason given").split())
-            remedy = "check that the Trn2 nodes are ready (./trnspec status)"
-            if "claim" in why or ("resource" in why.lower() and "dra" in why.lower()):
-                remedy = "check the device attributes (./trnspec kubectl get resourceslices -o yaml), or set serving.allocation: device-plugin"
-            elif "Insufficient" in why:
-                remedy = "another pod holds the devices or the memory: lower it, or raise cluster.max_nodes"
-            return f"pod {pod['metadata']['name']} is not scheduled: {why}; {remedy}"
-        for container in container_statuses(pod):
-            if why := _container_trouble(pod["metadata"]["name"], container):
-                return why
-    return None
-
-
-def _container_trouble(pod: str, status: Object) -> str:
-    state, name = status.get("state", {}), status.get("name")
-    waiting = state.get("waiting", {})
-    reason = waiting.get("reason", "")
-    message = " ".join(waiting.get("message", reason).split())
-    if reason in ("ErrImagePull", "ImagePullBackOff", "InvalidImageName"):
-        return (
-            f"pod {pod} cannot pull its image ({message}); run ./trnspec preflight, which asks the registry"
-        )
-    if reason in ("CreateContainerConfigError", "CreateContainerError", "RunContainerError"):
-        return f"pod {pod} cannot start: {message}; fix what it names"
-    ended = state.get("terminated") or status.get("lastState", {}).get("terminated")
-    if not ended or ended.get("exitCode", 0) == 0:
-        return ""
-    killed = ended.get("reason") == "OOMKilled"
-    cause = "ran out of memory" if killed else f"ended with exit {ended['exitCode']}"
-    return f"pod {pod}, container {name}, {cause}; read ./trnspec kubectl logs {pod} -c {name}"
 
 
 def job_state(job: Object | None) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from trnspec.experiment.cost import node_price
 from trnspec.operations.cloud.aws import Aws, AwsError, aws_of
 from trnspec.operations.cloud.clock import TooLateError, stamp, within
 from trnspec.operations.cloud.cloudformation import deploy_command, not_deployed
+from trnspec.operations.cloud.node_issues import Group, current_issue
 from trnspec.operations.options import HOURS, dry_run_option, on_aws
 
 DEFAULT_HOURS = 3.0
@@ -73,8 +73,8 @@ def command(path: Path, wanted: int, hours: float, dry_run: bool, account: str |
     if off and off < now + timedelta(hours=hours, seconds=-1):
         when = experiment.cluster.off_when
         warn(f"{stamp(off)} is before {hours:g} hours are over: nodes are set to 0 {when}")
-    if group.issues and wanted:
-        warn(f"EKS reports {group.issues[0]}")
+    if wanted and (issue := current_issue(group, aws)):
+        warn(f"no nodes come now: {issue}")
     return 0
 
 
@@ -126,19 +126,6 @@ def _print(as_json: bool, **done: Any) -> None:
     print_text(f"{line}; {ends}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Group:
-    """The node group as EKS describes it."""
-
-    name: str
-    arn: str
-    status: str
-    desired: int
-    largest: int
-    issues: tuple[str, ...] = ()
-    """Problems that keep nodes from starting, each as `code: message`."""
-
-
 class BusyError(Refusal):
     """EKS is changing the group and accepts no other change until it has finished."""
 
@@ -166,6 +153,7 @@ def read(experiment: Experiment, aws: Aws) -> Group:
         desired=scaling.get("desiredSize", 0),
         largest=scaling.get("maxSize", 0),
         issues=tuple(f"{issue['code']}: {' '.join(issue.get('message', '').split())}" for issue in issues),
+        scaling_groups=tuple(one["name"] for one in found.get("resources", {}).get("autoScalingGroups", ())),
     )
 
 

@@ -22,11 +22,14 @@ from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.cloud.clock import Clock, moment, stamp
 from trnspec.operations.cloud.cloudformation import deploy_workloads
 from trnspec.operations.cloud.kubernetes import Kubernetes
+from trnspec.operations.cloud.pod_trouble import have_started, in_words, troubles
 from trnspec.operations.reviewed_jobs import as_deployed, named, under_its_hash
 from trnspec.operations.running.state import Held, RunState, RunStore
 from trnspec.operations.verification import verify
 
 READ = "read its log (./trnspec kubectl logs), then run this again"
+STUCK_S = 5 * 60
+"""After so long a pod that cannot start ends its step: a new node's add-ons need some minutes, a registry may fail for one."""
 EARLIER_S = 4 * 3600
 """As long as compiling is waited for."""
 _UID = "JOB_UID"
@@ -89,6 +92,8 @@ class Context:
     """Since when nodes are missing."""
     spot: tuple[datetime | None, float | None] = field(default=(None, None), init=False)
     """When the spot price was asked for, and the answer."""
+    stuck_since: dict[str, dict[str, float]] = field(default_factory=dict, init=False)
+    """Since when pods cannot start, by the name of their Job or arm and their own."""
     _last_said: str = field(default="", init=False)
 
     @property
@@ -243,8 +248,31 @@ def job_progress(context: Context, name: str) -> str | None:
         failed = kubernetes.condition(found, "Failed") or {}
         why = f"{failed.get('reason', 'Failed')}: {' '.join(failed.get('message', '').split())}".rstrip(": ")
         raise StepError(f"job {name} failed ({why}){_last_words(context, name)}")
-    why = kubernetes.trouble(context.cluster.list("pods"), name) or ""
+    try:
+        why = why_not_up(context, f"job {name}", name, step=kubernetes.label(found, STEP))
+    except StepError:
+        context.cluster.delete("job", name)  # its pod may hold devices
+        raise
     return f"job {name} is {state}" + (f": {why}" if why else "")
+
+
+def why_not_up(context: Context, owner: str, name: str, *, step: str = "") -> str:
+    """Return why pods of a Job or an arm do not run, empty if all run or are starting.
+
+    Raises `StepError` for what has kept a pod from starting for `STUCK_S`. A pod that no node has room for waits for its turn while
+    a pod of another Job of the same step has a node.
+    """
+    pods, now = context.cluster.list("pods"), context.clock.ticking()
+    events = () if have_started(pods, name) else context.cluster.list("events")
+    found = troubles(pods, name, events)
+    turn = step and any(kubernetes.holds_node(pod) for pod in pods if kubernetes.label(pod, STEP) == step)
+    stuck = {one.pod: one for one in found[::-1] if one.lasting and not (one.unscheduled and turn)}
+    before = context.stuck_since.get(name, {})
+    context.stuck_since[name] = {pod: before.get(pod, now) for pod in stuck}
+    for pod, since in context.stuck_since[name].items():
+        if now - since >= STUCK_S:
+            raise StepError(f"{owner}: {stuck[pod].why}, for {STUCK_S // 60} minutes; {stuck[pod].remedy}")
+    return in_words(found)
 
 
 def _last_words(context: Context, name: str) -> str:

@@ -21,7 +21,7 @@ from trnspec.experiment.expected import file_text
 from trnspec.experiment.placement import ASKED_AT_ONCE, rounds
 from trnspec.operations.cloud import experiment_resources, kubernetes
 from trnspec.operations.running import node_watch, preparing
-from trnspec.operations.running.context import READ, Context, StepError, of_run
+from trnspec.operations.running.context import READ, Context, StepError, of_run, why_not_up
 from trnspec.operations.running.under_load import ready, tell_nodes, until_loaded
 from trnspec.store.bucket import Incomplete, inside
 
@@ -45,12 +45,10 @@ def raise_arms(context: Context, arms: Sequence[Arm]) -> None:
     def loading() -> str | None:
         if (waits := node_watch.missing(context)) is not None:
             return waits
-        pods, up = context.cluster.list("pods"), ready(context, arms)
-        for arm in arms:
-            if not up[arm.name]:
-                why = kubernetes.trouble(pods, arm.name)
-                return f"arm {arm.name} loads" + (f": {why}" if why else "")
-        return None
+        up = ready(context, arms)
+        loads = {f"arm {arm.name} loads": arm.name for arm in arms if not up[arm.name]}
+        whys = {line: why_not_up(context, line, name) for line, name in loads.items()}
+        return "; ".join(f"{line}: {why}" if why else line for line, why in whys.items()) or None
 
     remedy = "read ./trnspec kubectl logs deployment/<arm>, then run this again"
     context.wait(loading, patience_s=LOAD_S, remedy=remedy)

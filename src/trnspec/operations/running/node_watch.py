@@ -15,6 +15,7 @@ from trnspec.experiment import Experiment
 from trnspec.experiment.placement import nodes_needed
 from trnspec.operations.cloud import kubernetes, nodegroup
 from trnspec.operations.cloud.clock import moment, stamp
+from trnspec.operations.cloud.node_issues import current_issue
 from trnspec.operations.running import spending, waiting
 from trnspec.operations.running.context import (
     ENDED,
@@ -28,7 +29,7 @@ from trnspec.operations.running.state import NodesReplaced
 
 NODES_S = 40 * 60
 _GRACE = timedelta(minutes=5)
-"""Issues of an earlier try stay in a group's health until EKS has looked again."""
+"""EC2 Auto Scaling tries a launch that failed again within minutes."""
 _BOOT = timedelta(minutes=2)
 """From the launch of an instance, which bills, to its node. An estimate."""
 
@@ -78,15 +79,14 @@ def missing(context: Context) -> str | None:
             context.say(f"    {listed(gone)} {were} taken away at {stamp(now)}; {spending.KEPT}")
     if gone and (away := max(0, wanted - len(own))) != context.state.nodes_away:
         context.save(**spending.settled(context), nodes_since=stamp(now), nodes_away=away)
-    if group.issues and now - context.away_since >= _GRACE:
-        issue = group.issues[0]
+    asked = context.away_since if gone or not context.state.nodes_since else moment(context.state.nodes_since)
+    late = now - context.away_since >= _GRACE
+    if late and (issue := current_issue(group, context.aws, since=asked)) is not None:
         kind = NoCapacityError if waiting.is_no_capacity(issue) else StepError
         raise kind(f"{group.name}: no nodes ({issue}); {_remedy(context.experiment, issue)}")
     waits = f"{group.name}: {len(names)} of {count(wanted, 'node')} are ready"
     if now - context.away_since >= timedelta(seconds=NODES_S):
-        remedy = (
-            "read ./trnspec status; usually EC2 has no capacity: try another zone, or buy a capacity block"
-        )
+        remedy = "read ./trnspec status, which shows the issues of the node group"
         raise StepError(f"{waits}, for {NODES_S // 60} minutes; {remedy}")
     return waits
 
@@ -109,13 +109,13 @@ def _remember(context: Context, names: tuple[str, ...], gone: list[str]) -> None
 
 
 def _remedy(experiment: Experiment, issue: str) -> str:
-    """For what EKS says of a group that does not get its nodes."""
+    """For what EC2 or EKS says of a group that does not get its nodes."""
     if waiting.is_no_capacity(issue):
         return (
             f"EC2 has no {experiment.cluster.instance} here now: run this again with --wait 12h, or see what else there is "
             f"(./trnspec capacity experiments/{experiment.name}.yaml)"
         )
-    if "LimitExceeded" in issue or "MaxSpotInstanceCountExceeded" in issue:
+    if any(words in issue for words in ("LimitExceeded", "vCPU limit", "MaxSpotInstanceCountExceeded")):
         return "the quota is too small: ./trnspec preflight prints the command that asks for more"
     return "fix what it names, then run this again"
 

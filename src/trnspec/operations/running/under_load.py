@@ -11,6 +11,7 @@ from trnspec.core.words import count
 from trnspec.experiment import Arm
 from trnspec.experiment.placement import rounds
 from trnspec.operations.cloud import kubernetes
+from trnspec.operations.cloud.pod_trouble import trouble
 from trnspec.operations.running import node_watch
 from trnspec.operations.running.context import Context, StepError, create, remove, wait_for
 
@@ -111,7 +112,7 @@ class _Watch:
         every = rounds(self.context.experiment)
         beside = next(group for group in every if all(arm in group for arm in self.arms))
         pods, up = self.context.cluster.list("pods"), ready(self.context, beside)
-        troubles = {arm.name: kubernetes.trouble(pods, arm.name) for arm in self.arms if not up[arm.name]}
+        troubles = {arm.name: trouble(pods, arm.name) for arm in self.arms if not up[arm.name]}
         line = next((f"arm {arm} died under load: {why}" for arm, why in troubles.items() if why), None)
         if line is None:
             self.dead_since = None

@@ -25,9 +25,10 @@ FIRST_S, LONGEST_S = 60, 30 * 60
 """The first pause between two attempts, and the longest: each is twice the one before."""
 _AFTER_START = timedelta(minutes=1)
 _NONE = re.compile(
-    r"insufficient\w*capacity|unfulfillablecapacity|no spot capacity|reservationcapacityexceeded", re.I
+    r"insufficient\w*capacity|not have sufficient\b.{0,40}\bcapacity|unfulfillablecapacity|no spot capacity|reservationcapacityexceeded",
+    re.I,
 )
-"""How EC2 says in a group's health that it has no such instance
+"""How EC2 says of a launch that it has no such instance
 (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/troubleshooting-launch.html,
 https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-request-status.html)."""
 _BUSY_S = 600
@@ -35,7 +36,7 @@ _TRIES = 4
 
 
 def is_no_capacity(issue: str) -> bool:
-    """Whether an issue of a node group says that EC2 has no such instance."""
+    """Whether the issue that keeps nodes from starting is that EC2 has no such instance."""
     return _NONE.search(issue) is not None
 
 

@@ -1,0 +1,131 @@
+"""Why pods do not run, and what to do: `pod_causes.yaml` has the causes that keep a pod from starting."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trnspec.operations.cloud.cloudformation import deploy_workloads
+from trnspec.operations.cloud.kubernetes import Object, condition, container_statuses, pods_of
+
+_CAUSES = Path(__file__).with_name("pod_causes.yaml")
+_STARTS = ("ContainerCreating", "PodInitializing")
+"""Reasons of a container that nothing is known to be wrong with: its image is pulled or its volumes are mounted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trouble:
+    """One reason of one pod."""
+
+    pod: str
+    why: str
+    remedy: str
+    lasting: bool = False
+    """The pod never starts unless somebody helps, if this stays for minutes."""
+    unscheduled: bool = False
+
+
+def troubles(pods: Sequence[Object], name: str, events: Sequence[Object] = ()) -> list[Trouble]:
+    """Return why pods of a Deployment or a Job do not run, what lasts first; empty if all run or are starting.
+
+    `events` are those of the namespace: what keeps a pod from its volumes, its devices or its network is nowhere else.
+    """
+    found = [trouble for pod in pods_of(pods, name) for trouble in _of_pod(pod, events)]
+    if not pods_of(pods, name) and events:
+        namespace = events[0]["metadata"].get("namespace", "")
+        found = [*_known("job", name, namespace, _newest_event("Job", name, events))]
+    return sorted(dict.fromkeys(found), key=lambda one: not one.lasting)
+
+
+def trouble(pods: Sequence[Object], name: str, events: Sequence[Object] = ()) -> str:
+    """Return `troubles` as a line."""
+    return in_words(troubles(pods, name, events))
+
+
+def in_words(found: Sequence[Trouble]) -> str:
+    """Return a line with the first reason, its remedy, and the other reasons; empty without any."""
+    first = [f"{one.why}; {one.remedy}" for one in found[:1]]
+    return "; also ".join([*first, *(one.why for one in found[1:])])
+
+
+def have_started(pods: Sequence[Object], name: str) -> bool:
+    """Return whether each pod of a Deployment or a Job has started a container, so that its events say nothing more."""
+    own = pods_of(pods, name)
+    return bool(own) and all(any(map(_has_run, container_statuses(pod))) for pod in own)
+
+
+def _has_run(status: Object) -> bool:
+    return not {"running", "terminated"}.isdisjoint(status.get("state", {}))
+
+
+def _of_pod(pod: Object, events: Sequence[Object]) -> Iterator[Trouble]:
+    name, namespace = pod["metadata"]["name"], pod["metadata"].get("namespace", "")
+    statuses = container_statuses(pod)
+    if (unscheduled := condition(pod, "PodScheduled", "False")) is not None:
+        yield from _known(
+            "pod", name, namespace, ("Unschedulable", unscheduled.get("message", "no reason given"))
+        )
+    waiting = [status["state"]["waiting"] for status in statuses if "waiting" in status.get("state", {})]
+    reasons = [(one.get("reason", ""), one.get("message", one.get("reason", ""))) for one in waiting]
+    for reason in reasons:
+        yield from _known("pod", name, namespace, reason)
+    if not any(map(_has_run, statuses)) and all(reason in _STARTS for reason, _ in reasons):
+        yield from _known("pod", name, namespace, _newest_event("Pod", name, events))
+    for status in statuses:
+        ended = status.get("state", {}).get("terminated") or status.get("lastState", {}).get("terminated")
+        if ended and ended.get("exitCode", 0) != 0:
+            killed = ended.get("reason") == "OOMKilled"
+            cause = "ran out of memory" if killed else f"ended with exit {ended['exitCode']}"
+            why, container = f"pod {name}, container {status.get('name')}, {cause}", status.get("name")
+            yield Trouble(pod=name, why=why, remedy=f"read ./trnspec kubectl logs {name} -c {container}")
+
+
+def _known(kind: str, name: str, namespace: str, reported: tuple[str, str]) -> Iterator[Trouble]:
+    """Yield what the table says of a reason and its message, if it has it."""
+    reason, message = reported[0], " ".join(reported[1].split())
+    for entry in causes():
+        if reason not in entry.get("reasons", (reason,)) or not re.search(entry.get("words", ""), message):
+            continue
+        yield Trouble(
+            pod=name,
+            why=f"{kind} {name} {entry['says'].format(said=message)}",
+            remedy=entry["remedy"].format(deploy=deploy_workloads(namespace)),
+            lasting=not entry.get("waits", False),
+            unscheduled=reason == "Unschedulable",
+        )
+        return
+
+
+@cache
+def causes() -> list[dict[str, Any]]:
+    """Return the table of what keeps a pod from starting."""
+    found: list[dict[str, Any]] = yaml.safe_load(_CAUSES.read_text(encoding="utf-8"))
+    return found
+
+
+def _newest_event(kind: str, name: str, events: Sequence[Object]) -> tuple[str, str]:
+    """Return reason and message of the newest event about an object: an older one may be over."""
+    about = [
+        event
+        for event in events
+        if (event.get("involvedObject", {}).get("kind"), event.get("involvedObject", {}).get("name"))
+        == (kind, name)
+    ]
+    newest = max(about, key=_time, default={})
+    return newest.get("reason", ""), newest.get("message", "")
+
+
+def _time(event: Object) -> str:
+    """Return when an event was last seen. The scheduler counts in a series, the kubelet in the event."""
+    seen = (
+        event.get("series", {}).get("lastObservedTime")
+        or event.get("lastTimestamp")
+        or event.get("eventTime")
+    )
+    return str(seen or event["metadata"].get("creationTimestamp", ""))
