@@ -15,15 +15,17 @@ from trnspec.benchmark.plan import from_dict
 from trnspec.core.findings import Refusal
 from trnspec.core.words import count
 from trnspec.experiment import Arm, naming
+from trnspec.experiment.cost import start_budget_s
 from trnspec.experiment.expected import file_text
 from trnspec.experiment.placement import rounds
-from trnspec.operations.cloud import kubernetes
-from trnspec.operations.running import node_watch, preparing
+from trnspec.operations.cloud import experiment_resources, kubernetes
+from trnspec.operations.running import artifact_use, node_watch, preparing
 from trnspec.operations.running.context import READ, Context, StepError, of_run
 from trnspec.operations.running.under_load import ready, tell_nodes, until_loaded
 from trnspec.store.bucket import Incomplete, inside
 
-LOAD_S = 3600
+_COPY_S = 1800
+"""What a pod may take before its server starts: the image and a copy of the artifact."""
 _NO_ROUNDS = (
     f"{naming.RESULTS_PREFIX}unfinished/",
     f"{naming.RESULTS_PREFIX}lmeval-",
@@ -36,8 +38,11 @@ PLAN = "plan"
 
 
 def raise_arms(context: Context, arms: Sequence[Arm]) -> None:
-    """The arms of a round to one replica each, every other to none, and wait until they answer."""
+    """The arms of a round to one replica each, every other to none, and wait until they answer. An artifact that a server cannot use is
+    compiled once more."""
     node_watch.until_there(context)
+    if not all(experiment_resources.has_artifact(context.experiment, context.aws, arm) for arm in arms):
+        preparing.compile_arms(context)  # a run that was killed after it removed a marker
     set_replicas(context, arms)
 
     def loading() -> str | None:
@@ -46,12 +51,20 @@ def raise_arms(context: Context, arms: Sequence[Arm]) -> None:
         pods, up = context.cluster.list("pods"), ready(context, arms)
         for arm in arms:
             if not up[arm.name]:
+                artifact_use.refuse_unusable(context, pods, arm)
                 why = kubernetes.trouble(pods, arm.name)
                 return f"arm {arm.name} loads" + (f": {why}" if why else "")
         return None
 
     remedy = "read ./trnspec kubectl logs deployment/<arm>, then run this again"
-    context.wait(loading, patience_s=LOAD_S, remedy=remedy)
+    try:
+        context.wait(loading, patience_s=start_budget_s(context.experiment) + _COPY_S, remedy=remedy)
+    except artifact_use.UnusableError as error:
+        set_replicas(context)
+        artifact_use.drop(context, error)
+        raise_arms(context, arms)
+        return
+    artifact_use.count_compiled(context, arms)
 
 
 def set_replicas(context: Context, arms: Sequence[Arm] = ()) -> None:
