@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection
 from typing import Any
 
+from cdk8s_charts.vllm_command import NATIVE_CACHES
 from trnspec.core.differences import differences
 from trnspec.experiment.compilation import TREATED_KEYS, and_what_follows
 from trnspec.experiment.naming import ARTIFACT_KEY, BATCH, NAME
@@ -27,7 +28,8 @@ DECLARED = (
     rf"spec\.template\.metadata\.annotations\.{re.escape(ARTIFACT_KEY)}",
     _POD + r"initContainers\[check-artifact\]\.command\[([45]|8|9|\d\d+)\]",
     _POD + r"initContainers\[copy-artifact\]\.args\[[135]\]",
-    _SERVER + r"env\[(NEURON_COMPILED_ARTIFACTS|VLLM_CACHE_ROOT)\]\.value",
+    _SERVER + rf"env\[(NEURON_COMPILED_ARTIFACTS|{'|'.join(NATIVE_CACHES)})\]\.value",
+    _SERVER + r"volumeMounts\[\d+\]\.subPath",
     _SERVER + r"command\.--speculative-config(\..*)?",
     _SERVER + r"command\.--no-async-scheduling",
     _SERVER + r"command\.--per-request-spec-decode-metrics",
@@ -39,6 +41,7 @@ _SHARED_OPTIONS = "served-model-name|host|port|tensor-parallel-size|max-num-seqs
 OF_A_RUNTIME = (
     _SERVER + r"image",
     _SERVER + r"env(\[.*|)",
+    _SERVER + r"volumeMounts\[\d+\]",
     _SERVER + rf"command\.(?!--({_SHARED_OPTIONS})(\.|$))--.*",
     _SERVER + r"command\.\[[01]\]",
     _POD + r"initContainers\[check-artifact\]\.(image|command\[6\])",

@@ -70,6 +70,13 @@ def add_scratch(spec: PodSpec, gib: int, *holders: Container) -> None:
     add_volume(spec, "scratch", vllm_command.SCRATCH_MOUNT, *holders, writable=True, emptyDir=source)
 
 
+def mount_fixed_caches(arm: Arm, *holders: Container) -> None:
+    """Put what compiled graphs name by an absolute path into the artifact's folder, in containers that compile or serve."""
+    for holder in holders:
+        for path, folder in vllm_command.fixed_caches(arm).items():
+            mount(holder, "scratch", path, writable=True, folder=folder)
+
+
 def add_volume(
     spec: PodSpec, name: str, path: str, *holders: Container, writable: bool = False, **source: Any
 ) -> None:
@@ -86,8 +93,9 @@ def share_memory(spec: PodSpec, holder: Container, share: Share) -> None:
     add_volume(spec, "shm", "/dev/shm", holder, writable=True, emptyDir=source)
 
 
-def mount(holder: Container, volume: str, path: str, *, writable: bool = False) -> None:
-    entry: dict[str, Any] = {"name": volume, "mountPath": path}
+def mount(holder: Container, volume: str, path: str, *, writable: bool = False, folder: str = "") -> None:
+    """Mount a volume, or one folder of it."""
+    entry: dict[str, Any] = {"name": volume, "mountPath": path, **({"subPath": folder} if folder else {})}
     holder.setdefault("volumeMounts", []).append(entry if writable else {**entry, "readOnly": True})
 
 
@@ -326,14 +334,19 @@ def volume_and_claim(experiment: Experiment, purpose: str) -> tuple[dict[str, An
     )
 
 
+UNUSABLE = 4
+"""Exit code of the check for an artifact that is marked complete and is not: compiling again helps."""
 _CHECK = f"""\
-folder=$1; key=$2; files=$3; shift 3; found=
-refuse() {{ echo "artifact $key: $1" >&2; exit 1; }}
+set -f; folder=$1; key=$2; files=$3; shift 3; found=
+refuse() {{ echo "artifact $key: $1" >&2; exit "${{2:-1}}"; }}
 [ -f "$folder/{naming.COMPLETE}" ] || refuse "missing or unfinished, $folder/{naming.COMPLETE} does not exist; compile this arm first"
 read -r found < "$folder/{naming.COMPLETE}" || :
 [ "$found" = "{{\\"key\\": \\"$key\\"}}" ] || refuse "$folder was made for $found; compile this arm"
 for file in $files; do
-  [ -s "$folder/$file" ] || refuse "$folder/$file is missing although marked complete; delete the folder and compile again"
+  case $file in
+    *\\**) grep -q "${{file##*\\*}}\\"" "$folder/{naming.ARTIFACT_FILES}";;
+    *) [ -s "$folder/$file" ];;
+  esac || refuse "$folder/$file is missing although marked complete; ./trnspec run compiles it again" {UNUSABLE}
 done
 for weights in "$@"; do
   [ -f "$weights/{naming.COMPLETE}" ] || refuse "needs weights that are missing or unfinished, $weights/{naming.COMPLETE} does not exist; \
@@ -365,7 +378,8 @@ def add_sources(experiment: Experiment, spec: PodSpec, server: Container, arm: A
 
     A server reads its sharded weights from the artifact and little more than the tokenizer from the checkpoints, so only
     the artifact is worth a copy. It is copied from the mount, so that the pod needs no way out of the cluster. The copy is
-    the server's own and writable: the native plugin takes locks in its compiled files.
+    the server's own and writable: the native plugin takes locks in its compiled files, and compiles what it does not find. Compilers
+    write into the working directory as well.
     """
     check = marker_check(arm)
     spec["initContainers"] = [check]
@@ -382,6 +396,8 @@ def add_sources(experiment: Experiment, spec: PodSpec, server: Container, arm: A
     mount_store(experiment, "artifacts", spec, check, copy)
     spec["initContainers"].append(copy)
     add_scratch(spec, copies_gib(experiment), copy, server)
+    mount_fixed_caches(arm, server)
+    server["workingDir"] = vllm_command.SCRATCH_MOUNT
     spec.setdefault("securityContext", {}).update(OWN_VOLUMES)
 
 

@@ -14,13 +14,13 @@ version. The dialects:
   Its artifact is a compile cache. Its key is made of graph, shapes, versions, compiler flags, platform and replica groups
   (https://github.com/aws-neuron/aws-neuron-sdk, vllm-neuron/docs/design/compilation/compilation_cache.md), so equal engine options find it
   again. It takes file locks and renames, which a mounted bucket cannot: it is copied to local disk first, and a check refuses the
-  experiment otherwise.
+  experiment otherwise. What a server does not find there it compiles, in its own copy.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from trnspec.experiment.catalogue.runtimes import version
@@ -34,9 +34,10 @@ from trnspec.experiment.compilation import (
 from trnspec.experiment.naming import SERVICE_PORT
 from trnspec.experiment.naming import artifact_path as artifact_folder
 from trnspec.experiment.naming import weights_path as weights_folder
+from trnspec.experiment.placement import compile_share, compilers_at_once, pod_share
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from trnspec.experiment.arms import Arm, Weights
 
@@ -45,6 +46,12 @@ ARTIFACTS_MOUNT = "/artifacts"
 SCRATCH_MOUNT = "/scratch"
 _BUILD_AND_EXIT = "import json, sys; from vllm import LLM; LLM(**json.loads(sys.argv[1]))"
 """No vLLM has a command that compiles and exits; building the offline engine compiles, and its end ends the process."""
+_BOUNDED = "from concurrent.futures import ThreadPoolExecutor as Pool; \
+Pool.__init__.__defaults__ = ({}, *Pool.__init__.__defaults__[1:]); "
+"""NxD's `ModelBuilder` compiles every graph but the first in a `ThreadPoolExecutor()`, so at most 32 at once, and reads no variable
+(https://github.com/aws-neuron/neuronx-distributed/blob/v2.26.0/src/neuronx_distributed/trace/model_builder.py#L1564)."""
+WORK_FOLDER = f"{SCRATCH_MOUNT}/home"
+"""Working directory of a process that compiles: drivers write beside them."""
 _ALONE = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
 
 
@@ -71,11 +78,12 @@ def compile_argv(arm: Arm) -> list[str]:
     """Return the command that compiles an arm into `compile_environment`'s folder and exits."""
     options = {"model": weights_path(arm.target)} | dialect_of(arm).engine_options(arm, False)
     # On several lines, so that a reviewer sees which key changed: Python reads it, not vLLM's parser.
-    return ["python3", "-c", _BUILD_AND_EXIT, json.dumps(options, sort_keys=True, indent=1)]
+    bound = "" if arm.runtime.dialect == "native" else _BOUNDED.format(compilers_at_once(compile_share(arm)))
+    return ["python3", "-c", bound + _BUILD_AND_EXIT, json.dumps(options, sort_keys=True, indent=1)]
 
 
 def compile_environment(arm: Arm) -> dict[str, str]:
-    return dialect_of(arm).environment(arm, compiled_path(arm), False) | _ALONE
+    return {"HOME": WORK_FOLDER} | dialect_of(arm).environment(arm, compiled_path(arm), False) | _ALONE
 
 
 def weights_path(weights: Weights) -> str:
@@ -93,6 +101,14 @@ def artifact_path(arm: Arm) -> str:
 def compiled_path(arm: Arm) -> str:
     """Return the folder on the node's disk for a compiled or copied artifact."""
     return f"{SCRATCH_MOUNT}/artifacts/{artifact_folder(arm)}"
+
+
+def fixed_caches(arm: Arm) -> dict[str, str]:
+    """Return the folders that a compiled graph names by an absolute path outside of the artifact, and where they lie in the volume."""
+    return {
+        path: f"artifacts/{artifact_folder(arm)}/{folder}"
+        for path, folder in dialect_of(arm).fixed_caches.items()
+    }
 
 
 def _flags(options: dict[str, Any]) -> list[str]:
@@ -122,8 +138,11 @@ class Dialect:
     """Arguments that only the server takes."""
     environment: Callable[[Arm, str, bool], dict[str, str]]
     """The variables of a server that loads the artifact in a folder, or of a compilation that leaves it there."""
-    artifact_files: tuple[str, ...] = ()
-    """Files that every artifact must have, even if its marker says that it is complete."""
+    artifact_files: tuple[str, ...]
+    """What an artifact contains, not empty: names, or a pattern of which it has one file at least. An artifact without it is not stored
+    and not served."""
+    fixed_caches: Mapping[str, str] = field(default_factory=dict)
+    """Absolute paths that compiled graphs name, and their folders in the artifact."""
 
 
 def dialect_of(arm: Arm) -> Dialect:
@@ -162,7 +181,7 @@ def _nxdi_v1_options(arm: Arm, serving: bool) -> dict[str, Any]:
 
 
 def _nxdi_environment(arm: Arm, artifact: str, serving: bool) -> dict[str, str]:
-    """That a server never compiles is seen to by the check of the artifact's marker before it; a compilation's scratch,
+    """That such a server never compiles is seen to by the check of the artifact before it; a compilation's scratch,
     tens of GB, stays off the container's layer."""
     shared = {"NEURON_COMPILED_ARTIFACTS": artifact, **compiler_environment(arm)}
     if serving:
@@ -194,24 +213,47 @@ def _native_options(arm: Arm, _serving: bool) -> dict[str, Any]:
     }
 
 
+NATIVE_CACHES = {
+    "VLLM_CACHE_ROOT": "",
+    "HOME": "/home",
+    "NEURON_COMPILE_CACHE_URL": "/neuronx-cc",
+    "NKI_COMPILE_CACHE_URL": "/nki",
+    "NKI_TRACE_CACHE_URL": "/nki-trace",
+    "TORCHINDUCTOR_CACHE_DIR": "/inductor",
+    "TORCH_NEURONX_HLO_CACHE_DIR": "/hlo",
+    "TORCH_NEURONX_NEFF_CACHE_DIR": "/neff",
+}
+"""Every cache that a version of the plugin, of libtorch-neuronx-lite, torch-neuronx or NKI keeps, in the one folder that is stored. AWS names
+`VLLM_CACHE_ROOT` for the native route (guide of the precompile cache, 2026-10-13); torch-neuronx keeps graphs in
+`TORCH_NEURONX_NEFF_CACHE_DIR`, by default in /tmp; lite without a root in `~/.cache/neuron_libtorch`. Which of them the image uses is not
+verified on AWS."""
+_NATIVE_WAIT_S = "10800"
+"""Whatever waits inside the engine waits longer than the pod's own limit, which depends on the prediction: for another process that
+compiles (default 600 s), for the engine (600 s), for the other ranks (3,600 s). One cold graph was seen to take 1,808 s."""
+_NATIVE_WAITS = (
+    "VLLM_NEURON_COMPILATION_TIMEOUT",
+    "VLLM_ENGINE_READY_TIMEOUT_S",
+    "VLLM_NEURON_BARRIER_TIMEOUT",
+)
+
+
 def _native_environment(arm: Arm, artifact: str, serving: bool) -> dict[str, str]:
-    """A server fails instead of compiling.
+    """The same for both sides, so that a server finds what was compiled; what it does not find it compiles.
 
     Flags of the compiler are part of the key that it finds its graphs by (design of the compilation cache, 2026-06-22), so
     neither side is given any. Pinning workers to the CPUs near their EFA device is for several nodes; without such a device in
-    the pod workers end (examples of DFlash: "harmless on instances that do have EFA").
+    the pod workers end (examples of DFlash: "harmless on instances that do have EFA"). Each rank has compilers of its own, 8 by
+    default; this spelling of the variable is that of 0.21, which later versions read too and none refuses.
     """
-    environment = {
-        "VLLM_CACHE_ROOT": artifact,
+    share = pod_share(arm) if serving else compile_share(arm)
+    workers = max(1, min(8, compilers_at_once(share) // arm.serving.tensor_parallel))
+    return {
+        **{name: f"{artifact}{folder}" for name, folder in NATIVE_CACHES.items()},
         **compiler_environment(arm),
         "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": "1200",
         "NEURON_SKIP_EFA_AFFINITY": "1",
-    }
-    if serving:
-        return environment | {"VLLM_NEURON_DISABLE_WARMUP_COMPILE": "1"}
-    return environment | {
-        "VLLM_NEURON_COMPILATION_TIMEOUT": "7200",
-        "NEURON_LIBTORCH_COMPILATION_TIMEOUT": "7200",
+        "VLLM_NEURON_PARALLEL_COMPILE_WORKERS": str(workers),
+        **dict.fromkeys(_NATIVE_WAITS, _NATIVE_WAIT_S),
     }
 
 
@@ -252,8 +294,12 @@ def _acceptance(arm: Arm) -> dict[str, Any]:
 
 
 _NXDI_FILES = ("neuron_config.json", "model.pt")
-"""Files of NxD Inference in addition to the sharded weights; without them it would compile silently. The names in the
-native plugin's cache are hashes of graphs, so only the marker can be checked there."""
+"""Files of NxD Inference in addition to the sharded weights; without them it would compile silently."""
+_NATIVE_FILES = ("**/*.neff",)
+"""Their names are hashes of graphs."""
+_NKI_KERNELS = {"/var/tmp/nki-intermediate-cache": "nki-intermediate"}
+"""A graph names its NKI kernels by this path; a cache restored on another host without them ends in NCC_EVRF059 (a public account of
+SDK 2.32, 2026-10-03)."""
 _QUIET = {"enable_log_requests": False}
 _DIALECTS = {
     "nxdi-v0": Dialect(
@@ -268,5 +314,11 @@ _DIALECTS = {
         environment=_nxdi_environment,
         artifact_files=_NXDI_FILES,
     ),
-    "native": Dialect(engine_options=_native_options, server_options=_QUIET, environment=_native_environment),
+    "native": Dialect(
+        engine_options=_native_options,
+        server_options=_QUIET,
+        environment=_native_environment,
+        artifact_files=_NATIVE_FILES,
+        fixed_caches=_NKI_KERNELS,
+    ),
 }

@@ -10,6 +10,7 @@ from cdk8s_charts.manifests import kubernetes_object
 from cdk8s_charts.workloads.namespace import JOBS, priority_name
 from trnspec.experiment import naming
 from trnspec.experiment.compilation import artifact_inputs, artifact_key, declared_keys
+from trnspec.experiment.cost import compile_deadline_s
 from trnspec.experiment.model_config import wanted_config
 from trnspec.experiment.placement import compile_share
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 WRONG_CONFIGURATION = 2
 """Exit code of `store` for errors that a retry does not fix: a gated model without a token, a bad address."""
 DEADLINE_S = 6 * 3600
-"""No compile time of this pair is published; AWS's sample allows 4 h 45 min."""
+"""The limit of a Job that has no prediction."""
 _WITH_ITS_NODE = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
 """A pod that ends because its spot node is taken away does not count as a retry
 (https://kubernetes.io/docs/tasks/job/pod-failure-policy/)."""
@@ -28,14 +29,20 @@ _SHARD_GIB = 12
 _DONE = f"{vllm_command.SCRATCH_MOUNT}/already-complete"
 _COMPILE = f"""\
 if [ -e {_DONE} ]; then echo "compiled already"; exit 0; fi
-# An attempt that was cut short leaves files that the loader would take for an artifact.
-artifact=$1; shift; rm -rf "$artifact" "$artifact.work"
-export HOME={vllm_command.SCRATCH_MOUNT}/home
-mkdir -p "$artifact" "$artifact.work" "$HOME"
-cd "$HOME"
-"$@" || exit
+set -f; artifact=$1; files=$2; shift 2
+mkdir -p "$artifact" "$artifact.work" "$HOME" {vllm_command.WORK_FOLDER}
+cd {vllm_command.WORK_FOLDER}
+"$@" || {{
+  failed=$?
+  [ -n "$(find "$artifact" "$artifact.cache" -name "*.neff" -size +0 2> /dev/null)" ] || exit "$failed"
+  echo "exit $failed: once more; graphs that are compiled are found in the cache" >&2
+  # A loader would take these for an artifact.
+  for file in $files; do rm -f "$artifact/$file"; done
+  rm -rf "$artifact.work"; mkdir "$artifact.work"
+  "$@" || exit
+}}
 # The compiler's temporary folders are its user's alone; the copy to S3 has another user, of the volume's group.
-chmod -R g+rX "$artifact"
+find "$artifact" -user "$(id -u)" -exec chmod g+rX {{}} +
 """
 
 
@@ -139,7 +146,8 @@ def artifact_address(experiment: Experiment, arm: Arm) -> str:
 def compiling_job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     """Return the Job of one artifact. It needs the same devices as the arm, because only they can load the artifact.
 
-    First a look into S3, so that an artifact that is complete is not compiled again; then the compiler; then the copy.
+    First a look into S3, so that an artifact that is complete is not compiled again; then the compiler; then the copy. A compiler that
+    fails after it compiled a graph runs once more in the same pod: some failures are races, and its caches keep what is compiled.
     """
     region = ["--region", experiment.cluster.region]
     key, address = artifact_key(arm), artifact_address(experiment, arm)
@@ -154,6 +162,7 @@ def compiling_job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
             _COMPILE,
             "compile",
             vllm_command.compiled_path(arm),
+            " ".join(vllm_command.dialect_of(arm).artifact_files),
             *vllm_command.compile_argv(arm),
         ],
         environment=vllm_command.compile_environment(arm),
@@ -172,6 +181,7 @@ def compiling_job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     pods.share_memory(body, compiler, share)
     for holder in (look, compiler):
         pods.mount(holder, "scratch", vllm_command.SCRATCH_MOUNT, writable=True)
+    pods.mount_fixed_caches(arm, compiler)
     pods.mount(push, "scratch", vllm_command.SCRATCH_MOUNT)
     body["securityContext"] = pods.OWN_VOLUMES
     pods.on_neuron_nodes(body)
@@ -182,7 +192,8 @@ def compiling_job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
         name=naming.compile_job(arm),
         account=naming.COMPILE_ACCOUNT,
         only="push",
-        retries=2,
+        deadline_s=compile_deadline_s(experiment),
+        retries=1,
         level=arm.serving.pod_security,
         batch=naming.batch_of(experiment, arm),
     )

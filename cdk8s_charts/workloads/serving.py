@@ -22,15 +22,13 @@ from cdk8s_charts.workloads.namespace import SERVING, priority_name
 from trnspec.experiment import naming
 from trnspec.experiment.catalogue.published import SLOWEST_TPOT_S
 from trnspec.experiment.compilation import artifact_key
+from trnspec.experiment.cost import start_budget_s
 from trnspec.experiment.placement import pod_share
 
 if TYPE_CHECKING:
     from trnspec.experiment.arms import Arm, Experiment
 
 
-_LOAD_BUDGET_S = 1800
-"""Time to read and load a compiled arm before Kubernetes restarts it; servers never compile. An assumption:
-no load time of this pair from S3 is published."""
 _STARTUP_PERIOD_S = 10
 _COMPLETION_TIMEOUT_S = 120
 """The first request may still load graphs onto the devices."""
@@ -48,10 +46,23 @@ try:
         headers["Authorization"] = "Bearer " + os.environ["VLLM_API_KEY"]
     request = Request(server + "/v1/completions", json.dumps(body).encode(), headers)
     answer = json.load(urlopen(request, timeout={_COMPLETION_TIMEOUT_S - 10}))
-    sys.exit(0 if answer["choices"][0]["text"] else "the completion is empty")
+    if not answer["choices"][0]["text"]:
+        sys.exit("the completion is empty")
 except (OSError, ValueError, LookupError) as error:
     sys.exit(f"not started: {{error}}")
+root = os.environ.get("VLLM_CACHE_ROOT")
+try:
+    if root:
+        with open(root + "/{naming.ARTIFACT_FILES}") as listed, open("/proc/1/fd/1", "w") as log:
+            stored = {{file["path"] for file in json.load(listed)["files"]}}
+            found = (os.path.relpath(os.path.join(at, name), root) for at, _, names in os.walk(root) for name in names)
+            made = sum(path.endswith(".neff") and path not in stored for path in found)
+            print(json.dumps({{"{naming.COMPILED_AT_SERVING}": made}}), file=log)
+except (OSError, ValueError, LookupError) as error:
+    print(f"compiled graphs are not counted: {{error}}")
 """
+"""Once the server answers, it also writes into the server's log how many compiled graphs the stored artifact lacks: a run reads logs, and may
+execute nothing in a pod."""
 _DRAIN = f"""\
 import sys, time
 from urllib.request import urlopen
@@ -93,7 +104,7 @@ def deployment(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     spec = manifest["spec"]
     spec["replicas"] = serve.replicas if serve and serve.arm == arm.name else 0
     spec["selector"] = {"matchLabels": {naming.NAME: arm.name}}
-    spec["progressDeadlineSeconds"] = _LOAD_BUDGET_S + 600
+    spec["progressDeadlineSeconds"] = start_budget_s(experiment) + 600
     manifest["metadata"] = {
         "name": arm.name,
         "namespace": naming.namespace(experiment),
@@ -118,7 +129,7 @@ def deployment(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     return manifest
 
 
-def _add_probes(server: dict[str, Any], arm: Arm) -> None:
+def _add_probes(server: dict[str, Any], experiment: Experiment, arm: Arm) -> None:
     """Return the probes. Startup ends with one real completion; readiness and liveness read `/health`, which answers without a slot.
 
     A busy engine answers late, so liveness waits five minutes: it is for a server that hangs, not for one that works.
@@ -127,7 +138,7 @@ def _add_probes(server: dict[str, Any], arm: Arm) -> None:
         "exec": {"command": ["python3", "-c", STARTUP_PROBE, arm.target.model.name]},
         "periodSeconds": _STARTUP_PERIOD_S,
         "timeoutSeconds": _COMPLETION_TIMEOUT_S,
-        "failureThreshold": _LOAD_BUDGET_S // _STARTUP_PERIOD_S,
+        "failureThreshold": start_budget_s(experiment) // _STARTUP_PERIOD_S,
     }
     server["readinessProbe"] = _health(period_s=10, timeout_s=10, failures=6)
     server["livenessProbe"] = _health(period_s=30, timeout_s=20, failures=10)
@@ -211,7 +222,7 @@ def _fill_server(server: pods.Container, experiment: Experiment, arm: Arm) -> No
     share = pod_share(arm)
     server["resources"] = pods.part_of_node(share, disk_gib=pods.serving_ephemeral_gib(experiment))
     server["securityContext"] = pods.container_security(writable_root=True, level=arm.serving.pod_security)
-    _add_probes(server, arm)
+    _add_probes(server, experiment, arm)
 
 
 @cache

@@ -199,6 +199,7 @@ class DeliveryRoleStack(ExperimentStack):
         # (https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetObject.html, "Permissions").
         self._allow("ListResults", "s3:ListBucket", results)
         tagging = "s3:GetObjectTagging PutObjectTagging DeleteObjectTagging"
+        self._allow("DropMarkers", "s3:DeleteObject", f"{artifacts}/*/{naming.COMPLETE}")
         self._allow("TagStaleArtifacts", tagging, f"{artifacts}/*")
         topic = self._arn("sns", naming.notices_topic(experiment))
         self._allow("SeeWhoReceivesAlarms", "sns:ListSubscriptionsByTopic", topic)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +14,15 @@ from typing import Any
 import pytest
 
 from cdk8s_charts.parity import options
-from cdk8s_charts.vllm_command import compile_argv, compile_environment, serve_argv, serve_environment
+from cdk8s_charts.vllm_command import (
+    NATIVE_CACHES,
+    compile_argv,
+    compile_environment,
+    compiled_path,
+    fixed_caches,
+    serve_argv,
+    serve_environment,
+)
 from tests.cdk8s_charts.objects import RENDERED, experiment_at
 from tests.conftest import ROOT
 from tests.experiment.edits import EAGLE, SPECULATION, both, put
@@ -20,6 +30,7 @@ from trnspec.experiment import Arm, load
 from trnspec.experiment.catalogue.engine_keys import known_keys
 from trnspec.experiment.catalogue.runtimes import RUNTIMES
 from trnspec.experiment.compilation import artifact_inputs, artifact_key, compile_config, compiler_environment
+from trnspec.experiment.placement import COMPILER_GIB, compile_share, pod_share
 
 ARMS = {f"{path.stem}-{arm.name}": arm for path in RENDERED for arm in experiment_at(path).arms}
 _PLUGIN = RUNTIMES[
@@ -135,20 +146,19 @@ def test_an_eagle_head_is_told_to_every_runtime_that_reads_it(
 
 
 NATIVE = [pytest.param(arm, id=name) for name, arm in ARMS.items() if arm.runtime.dialect == "native"]
-ONE_SIDED = {
-    "VLLM_NEURON_COMPILATION_TIMEOUT",
-    "NEURON_LIBTORCH_COMPILATION_TIMEOUT",
-    "VLLM_NEURON_DISABLE_WARMUP_COMPILE",
-}
-"""How long compiling may take, and that a server does not."""
+WORKERS = "VLLM_NEURON_PARALLEL_COMPILE_WORKERS"
 
 
 @pytest.mark.parametrize("arm", NATIVE)
 def test_the_native_plugin_finds_what_was_compiled(arm: Arm) -> None:
-    """The same variables on both sides but for what only one of them does, no compiler flags, and one size of the cache."""
+    """The same variables and folders on both sides, every cache in the stored folder, no compiler flags, and one size of the cache."""
     compiling, serving = compile_environment(arm), serve_environment(arm)
-    differing = {name for name, _ in compiling.items() ^ serving.items()}
-    assert differing == ONE_SIDED
+    assert {name for name, _ in compiling.items() ^ serving.items()} <= {WORKERS}
+    named = {value for name, value in serving.items() if "CACHE" in name or name == "HOME"}
+    assert len(named) == len(NATIVE_CACHES)
+    assert all(f"{value}/".startswith(f"{compiled_path(arm)}/") for value in named)
+    folder = compiled_path(arm).removeprefix("/scratch/")
+    assert fixed_caches(arm) == {"/var/tmp/nki-intermediate-cache": f"{folder}/nki-intermediate"}
     assert "NEURON_CC_FLAGS" not in compiling
     assert serving["NEURON_SKIP_EFA_AFFINITY"] == "1"
     blocks = arm.serving.max_model_len * arm.serving.max_num_seqs // 32 + 176
@@ -167,13 +177,38 @@ def test_an_arm_that_drafts_tells_acceptance_of_each_answer_where_its_vllm_can(a
 @pytest.mark.parametrize(
     "arm", [pytest.param(arm, id=name) for name, arm in ARMS.items() if arm.runtime.dialect == "native"]
 )
-def test_the_native_plugin_is_given_what_it_takes_and_fails_rather_than_compile(arm: Arm) -> None:
+def test_the_native_plugin_is_given_what_it_takes_and_compiles_what_it_does_not_find(arm: Arm) -> None:
     """Host sampling and DFlash are synchronous. `test_in_image.py` asks of buckets."""
     config, served = compile_config(arm), options(serve_argv(arm))
-    assert serve_environment(arm)["VLLM_NEURON_DISABLE_WARMUP_COMPILE"] == "1"
-    assert "VLLM_NEURON_DISABLE_WARMUP_COMPILE" not in compile_environment(arm)
+    environment = serve_environment(arm)
+    assert "VLLM_NEURON_DISABLE_WARMUP_COMPILE" not in environment
+    assert not [name for name in environment if name.startswith("NEURON_LIBTORCH_")], "newer plugins raise"
+    assert int(environment["VLLM_ENGINE_READY_TIMEOUT_S"]) >= 10_800, "vLLM gives up after 600 s otherwise"
     dflash = arm.speculation is not None and arm.speculation.mode == "dflash"
     alone = config["on_device_sampling_config"] is None or dflash or arm.scheduler == "synchronous"
     assert served.get("--no-async-scheduling", False) == alone
     assert served["--no-enable-chunked-prefill"]
     assert served["--no-enable-prefix-caching"]
+
+
+@pytest.mark.parametrize("arm", NATIVE)
+@pytest.mark.parametrize("environment", [serve_environment, compile_environment])
+def test_the_compilers_of_all_ranks_fit_into_the_pod(
+    arm: Arm, environment: Callable[[Arm], dict[str, str]]
+) -> None:
+    share = pod_share(arm) if environment is serve_environment else compile_share(arm)
+    workers = int(environment(arm)[WORKERS])
+    assert workers == 1 or workers * arm.serving.tensor_parallel * COMPILER_GIB <= share.memory_gib
+
+
+def test_nxd_compiles_no_more_graphs_at_once_than_fit_into_the_pod(tmp_path: Path) -> None:
+    """`ModelBuilder` takes what a pool has by default."""
+    arm = next(arm for name, arm in ARMS.items() if name.startswith("qwen3-32b-tp4-sweep"))
+    engine = "from concurrent.futures import *\ndef LLM(**_): print(ThreadPoolExecutor()._max_workers)\n"
+    (tmp_path / "vllm.py").write_text(engine)
+    python, *command = compile_argv(arm)
+    assert python == "python3"
+    done = subprocess.run(
+        [sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) == compile_share(arm).memory_gib // COMPILER_GIB < 32

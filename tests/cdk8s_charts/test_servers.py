@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -17,7 +18,8 @@ from cdk8s_charts.workloads.serving import deployment
 from tests.cdk8s_charts.objects import Object, Pod, pods_of, the
 from tests.cdk8s_charts.variations import rendered, with_serving
 from trnspec.experiment import Experiment
-from trnspec.experiment.naming import SERVICE_PORT
+from trnspec.experiment.naming import COMPILED_AT_SERVING, SERVICE_PORT
+from trnspec.store import FILES
 
 
 class StandIn:
@@ -116,6 +118,25 @@ def test_startup_ends_with_one_real_completion_asked_with_the_servers_key(
     assert "401" in str(run(command))
     monkeypatch.setenv("VLLM_API_KEY", "secret")
     assert run(command) == 0
+
+
+def test_a_server_that_answers_writes_into_its_log_how_many_compiled_graphs_the_artifact_lacks(
+    reference: Experiment, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    log, root = tmp_path / "log", tmp_path / "artifact"
+    command = [
+        part.replace("/proc/1/fd/1", str(log))
+        for part in _server(reference)["startupProbe"]["exec"]["command"]
+    ]
+    assert (run(command), log.exists()) == (0, False), "NxD Inference keeps no cache"
+    monkeypatch.setenv("VLLM_CACHE_ROOT", str(root))
+    (root / "home/.cache").mkdir(parents=True)
+    for name in ("stored.neff", "home/.cache/made.neff", "trace.json"):
+        (root / name).touch()
+    assert (run(command), log.exists()) == (0, False), "without the list a server starts nevertheless"
+    (root / FILES).write_text(json.dumps({"files": [{"path": "stored.neff"}]}))
+    assert run(command) == 0
+    assert json.loads(log.read_text()) == {COMPILED_AT_SERVING: 1}
 
 
 def test_a_drain_waits_for_requests_in_flight_and_ends_with_its_budget_or_with_the_server(

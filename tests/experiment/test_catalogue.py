@@ -279,6 +279,15 @@ def test_the_first_native_arm_is_predicted_to_be_compiled_and_started_before_the
         assert "first" not in steps
 
 
+def test_a_compilation_and_a_start_may_take_a_multiple_of_what_is_predicted() -> None:
+    """No time of NxD Inference is published, so an hour is predicted; its servers never compile."""
+    eagle, fused = (load(ROOT / f"experiments/{name}.yaml") for name in ("llama-3.1-8b-eagle3", "qwen3-32b"))
+    assert cost.compile_deadline_s(eagle) == 1.5 * 3600, "an hour at least, and half an hour"
+    assert cost.compile_deadline_s(fused) == 3.5 * 3600
+    assert cost.start_budget_s(fused) == cost.LOAD_BUDGET_S
+    assert cost.start_budget_s(eagle) == cost.LOAD_BUDGET_S + int(2 * 2 * 491.4)
+
+
 def test_check_says_where_aws_tested_another_driver_and_quotes_the_starts_it_knows(
     variation: Variation,
 ) -> None:

@@ -92,6 +92,13 @@ def test_half_a_compilation_or_one_that_may_not_be_read_is_not_stored(
         return real(path)
 
     target, real = folder(), os.scandir
+    (compiled / "neff").mkdir()
+    for graph in (None, "neff/empty.neff"):
+        if graph:
+            (compiled / graph).touch()
+        with pytest.raises(Incomplete, match=r"\*\.neff: missing or empty"):
+            push(compiled, target, key=KEY, baseline=None, declared=(), inputs="{}", required=("**/*.neff",))
+    assert target.sizes() == {}
     for name in REQUIRED:
         content = (compiled / name).read_bytes()
         (compiled / name).write_bytes(b"")
@@ -164,7 +171,11 @@ def test_the_commands_end_with_their_exit_codes(
     assert run(f"check {address} --key {KEY} --note {note}") == 0
     assert not note.exists()
     assert run(f"check {address} --key {KEY}") == 1
-    assert run(f"push {compiled} --to {address} --key {KEY} --inputs-from ARTIFACT_INPUTS") == 0
+    pushed = f"push {compiled} --to {address} --key {KEY} --inputs-from ARTIFACT_INPUTS"
+    assert run(pushed) == 2, "a dialect says what an artifact contains"
+    assert run(f"{pushed} --require **/*.neff") == 1
+    (compiled / "graph.neff").write_bytes(b"n")
+    assert run(f"{pushed} --require **/*.neff") == 0
     assert run(f"check {address} --key {KEY} --note {note}") == 0
     assert note.exists()
     assert run(f"pull {address} --key {KEY} --to {down}") == 0

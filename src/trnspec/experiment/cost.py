@@ -40,6 +40,8 @@ BLOCK_END_H = 1.0
 NODE_START_H = 0.25
 VERIFY_H = 0.05
 LOAD_H = 0.25
+LOAD_BUDGET_S = 1800
+"""Time to read and load a compiled arm before Kubernetes restarts it. An assumption: no load time of this pair from S3 is published."""
 COMPILE_H = 1.0
 """Used where no time is published: NxD Inference, and arms that draft."""
 QUALITY_TOKENS = 512
@@ -329,6 +331,19 @@ def _compiling(experiment: Experiment, missing: int, arms: Sequence[Arm]) -> Run
         return RunPart("compile", longest / 3600 * turns, why)
     why = f"assumed: {COMPILE_H:g} h {of}; no time is published" + (" for every arm" if known else "")
     return RunPart("compile", max(COMPILE_H, *(longest / 3600 for longest in known), 0.0) * turns, why)
+
+
+def compile_deadline_s(experiment: Experiment) -> int:
+    """Return the seconds after which the compile Job of one artifact is given up: three times the prediction, an hour at least, and
+    half an hour for the image, a copy to S3 and a second attempt. Three is an estimate."""
+    return max(3600, int(3 * 3600 * _compiling(experiment, 1).hours)) + 1800
+
+
+def start_budget_s(experiment: Experiment) -> int:
+    """Return the seconds that a server has to load; on the native plugin also to compile what it does not find, twice the
+    prediction and half an hour at least. The same for all arms of an experiment."""
+    native = any(arm.runtime.dialect == "native" for arm in experiment.arms)
+    return LOAD_BUDGET_S + native * max(1800, int(2 * 3600 * _compiling(experiment, 1).hours))
 
 
 def _parts(experiment: Experiment, to_compile: int | None) -> tuple[RunPart, ...]:

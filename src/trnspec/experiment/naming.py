@@ -37,6 +37,10 @@ STALE_TAG = ("lifecycle", "stale")
 COMPLETE = "COMPLETE"
 """Completion marker: the last file of a folder of weights or of an artifact. It exists only if all other files were written. `store`
 writes it and does not import this module."""
+ARTIFACT_FILES = "FILES.json"
+"""The list of an artifact's files, which `store` writes as well."""
+COMPILED_AT_SERVING = "compiled_at_serving"
+"""Key of the line that a server's startup probe writes into its log: the number of compiled graphs that the stored artifact lacks."""
 NEURON_TAINT_KEY = "aws.amazon.com/neuron"
 NODE_ROLE_LABEL = "speculation.trn2/role"
 """On every node: `neuron` or `system`."""

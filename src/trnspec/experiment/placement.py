@@ -136,6 +136,16 @@ def compile_share(arm: Arm) -> Share:
     return pod_share(arm, devices=max(arm.serving.devices, arm.instance.devices // COMPILATIONS_PER_NODE))
 
 
+COMPILER_GIB = 30
+"""Host memory of one neuronx-cc process: 10 to 30 GB, seldom more. Thirty-two at once peaked at 820 GB, and 64 ranks with the default of
+several each were killed at 1.9 TB (two public accounts of Trn2, 2026)."""
+
+
+def compilers_at_once(share: Share) -> int:
+    """Return how many neuronx-cc processes a container's CPU and memory hold."""
+    return max(1, min(share.cpu, share.memory_gib // COMPILER_GIB))
+
+
 def compilations_at_once(experiment: Experiment) -> int:
     """Return how many compilations fit on the nodes of the largest batch, each with its `compile_share`."""
     instance, devices = experiment.instance, experiment.baseline.serving.devices

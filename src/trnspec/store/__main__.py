@@ -100,7 +100,9 @@ def _token(file: Path | None) -> str | None:
 @click.option(
     "--inputs-from", required=True, metavar="VARIABLE", help="Holds what the key is computed from, JSON."
 )
-@click.option("--require", multiple=True, metavar="NAME", help="File that must be there.")
+@click.option(
+    "--require", multiple=True, required=True, metavar="NAME", help="File that must be there, or a pattern."
+)
 @click.option("--baseline", metavar="S3", help="Compare the compiler's configuration with this artifact's.")
 @click.option("--declared", default="", metavar="A,B", help="Keys that may differ from the baseline's.")
 @region_option

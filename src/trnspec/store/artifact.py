@@ -37,7 +37,8 @@ def push(
     baseline: bucket.BucketFolder | None,
     declared: Collection[str],
 ) -> None:
-    """Copy what was compiled; raises Incomplete when `folder` is not a whole artifact or `target` belongs to another arm."""
+    """Copy what was compiled; raises Incomplete when `folder` is not a whole artifact or `target` belongs to another arm. `required` has
+    names, or patterns of which one file must be there."""
     if (found := target.text(MARKER)) is not None:
         if found != marker_of(key):
             raise bucket.Incomplete(
@@ -46,7 +47,7 @@ def push(
         bucket.report(f"artifact {key}: complete already")
         return
     for name in required:
-        if not (folder / name).is_file() or not (folder / name).stat().st_size:
+        if not any(path.is_file() and path.stat().st_size for path in folder.glob(name)):
             raise bucket.Incomplete(
                 f"{folder / name}: missing or empty, so compilation did not finish; compile again"
             )

@@ -87,6 +87,19 @@ def test_what_engines_have_different_beyond_speculation_is_said_and_what_they_de
     assert "123456789012" not in page + table + json.dumps(summary)
 
 
+def test_graphs_that_a_server_compiled_itself_are_a_warning_of_any_arm(
+    folder: Path, reported: Reported
+) -> None:
+    (folder / "engines").mkdir()
+    made = {"baseline": "", "compared": False, "compiled_at_serving": 3}
+    (folder / "engines" / "qwen-vllm.json").write_text(json.dumps(made))
+    line = (
+        "Engine of qwen-vllm: its server compiled 3 graphs when it started, which the stored artifact lacks"
+    )
+    for text in reported()[:2]:
+        assert line in text
+
+
 def test_answers_are_compared_by_question_and_the_later_try_counts(folder: Path, reported: Reported) -> None:
     shutil.copytree(ANSWERS / "qwen-vllm", folder / "lmeval" / "qwen-vllm")
     assert "Quality: only qwen-vllm was asked, nothing is compared." in reported()[0]

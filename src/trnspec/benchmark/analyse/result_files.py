@@ -71,6 +71,7 @@ def _engines(folder: Path, arms: Iterable[str]) -> dict[str, Any]:
                 undeclared = [entry for entry in entries if not entry["declared"]]
                 rows[arm] = {
                     "compared": bool(content["compared"]),
+                    "compiled_at_serving": int(content.get("compiled_at_serving", 0)),
                     "baseline_key": str(content["baseline"]).rstrip("/").rpartition("/")[2],
                     "declared": len(entries) - len(undeclared),
                     "undeclared": [

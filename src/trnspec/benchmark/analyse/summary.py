@@ -51,7 +51,7 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
 
 From the optional files of a results folder (`src/trnspec/benchmark/analyse/result_files.py`), the verb `report` adds:
 
-- `engines`: {arm: {compared, baseline_key, declared (values that differ because the arm speculates),
+- `engines`: {arm: {compared, compiled_at_serving (graphs), baseline_key, declared (values that differ because the arm speculates),
   undeclared: [{path, baseline, this}]}}; an arm without a comparison is not in it
 - `expectations`: [{arm, what: "plain_tpot_s" | "step_over_plain", measured, expected, low, high, text}], empty if nothing
   was expected (`src/trnspec/benchmark/analyse/result_files.py`); before them the published figures that the run should meet, with what:

@@ -17,15 +17,17 @@ from trnspec.core.findings import Refusal
 from trnspec.core.words import count
 from trnspec.experiment import Arm, naming
 from trnspec.experiment.compilation import artifact_key, native_arms
+from trnspec.experiment.cost import start_budget_s
 from trnspec.experiment.expected import file_text
 from trnspec.experiment.placement import ASKED_AT_ONCE, rounds
 from trnspec.operations.cloud import experiment_resources, kubernetes
-from trnspec.operations.running import node_watch, preparing
+from trnspec.operations.running import artifact_use, node_watch, preparing
 from trnspec.operations.running.context import READ, Context, StepError, of_run, why_not_up
 from trnspec.operations.running.under_load import ready, tell_nodes, until_loaded
 from trnspec.store.bucket import Incomplete, inside
 
-LOAD_S = 3600
+_COPY_S = 1800
+"""What a pod may take before its server starts: the image and a copy of the artifact."""
 _NO_ROUNDS = (
     f"{naming.RESULTS_PREFIX}unfinished/",
     f"{naming.RESULTS_PREFIX}lmeval-",
@@ -38,20 +40,33 @@ PLAN = "plan"
 
 
 def raise_arms(context: Context, arms: Sequence[Arm]) -> None:
-    """The arms of a round to one replica each, every other to none, and wait until they answer."""
+    """The arms of a round to one replica each, every other to none, and wait until they answer. An artifact that a server cannot use is
+    compiled once more."""
     node_watch.until_there(context)
+    if not all(experiment_resources.has_artifact(context.experiment, context.aws, arm) for arm in arms):
+        preparing.compile_arms(context)  # a run that was killed after it removed a marker
     set_replicas(context, arms)
 
     def loading() -> str | None:
         if (waits := node_watch.missing(context)) is not None:
             return waits
-        up = ready(context, arms)
-        loads = {f"arm {arm.name} loads": arm.name for arm in arms if not up[arm.name]}
+        pods, up = context.cluster.list("pods"), ready(context, arms)
+        waiting = [arm for arm in arms if not up[arm.name]]
+        for arm in waiting:
+            artifact_use.refuse_unusable(context, pods, arm)
+        loads = {f"arm {arm.name} loads": arm.name for arm in waiting}
         whys = {line: why_not_up(context, line, name) for line, name in loads.items()}
         return "; ".join(f"{line}: {why}" if why else line for line, why in whys.items()) or None
 
     remedy = "read ./trnspec kubectl logs deployment/<arm>, then run this again"
-    context.wait(loading, patience_s=LOAD_S, remedy=remedy)
+    try:
+        context.wait(loading, patience_s=start_budget_s(context.experiment) + _COPY_S, remedy=remedy)
+    except artifact_use.UnusableError as error:
+        set_replicas(context)
+        artifact_use.drop(context, error)
+        raise_arms(context, arms)
+        return
+    artifact_use.count_compiled(context, arms)
 
 
 def try_first(context: Context) -> None:

@@ -12,8 +12,8 @@ from trnspec.core.findings import Refusal, State
 from trnspec.core.words import count
 from trnspec.experiment import Arm, Experiment
 from trnspec.experiment.compilation import artifact_key, declared_keys
-from trnspec.experiment.cost import node_price
-from trnspec.experiment.naming import artifact_path, compile_job, fetch_job, weights_path
+from trnspec.experiment.cost import compile_deadline_s, node_price
+from trnspec.experiment.naming import COMPILED_AT_SERVING, artifact_path, compile_job, fetch_job, weights_path
 from trnspec.experiment.placement import compilations_at_once, nodes_needed
 from trnspec.operations.cloud import experiment_resources, kubernetes, nodegroup
 from trnspec.operations.cloud.aws import Aws
@@ -32,7 +32,6 @@ from trnspec.operations.verification import count_text, failed
 from trnspec.store.artifact import CONFIGURATION, DIFFERENCES, comparison
 
 FETCH_S = 3 * 3600
-COMPILE_S = 4 * 3600
 
 
 def check_arguments(context: Context) -> None:
@@ -191,7 +190,7 @@ def compile_missing(context: Context, arms: Sequence[Arm]) -> None:
     created: dict[str, node_watch.JobOnNodes] = {}
     context.wait(
         lambda: _compiling(context, waiting, created, failures, at_once),
-        patience_s=COMPILE_S * -(-max(1, len(waiting)) // at_once),
+        patience_s=(compile_deadline_s(experiment) + 300) * -(-max(1, len(waiting)) // at_once),
         remedy="read its log (./trnspec kubectl logs), then run this again: finished artifacts are kept",
     )
     if failures:
@@ -263,11 +262,16 @@ def _compare(context: Context, arm: Arm) -> None:
 
 
 def comparisons(context: Context, arms: Sequence[Arm]) -> dict[str, bytes]:
-    """What is stored of how the engines of some arms differ from the baseline's, by arm."""
-    found = {}
-    for arm in _treated(context, arms):
-        if (stored := _saved(context, f"{artifact_path(arm)}/{DIFFERENCES}")) is not None:
-            found[arm.name] = json.dumps(stored, indent=1, sort_keys=True).encode() + b"\n"
+    """What is known of how the engines of some arms differ from the baseline's, and of graphs that a server compiled itself, by arm."""
+    found, treated = {}, _treated(context, arms)
+    for arm in arms:
+        stored = _saved(context, f"{artifact_path(arm)}/{DIFFERENCES}") if arm in treated else None
+        made = context.state.compiled_at_serving.get(arm.name, 0)
+        if stored is not None or made:
+            known = (stored or {"baseline": "", "compared": False}) | (
+                {COMPILED_AT_SERVING: made} if made else {}
+            )
+            found[arm.name] = json.dumps(known, indent=1, sort_keys=True).encode() + b"\n"
     return found
 
 

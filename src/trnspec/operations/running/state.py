@@ -98,6 +98,10 @@ class RunState(BaseModel):
     node_changes: tuple[NodesReplaced, ...] = ()
     results: dict[_Name, _Folder] = {}
     """Prefix in the bucket by round."""
+    compiled_again: tuple[_Name, ...] = ()
+    """Keys of artifacts that no server could use and that were compiled once more."""
+    compiled_at_serving: dict[_Name, Annotated[int, Field(ge=0, lt=1_000_000)]] = {}
+    """Compiled graphs, by arm, that its server made when it started last and the stored artifact lacks."""
     before: dict[_Name, list[str]] = {}
     """Folders of results that were there before a round began."""
     problem: str = ""
