@@ -336,14 +336,16 @@ def _compiling(experiment: Experiment, missing: int, arms: Sequence[Arm]) -> Run
 def compile_deadline_s(experiment: Experiment) -> int:
     """Return the seconds after which the compile Job of one artifact is given up: three times the prediction, an hour at least, and
     half an hour for the image, a copy to S3 and a second attempt. Three is an estimate."""
-    return max(3600, int(3 * 3600 * _compiling(experiment, 1).hours)) + 1800
+    return max(3600, int(3 * 3600 * _compiling(experiment, 1, experiment.arms).hours)) + 1800
 
 
 def start_budget_s(experiment: Experiment) -> int:
     """Return the seconds that a server has to load; on the native plugin also to compile what it does not find, twice the
     prediction and half an hour at least. The same for all arms of an experiment."""
     native = any(arm.runtime.dialect == "native" for arm in experiment.arms)
-    return LOAD_BUDGET_S + native * max(1800, int(2 * 3600 * _compiling(experiment, 1).hours))
+    return LOAD_BUDGET_S + native * max(
+        1800, int(2 * 3600 * _compiling(experiment, 1, experiment.arms).hours)
+    )
 
 
 def _parts(experiment: Experiment, to_compile: int | None) -> tuple[RunPart, ...]:
