@@ -23,8 +23,8 @@ from infra.stacks.experiment_stack import (
     encryption_key,
 )
 from infra.stacks.identity import admit_pipeline
-from infra.stacks.nodes import add_system_nodes, metadata_options, root_volume
-from infra.stacks.software import ManagedAddons
+from infra.stacks.nodes import POLICIES, add_system_nodes, metadata_options, root_volume
+from infra.stacks.software import CNI_POLICY, ManagedAddons
 from trnspec.experiment import Experiment
 from trnspec.experiment.catalogue.prices import BASTION_INSTANCE_TYPE
 from trnspec.experiment.cost import BASTION_VOLUME_GIB
@@ -103,7 +103,7 @@ class Bastion(Construct):
         sessions.add_actions(*_CHANNELS)
         role.add_to_policy(sessions)
         acknowledge(role, "IAM5", NO_RESOURCE, r"Resource::\*")
-        return iam.CfnInstanceProfile(self, "Profile", roles=[role.role_name]).attr_arn
+        return iam.InstanceProfile(self, "Profile", role=role).instance_profile_arn  # pyrefly: ignore[bad-argument-type]  # jsii names parameters of interfaces otherwise
 
 
 def reach_endpoint(
@@ -133,6 +133,8 @@ class ClusterStack(ExperimentStack):
         self, scope: Construct, *, experiment: Experiment, settings: DeploymentSettings, made: ec2.IVpc | None
     ) -> None:
         super().__init__(scope, "cluster", "EKS cluster", experiment=experiment, settings=settings)
+        policies = ("AmazonEKSClusterPolicy", CNI_POLICY, *POLICIES)
+        acknowledge(self, "IAM4", EKS_POLICY, *(f".*/{one}" for one in policies))
         vpc = self.network(made)
         control_plane = self._control_plane(vpc)
         for principal in settings.admins:
@@ -201,7 +203,6 @@ class ClusterStack(ExperimentStack):
             bootstrap_self_managed_addons=False,
         )
         control_plane.node.add_dependency(group)
-        acknowledge(control_plane, "IAM4", EKS_POLICY, ".*/AmazonEKSClusterPolicy")
         resource = control_plane.node.default_child
         assert isinstance(resource, eks.CfnCluster)
         # EKS's own choice is EXTENDED: a forgotten cluster then costs six times as much from the end of standard support.

@@ -14,7 +14,7 @@ from infra.stacks.experiment_stack import (
     NO_RESOURCE,
     UNKNOWN_KEYS,
     ExperimentStack,
-    acknowledge,
+    acknowledge_each,
     allow,
     pod_identity,
 )
@@ -41,6 +41,7 @@ class IdentityStack(ExperimentStack):
         weights, artifacts, results = (
             bucket.bucket_arn for bucket in (store.checkpoints, store.artifacts, store.results)
         )
+        prefixes = list[str]()
         key, cluster_name, pods = store.key.key_arn, cluster.cluster_name, pod_identity()
         for account, below, statements in (
             # Mountpoint, or the pod's own copy to local disks, reads weights and artifacts; it can write neither.
@@ -74,10 +75,7 @@ class IdentityStack(ExperimentStack):
             inner = Construct(self, account.capitalize())
             role = iam.Role(inner, "Role", assumed_by=pods)
             iam.Policy(role, "DefaultPolicy", roles=[role], statements=statements)  # pyrefly: ignore[bad-argument-type]  # jsii names parameters of interfaces otherwise
-            acknowledge(role, "IAM5", UNKNOWN_KEYS, *(rf"Resource::.*{one}\*" for one in below))
-            if account == naming.BENCHMARK_ACCOUNT:
-                one_namespace = f"{NO_RESOURCE}; a condition names one namespace"
-                acknowledge(role, "IAM5", one_namespace, r"Resource::\*")
+            prefixes += [rf"Resource::.*{one}\*" for one in below]
             eks.CfnPodIdentityAssociation(
                 inner,
                 "Association",
@@ -86,6 +84,10 @@ class IdentityStack(ExperimentStack):
                 service_account=account,
                 role_arn=role.role_arn,
             )
+        one_namespace = f"{NO_RESOURCE}; a condition names one namespace"
+        acknowledge_each(
+            self, "IAM5", (UNKNOWN_KEYS, *dict.fromkeys(prefixes)), (one_namespace, r"Resource::\*")
+        )
 
 
 def admit_pipeline(stack: ExperimentStack, role: str, *, cluster: eks.ICluster) -> None:

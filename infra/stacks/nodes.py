@@ -128,7 +128,6 @@ def _node_group(
         assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),  # pyrefly: ignore[bad-argument-type]  # jsii names parameters of interfaces otherwise
         managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name(one) for one in POLICIES],
     )
-    acknowledge(role, "IAM4", EKS_POLICY, *(f".*/{one}" for one in POLICIES))
     group = eks.Nodegroup(
         scope,
         "Group",
@@ -293,8 +292,8 @@ class NeuronNodes(Construct):
         # condition, and no arm spans two nodes.
         joined = experiment.cluster.max_nodes > 1 and experiment.instance.efa_attached > 0
         if joined and capacity.kind == "on-demand":
-            group = ec2.CfnPlacementGroup(self, "Placement", strategy="cluster")
-            options["placement"] = _Template.PlacementProperty(group_name=group.ref)
+            group = ec2.PlacementGroup(self, "Placement", strategy=ec2.PlacementGroupStrategy.CLUSTER)
+            options["placement"] = _Template.PlacementProperty(group_name=group.placement_group_name)
         return options
 
 
@@ -406,6 +405,7 @@ class NodesStack(ExperimentStack):
         made: ec2.IVpc | None,
     ) -> None:
         super().__init__(scope, "nodes", "Trainium2 nodes", experiment=experiment, settings=settings)
+        acknowledge(self, "IAM4", EKS_POLICY, *(f".*/{one}" for one in POLICIES))
         end = TimeToLive(self, "TimeToLive", experiment=experiment)
         nodes = NeuronNodes(
             self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import aws_cdk as cdk
+from aws_cdk import aws_cloudwatch as cw
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
 from constructs import Construct
@@ -18,12 +19,14 @@ from trnspec.benchmark.metrics import PERIOD_S
 from trnspec.experiment import Experiment
 from trnspec.experiment.naming import notices_topic
 
+_Alarm = cw.CfnAlarm
+
 
 class ObservabilityStack(ExperimentStack):
     """It works before the first run and without the cluster.
 
-    Alarms and dashboards are written as CloudFormation takes them: they are decided as data, and CDK's own constructs for them
-    take a call to its process for every line of every graph.
+    Alarms and dashboards are decided as data. CDK's constructs of a higher level would take a call to its process for every line of
+    every graph.
     """
 
     def __init__(self, scope: Construct, *, experiment: Experiment, settings: DeploymentSettings) -> None:
@@ -42,8 +45,7 @@ class ObservabilityStack(ExperimentStack):
             )
         arns = _add_alarms(made, experiment, topic)
         for construct_id, page in dashboards(experiment, arns).items():
-            body = {"DashboardName": page.name, "DashboardBody": page.body}
-            cdk.CfnResource(self, construct_id, type="AWS::CloudWatch::Dashboard", properties=body)
+            cw.CfnDashboard(self, construct_id, dashboard_name=page.name, dashboard_body=page.body)
         cdk.CfnOutput(self, "NoticesTopic", value=topic.topic_arn)
 
 
@@ -81,50 +83,60 @@ def _topic(scope: Construct, experiment: Experiment, settings: DeploymentSetting
 
 def _add_alarms(scope: Construct, experiment: Experiment, topic: sns.Topic) -> list[str]:
     """Their ARNs."""
-    arns: dict[str, str] = {}
+    arns, notices = dict[str, str](), [topic.topic_arn]
     for alarm in alarms(experiment):
-        notices = (
-            {"AlarmActions": [topic.topic_arn], "OKActions": [topic.topic_arn]} if alarm.notifies else {}
-        )
-        about = {"AlarmName": alarm.name, **notices}
+        notified: dict[str, Any] = {"alarm_actions": notices, "ok_actions": notices} if alarm.notifies else {}
         if isinstance(alarm, CompositeAlarm):
             rule = " AND ".join(f'ALARM("{arns[part]}")' for part in alarm.parts)
-            about |= {"AlarmDescription": alarm.message, "AlarmRule": f"({rule})"}
+            made: Any = cw.CfnCompositeAlarm(
+                scope,
+                alarm.name,
+                alarm_name=alarm.name,
+                alarm_description=alarm.message,
+                alarm_rule=f"({rule})",
+                **notified,
+            )
         else:
-            about |= _watching(alarm)
-        kind = "CompositeAlarm" if isinstance(alarm, CompositeAlarm) else "Alarm"
-        made = cdk.CfnResource(scope, alarm.name, type=f"AWS::CloudWatch::{kind}", properties=about)
-        arns[alarm.name] = made.get_att("Arn").to_string()
+            made = cw.CfnAlarm(scope, alarm.name, alarm_name=alarm.name, **_watching(alarm), **notified)
+        arns[alarm.name] = made.attr_arn
     return [*arns.values()]
 
 
 def _watching(alarm: MetricAlarm) -> dict[str, Any]:
     """One metric, or an expression, over metrics or by itself."""
     judged = {
-        "AlarmDescription": alarm.description,
-        "ComparisonOperator": alarm.comparison,
-        "Threshold": alarm.threshold,
-        "EvaluationPeriods": alarm.periods,
-        "DatapointsToAlarm": alarm.breaching,
-        "TreatMissingData": alarm.missing,
+        "alarm_description": alarm.description,
+        "comparison_operator": alarm.comparison,
+        "threshold": alarm.threshold,
+        "evaluation_periods": alarm.periods,
+        "datapoints_to_alarm": alarm.breaching,
+        "treat_missing_data": alarm.missing,
     }
     metrics = [_metric(source) for source in alarm.sources]
     if not alarm.expression:
-        return {**judged, **metrics[0], "Statistic": alarm.statistic, "Period": PERIOD_S}
-    result = {"Id": "expr_1", "Expression": alarm.expression, "ReturnData": True}
-    result |= {"Label": alarm.label} if alarm.label else {}
-    result |= {} if metrics else {"Period": PERIOD_S}
+        return {**judged, **metrics[0], "statistic": alarm.statistic, "period": PERIOD_S}
+    result = _Alarm.MetricDataQueryProperty(
+        id="expr_1",
+        expression=alarm.expression,
+        return_data=True,
+        label=alarm.label or None,
+        period=None if metrics else PERIOD_S,
+    )
     queries = [
-        {
-            "Id": f"m{place}",
-            "MetricStat": {"Metric": metric, "Period": PERIOD_S, "Stat": alarm.statistic},
-            "ReturnData": False,
-        }
+        _Alarm.MetricDataQueryProperty(
+            id=f"m{place}",
+            metric_stat=_Alarm.MetricStatProperty(
+                metric=_Alarm.MetricProperty(**metric), period=PERIOD_S, stat=alarm.statistic
+            ),
+            return_data=False,
+        )
         for place, metric in enumerate(metrics)
     ]
-    return {**judged, "Metrics": [result, *queries]}
+    return {**judged, "metrics": [result, *queries]}
 
 
 def _metric(source: CloudWatchMetric) -> dict[str, Any]:
-    dimensions = [{"Name": name, "Value": value} for name, value in sorted(source.dimensions.items())]
-    return {"Namespace": source.namespace, "MetricName": source.name, "Dimensions": dimensions}
+    dimensions = [
+        _Alarm.DimensionProperty(name=name, value=value) for name, value in sorted(source.dimensions.items())
+    ]
+    return {"namespace": source.namespace, "metric_name": source.name, "dimensions": dimensions}

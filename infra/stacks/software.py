@@ -14,9 +14,10 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from infra.pins import ADDON_VERSIONS, NEURON_CHART, SCHEDULER_TAGS
-from infra.stacks.experiment_stack import EKS_POLICY, NO_RESOURCE, acknowledge, allow, pod_identity
+from infra.stacks.experiment_stack import NO_RESOURCE, acknowledge_each, allow, pod_identity
 from trnspec.experiment import Experiment, naming
 
+CNI_POLICY = "AmazonEKS_CNI_Policy"
 KUBECTL_TIMEOUT_S = 1200
 """How long CloudFormation waits for kubectl or Helm; CDK's functions end after 15 minutes. Its own limit is an hour
 (https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-cloudformation-customresource.html)."""
@@ -101,10 +102,8 @@ class ManagedAddons(Construct):
 
     def _network_plugin_role(self) -> iam.Role:
         """Network interfaces and addresses of nodes: AWS keeps that list with the plugin's releases."""
-        policy = iam.ManagedPolicy.from_aws_managed_policy_name("AmazonEKS_CNI_Policy")
-        role = iam.Role(self, "NetworkPluginRole", assumed_by=pod_identity(), managed_policies=[policy])
-        acknowledge(role, "IAM4", EKS_POLICY, ".*/AmazonEKS_CNI_Policy")
-        return role
+        policy = iam.ManagedPolicy.from_aws_managed_policy_name(CNI_POLICY)
+        return iam.Role(self, "NetworkPluginRole", assumed_by=pod_identity(), managed_policies=[policy])
 
     def _observability_role(self, experiment: Experiment) -> iam.Role:
         """The agent and Fluent Bit write to the log groups of this cluster, from which CloudWatch takes the metrics.
@@ -126,8 +125,9 @@ class ManagedAddons(Construct):
         policies = {"write": iam.PolicyDocument(statements=statements)}
         role = iam.Role(self, "ObservabilityRole", assumed_by=pod_identity(), inline_policies=policies)
         streams = r"Resource::.*:log-group:/aws/containerinsights/.*:log-stream:\*"
-        acknowledge(role, "IAM5", "the agent names its streams after nodes and pods", streams)
-        acknowledge(role, "IAM5", f"{NO_RESOURCE}; metrics go to one namespace", r"Resource::\*")
+        named = "the agent names its streams after nodes and pods"
+        anywhere = f"{NO_RESOURCE}; metrics go to one namespace"
+        acknowledge_each(role, "IAM5", (named, streams), (anywhere, r"Resource::\*"))
         return role
 
 

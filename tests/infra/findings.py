@@ -35,7 +35,7 @@ def acknowledged(assembly: Path) -> Iterator[tuple[str, str, str]]:
 
 
 _STACK = re.compile(
-    r"(.*/)?[\w-]+-(network|storage|cluster|nodes|identity|workloads|observability|delivery-role|delivery)(?=/)"
+    r"(.*/)?[\w-]+-(network|storage|cluster|nodes|identity|workloads|observability|delivery-role|delivery)(?=/|$)"
 )
 
 

@@ -80,6 +80,16 @@ def test_every_finding_is_acknowledged_with_a_reason_and_every_acknowledgement_c
     assert [one for one in acknowledged(assembly) if len(one[-1]) <= 10] == []
 
 
+def test_one_reason_for_a_rule_is_given_once_in_a_stack(assembly: Path) -> None:
+    places: dict[tuple[str, str, str], set[str]] = {}
+    for construct, id_, reason in acknowledged(assembly):
+        stack, _, _ = construct.partition("/")
+        if stack.startswith("qwen3-32b-"):
+            places.setdefault((stack, id_.partition("[")[0], reason), set()).add(construct)
+    assert len(places) > 10
+    assert [one for one in places.items() if len(one[1]) > 1] == []
+
+
 @pytest.mark.slow
 def test_cfn_lint_finds_nothing_for_the_region_and_each_warning_that_is_left_occurs(
     templates: list[Path],

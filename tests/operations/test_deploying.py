@@ -48,6 +48,18 @@ def test_deploy_says_before_the_synthesis_that_nothing_builds_the_images(
     assert [words[2] for words in started] == ["diff", "deploy"]
 
 
+@pytest.mark.parametrize(
+    ("options", "at_once"),
+    [((), False), (("--", "--require-approval", "never"), True), (("--dry-run",), False)],
+)
+def test_independent_stacks_are_deployed_at_once_where_the_cdk_asks_nothing(
+    options: tuple[str, ...], at_once: bool, world: World, say: Say, started: list[list[str]]
+) -> None:
+    """With more than one stack at a time the CDK refuses to ask (ConcurrencyConflict)."""
+    assert say("deploy", str(REFERENCE), *options)[0] == 0
+    assert ("--concurrency" in started[0]) is at_once
+
+
 def test_deploy_is_refused_while_somebody_measures_and_goes_on_once_nobody_does(
     world: World, say: Say, aws: Aws, started: list[list[str]]
 ) -> None:

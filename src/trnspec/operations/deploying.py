@@ -29,6 +29,9 @@ from trnspec.operations.options import (
 from trnspec.operations.preflight.checklist import refuse_misfits
 from trnspec.operations.running.state import MEASURING, RunStore, refuse_if_driven
 
+_AT_ONCE = "3"
+"""Stacks that do not depend on each other: network, storage and observability."""
+
 
 @click.command()
 @click.argument(
@@ -46,8 +49,8 @@ def command(
 ) -> None:
     """Deploy all stacks of an experiment, its objects too; Trn2 nodes start at 0.
 
-    deployment.yaml and the manifests are taken as they are committed. What follows -- goes to `cdk deploy`, for
-    example -- --require-approval never. It is refused while a run measures. An existing VPC is asked first, as by preflight, and nothing is made where it does not fit. --dry-run shows
+    deployment.yaml and the manifests are taken as they are committed. What follows -- goes to `cdk deploy`: with
+    -- --require-approval never it asks nothing and deploys independent stacks at the same time. It is refused while a run measures. An existing VPC is asked first, as by preflight, and nothing is made where it does not fit. --dry-run shows
     the difference to what is deployed (`cdk diff`).
     """
     given = [word for word in words[:1] if not word.startswith("-")]
@@ -70,6 +73,10 @@ def command(
         raise Outside(f"{npx}: does not exist, and the CDK is started with it; run scripts/setup")
     os.chdir(ROOT)
     act = ["diff"] if dry_run else ["deploy", "--all"]
+    if not dry_run and any(
+        word.endswith("never") for word in words
+    ):  # the CDK asks about one stack at a time only
+        act += ["--concurrency", _AT_ONCE]
     os.execv(npx, [str(npx), "cdk", *act, "-c", f"experiment={path}", *words[len(given) :]])
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 from tests.infra.conftest import DESTINATION, KEY
-from tests.infra.templates import Deployments
+from tests.infra.templates import ROOT, Deployments
 
 
 def test_the_named_key_is_used_where_keys_were_made(made: Deployments) -> None:
@@ -17,6 +19,13 @@ def test_the_named_key_is_used_where_keys_were_made(made: Deployments) -> None:
     assert made.within.only("AWS::SNS::Topic").properties["KmsMasterKeyId"] == KEY
     pods = made.within.rights("identity").values()
     assert [KEY in str(statements) for statements in pods] == [True] * 4
+
+
+def test_no_resource_is_untyped_where_the_cdk_has_a_construct() -> None:
+    """Of a low level where that is all that is needed, because a higher one takes more calls to CDK's process."""
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "infra").rglob("*.py"))
+    made = re.findall(r"\b(CfnResource|CfnPlacementGroup|CfnInstanceProfile)\(", sources)
+    assert made == []
 
 
 def test_every_log_group_is_encrypted_kept_and_sent_as_the_account_wants(made: Deployments) -> None:

@@ -100,7 +100,8 @@ def test_reserved_nodes_start_in_the_zone_of_their_reservation_and_others_close_
     assert _launch(made.rented)["InstanceMarketOptions"] == {"MarketType": "capacity-block"}
     assert _group(made.rented)["CapacityType"] == "CAPACITY_BLOCK"
     placement = made.opened.only("AWS::EC2::PlacementGroup", Strategy="cluster")
-    assert _launch(made.opened)["Placement"] == {"GroupName": {"Ref": placement.logical_id}}
+    name = {"Fn::GetAtt": [placement.logical_id, "GroupName"]}
+    assert _launch(made.opened)["Placement"] == {"GroupName": name}
     plain = {"InstanceMarketOptions", "CapacityReservationSpecification", "Placement"}
     assert plain.isdisjoint(_launch(made.reference))
 

@@ -88,7 +88,8 @@ def deployed(folder: Path, *, existing_vpc: bool) -> Deployed:
         app = ["--app", f".venv/bin/python app.py {shlex.quote(str(deployment))}", "--output", str(assembly)]
         for name, value in (("experiment", file), ("manifests", manifests)):
             app += ["-c", f"{name}={value.resolve()}"]
-        deploy = ("deploy", "--all", "--method", "direct", "--require-approval", "never")
+        at_once = ("--concurrency", "3")  # as ./trnspec deploy does without questions
+        deploy = ("deploy", "--all", "--method", "direct", "--require-approval", "never", *at_once)
         cdk(*deploy, *app)
         again = cdk(*deploy, "--app", str(assembly))
         stacks = (POLICIES_STACK, BOOTSTRAP_STACK, *(stack.name for stack in read_assembly(assembly).stacks))
