@@ -326,6 +326,8 @@ class World:
             for job in self.api.of("jobs")
         )
         wanted = deployment["spec"]["replicas"]
+        if not wanted:
+            self.api.objects.pop(("pods", self.experiment.name, f"{name}-pod"), None)
         if wanted and name in self.dying and loading:
             killed = {"name": "vllm", "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
             self._pod(name, containerStatuses=[killed])

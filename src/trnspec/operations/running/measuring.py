@@ -14,7 +14,7 @@ from trnspec.benchmark.analyse.result_files import ANSWERS, ENGINES
 from trnspec.benchmark.analyse.result_files import EXPECTED as EXPECTED_FILE
 from trnspec.benchmark.plan import from_dict
 from trnspec.core.findings import Refusal
-from trnspec.core.words import count
+from trnspec.core.words import count, listed
 from trnspec.experiment import Arm, naming
 from trnspec.experiment.compilation import artifact_key, native_arms
 from trnspec.experiment.cost import start_budget_s
@@ -44,7 +44,7 @@ def raise_arms(context: Context, arms: Sequence[Arm]) -> None:
     compiled once more."""
     node_watch.until_there(context)
     if not all(experiment_resources.has_artifact(context.experiment, context.aws, arm) for arm in arms):
-        preparing.compile_arms(context)  # a run that was killed after it removed a marker
+        preparing.compile_missing(context, arms)  # one that no server could use, whose marker is removed
     set_replicas(context, arms)
 
     def loading() -> str | None:
@@ -63,10 +63,22 @@ def raise_arms(context: Context, arms: Sequence[Arm]) -> None:
         context.wait(loading, patience_s=start_budget_s(context.experiment) + _COPY_S, remedy=remedy)
     except artifact_use.UnusableError as error:
         set_replicas(context)
+        _until_gone(context, arms)
         artifact_use.drop(context, error)
         raise_arms(context, arms)
         return
     artifact_use.count_compiled(context, arms)
+
+
+def _until_gone(context: Context, arms: Sequence[Arm]) -> None:
+    """Wait for the pods of arms that were set to 0: they hold the devices that a compilation needs, and what they say is of the past."""
+
+    def going() -> str | None:
+        pods = context.cluster.list("pods")
+        left = [arm.name for arm in arms if kubernetes.pods_of(pods, arm.name)]
+        return f"{listed(left)}: ends" if left else None
+
+    context.wait(going, patience_s=600, remedy="read ./trnspec kubectl get pods, then run this again")
 
 
 def try_first(context: Context) -> None:
