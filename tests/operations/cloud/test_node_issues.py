@@ -14,6 +14,7 @@ from trnspec.experiment import Experiment
 from trnspec.operations.cloud import nodegroup
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.cloud.node_issues import current_issue
+from trnspec.operations.running.waiting import is_no_capacity
 
 LAUNCH, END = "Launching a new EC2 instance", "Terminating EC2 instance"
 DENIED = {"code": "AccessDenied", "message": "EKS may not change the Auto Scaling group"}
@@ -71,3 +72,16 @@ def test_status_and_scale_know_an_issue_of_an_earlier_request(world: World, say:
     (now,) = json.loads(say("status", "--json")[1])["trn2"]["issues"]
     assert now.startswith(REFUSED)
     assert "no nodes come now: Could not launch On-Demand Instances" in say("scale", "1")[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "none"),
+    [
+        (REFUSED, True),
+        ("We currently do not have sufficient trn2.48xlarge capacity in the Availability Zone", True),
+        ("Could not launch Spot Instances. UnfulfillableCapacity - Unable to fulfill capacity", True),
+        ("VcpuLimitExceeded - You have requested more vCPU capacity than your current vCPU limit", False),
+    ],
+)
+def test_what_ec2_says_of_a_launch_tells_whether_waiting_helps(words: str, none: bool) -> None:
+    assert is_no_capacity(words) is none
