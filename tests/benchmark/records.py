@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmark.conftest import plan_content
+from trnspec.benchmark.analyse.requests import cells_of
+from trnspec.benchmark.analyse.summary import summarise
 from trnspec.benchmark.measure.journal import FILE_NAME, Journal, RawRun, read
 from trnspec.benchmark.measure.records import (
     COUNTED_ACCEPTED,
@@ -138,3 +140,7 @@ def store(raw: RawRun, folder: Path) -> Path:
         for record in records:
             book.append(record)
     return folder
+
+
+def summary_of(raw: RawRun) -> dict[str, Any]:
+    return summarise(cells_of(raw))

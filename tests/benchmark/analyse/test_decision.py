@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.benchmark.records import answered, emulated, failed, held, raw_run
+from tests.benchmark.records import answered, emulated, failed, held, raw_run, summary_of
 from trnspec.benchmark.analyse.decision import AtLoad, decide, question
 from trnspec.benchmark.analyse.losslessness import losslessness
-from trnspec.benchmark.analyse.summary import summarise
+from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.measure.journal import RawRun
 from trnspec.benchmark.measure.records import RequestRecord
 from trnspec.benchmark.show import page, tables
@@ -74,7 +74,7 @@ def run_of(
 
 
 def at(gains: Gains, **options: Any) -> AtLoad:
-    return decide(summarise(run_of(gains, **options))).at
+    return decide(summary_of(run_of(gains, **options))).at
 
 
 EQUAL_PRICES = {"plain": 10.0, "spec-k7": 10.0}
@@ -149,7 +149,7 @@ IN_WORDS: list[tuple[RawRun, str, str]] = [
 
 def test_each_kind_of_run_says_what_to_do() -> None:
     for raw, advice, part in IN_WORDS:
-        decision = decide(summarise(raw))
+        decision = decide(summary_of(raw))
         assert (decision.at.advice, part in decision.sentence) == (advice, True), decision.sentence
 
 
@@ -171,7 +171,7 @@ def test_as_many_prompts_as_would_tell_do_tell() -> None:
 
 
 def test_worse_answers_speak_against_a_faster_treatment() -> None:
-    summary = summarise(one({"a": 2.0}))
+    summary = summary_of(one({"a": 2.0}))
     worse = {"treatment": "spec-k7", "n": 200, "difference": -0.05, "ci_high": -0.01}
     sentence = decide({**summary, "quality": {"comparisons": [worse]}}).sentence
     assert sentence.startswith("Do not use spec-k7 (window 7) yet: it is 2.0")
@@ -179,7 +179,7 @@ def test_worse_answers_speak_against_a_faster_treatment() -> None:
 
 
 def test_of_several_loads_the_cheapest_is_answered_first_and_the_others_after_it() -> None:
-    summary = summarise(one({"a": 2.0}, loads=(1, 4), usd=EQUAL_PRICES))
+    summary = summary_of(one({"a": 2.0}, loads=(1, 4), usd=EQUAL_PRICES))
     for cell in summary["cells"]:
         cell["cost"]["usd_per_million_output_tokens"] *= 1 if cell["concurrency"] == 4 else 3
     sentence = decide(summary).sentence
@@ -200,19 +200,19 @@ def test_of_several_loads_the_cheapest_is_answered_first_and_the_others_after_it
 def test_what_is_said_of_other_loads_has_its_verdict(gain: float, hold: bool, told: str) -> None:
     raw = one({"a": gain}, loads=(1, 4), spread=0.03 if gain == 1.06 else 0.005, usd=EQUAL_PRICES)
     (other,) = re.findall(
-        r"; at \d at a time spec-k7 is (.*)\.$", decide(summarise(held(raw) if hold else raw)).sentence
+        r"; at \d at a time spec-k7 is (.*)\.$", decide(summary_of(held(raw) if hold else raw)).sentence
     )
     assert other == told
 
 
 def test_what_an_emulator_made_up_has_neither_dollars_nor_a_verdict() -> None:
     raw = one(pair(2.0, 2.0), usd=EQUAL_PRICES)
-    nothing = summarise(emulated(raw, made_up={"spec-k7": ["a", "b"]}))
+    nothing = summary_of(emulated(raw, made_up={"spec-k7": ["a", "b"]}))
     found = decide(nothing).at
     assert "$/M" not in render(nothing)
     judged = {(gain.verdict, gain.usd_after) for gain in (*found.by_class, *found.by_arm)}
     assert judged == {("not judged", None)}
-    summary = summarise(emulated(raw, made_up={"spec-k7": ["a"]}))
+    summary = summary_of(emulated(raw, made_up={"spec-k7": ["a"]}))
     assert [gain.verdict for gain in decide(summary).at.by_class] == ["not judged", "faster"]
     dollars, *_ = tables.cost_by_class(summary)
     assert {row[0]: row[1] for row in dollars.rows}["spec-k7"] == UNKNOWN
@@ -220,7 +220,7 @@ def test_what_an_emulator_made_up_has_neither_dollars_nor_a_verdict() -> None:
 
 def test_the_question_is_made_from_what_is_known_of_the_arms() -> None:
     raw, drafts = one({"a": 2.0}), {"spec-k7": {"mode": "fused", "draft": "Qwen/Qwen3-1.7B"}}
-    decision = decide({**summarise(raw), "drafts": drafts})
+    decision = decide({**summary_of(raw), "drafts": drafts})
     assert decision.question == "Does drafting with Qwen3-1.7B pay for Qwen3-32B?"
     assert json.loads(json.dumps(decision.as_json(), allow_nan=False))["question"] == decision.question
     drafting, other = {"b": 1}, {"b": 2, "c": 3}
@@ -243,7 +243,7 @@ def test_a_treatment_is_compared_with_its_own_baseline() -> None:
         return {(one["baseline"], one["treatment"]): one["ratio"] for one in rows}
 
     raw = two_batches(BETTER)
-    summary = summarise(raw)
+    summary = summary_of(raw)
     own = {("plain", "spec-k7"): 1.6, ("plain-b8", "spec-k7-b8"): 2.0}
     expected = pytest.approx(own, rel=0.05)
     for class_ in "ab":
@@ -253,7 +253,7 @@ def test_a_treatment_is_compared_with_its_own_baseline() -> None:
     assert summary["best"] == [], "of one treatment there is no best"
     assert {(one["baseline"], one["treatment"]) for one in summary["explanations"]} == set(own)
 
-    table = page.render(raw, summary).partition('aria-label="Arms over all classes"')[2]
+    table = page.render(cells_of(raw), summary).partition('aria-label="Arms over all classes"')[2]
     for arm, baseline in (("spec-k7-b8", "plain-b8"), ("spec-k7", "plain")):
         cells = f'data-label="arm">{arm}</td><td role="cell" class="word" data-label="baseline">{baseline}<'
         assert cells in table

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.benchmark.records import recorded_run
+from tests.benchmark.records import recorded_run, summary_of
 from tests.conftest import ROOT
 from trnspec.benchmark.analyse.decision import decide
-from trnspec.benchmark.analyse.summary import summarise
 from trnspec.benchmark.analyse.values import pooled
 from trnspec.benchmark.measure.journal import RawRun
 from trnspec.benchmark.metrics import TPOT
@@ -32,7 +31,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RawRun]:
 @pytest.fixture(scope="module")
 def summaries(recorded: dict[str, RawRun]) -> dict[str, dict[str, Any]]:
     """Of each recording, analysed today."""
-    return {name: summarise(raw) for name, raw in recorded.items()}
+    return {name: summary_of(raw) for name, raw in recorded.items()}
 
 
 def truth(raw: RawRun, name: str) -> float:

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from tests.benchmark.conftest import Captured, plan_content
-from tests.benchmark.records import answered, emulated, raw_run, store
+from tests.benchmark.records import answered, emulated, raw_run, store, summary_of
 from tests.benchmark.show.runs import FUSED, PLAIN, run_of
 from tests.benchmark.show.test_page import text_of
 from tests.conftest import ROOT
 from trnspec.benchmark.__main__ import main
 from trnspec.benchmark.analyse.decision import decide
+from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.analyse.result_files import EXPECTED, against_published
-from trnspec.benchmark.analyse.summary import summarise
 from trnspec.benchmark.measure.journal import RawRun
 from trnspec.benchmark.measure.records import RequestRecord
 from trnspec.benchmark.show.figures import forecast
@@ -168,8 +168,8 @@ def answers(*more: RequestRecord, spread: float = 0.01, prompts: int = 6, **plan
 def compared(folder: Path, raw: RawRun, content: dict[str, Any]) -> dict[str, Any]:
     """The summary with what was expected."""
     (folder / EXPECTED).write_text(json.dumps(content))
-    summary = summarise(raw)
-    return summary | against_published(folder, summary, raw)
+    summary = summary_of(raw)
+    return summary | against_published(folder, summary, cells_of(raw))
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_what_cannot_be_expected_or_was_not_measured_is_left_out(tmp_path: Path)
     known = {"quoted": QUOTED, "hardware": hardware}
     assert {key: found[key] for key in NOTHING} == {**NOTHING, **known}
     (tmp_path / EXPECTED).unlink()
-    assert against_published(tmp_path, summarise(plain), plain) == NOTHING
+    assert against_published(tmp_path, summary_of(plain), cells_of(plain)) == NOTHING
 
 
 SPEED_UP: dict[str, Any] = {"arm": "spec", "metric": "speed_up"}
@@ -273,7 +273,7 @@ def test_each_row_against_the_forecast_has_its_own_quantity_direction_and_bounds
     met = "1 of 4 published figures reproduced, 2 not reproduced, 1 inconclusive"
     assert met in " ".join(render(summary).split())
     assert render_all(summary).count("Expected: ") == 6
-    page = render_page(raw, summary)
+    page = render_page(cells_of(raw), summary)
     for word in ("within the bounds", "better", "worse", "inconclusive"):
         assert re.search(rf'style="--c: var\(--\w+\)"><svg[^>]*><path[^>]*/></svg> {word}</span>', page), word
     assert "cost of a step" not in page.partition('id="forecast"')[2]
@@ -282,7 +282,7 @@ def test_each_row_against_the_forecast_has_its_own_quantity_direction_and_bounds
 def test_an_emulated_run_is_not_held_against_what_the_emulator_is_made_from(tmp_path: Path) -> None:
     raw = emulated(answers())
     summary = compared(tmp_path, raw, {**of_arms(0.05, 0.04, 0.06), "figures": FIGURES})
-    section = render_page(raw, summary).partition('id="forecast"')[2].partition("</section>")[0]
+    section = render_page(cells_of(raw), summary).partition('id="forecast"')[2].partition("</section>")[0]
     assert "the comparison would be circular." in section
     assert not re.search(r"svg|<table|measured|reproduced", section)
     for text in (render(summary), render_all(summary)):
@@ -292,7 +292,7 @@ def test_an_emulated_run_is_not_held_against_what_the_emulator_is_made_from(tmp_
 
 def test_the_page_says_on_which_chips_at_which_load_for_how_long_answers_and_when(tmp_path: Path) -> None:
     raw, content = answers(max_tokens=7), of_arms(0.05, 0.04, 0.06)
-    header = render_page(raw, compared(tmp_path, raw, content)).partition("</header>")[0]
+    header = render_page(cells_of(raw), compared(tmp_path, raw, content)).partition("</header>")[0]
     hardware = "trn2.48xlarge, 8 chips for each arm"
     known = {"Hardware": hardware, "Load": "2 at a time", "Answers": "median 3, at most 7 tokens"}
     for name, text in {**known, "Date": "2026-09-21"}.items():
@@ -313,9 +313,12 @@ def test_the_page_says_why_a_token_costs_other_than_the_forecast(tmp_path: Path,
     mix = decide(summary).at.mix
     assert mix
     assert mix.usd_before is not None
-    page, took = render_page(raw, summary), "the emulator takes" if origin == "emulated" else "here it took"
+    page, took = (
+        render_page(cells_of(raw), summary),
+        "the emulator takes" if origin == "emulated" else "here it took",
+    )
     forecast_usd = "check says $12.50 per million tokens for steady"
     assert f"{forecast_usd}, and this page ${mix.usd_before:.2f}: check predicts decoding alone" in page
     ms = f"25.0 ms per token with 2 at a time; {took} 100.0 ms, and prompts and waiting are included."
     assert ms in page
-    assert "check says" not in render_page(raw, summary | {"predicted_cost": {}})
+    assert "check says" not in render_page(cells_of(raw), summary | {"predicted_cost": {}})

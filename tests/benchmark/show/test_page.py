@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from tests.benchmark.records import answered, raw_run
+from tests.benchmark.records import answered, raw_run, summary_of
 from tests.benchmark.show.runs import CLASSES, HOSTILE, PLAIN, ladder, run_of
 from trnspec.benchmark.analyse.decision import decide
-from trnspec.benchmark.analyse.summary import summarise
+from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.measure.journal import RawRun, write_whole
 from trnspec.benchmark.measure.sanity_check import QUESTIONS, Answer
 from trnspec.benchmark.metrics import COMPARED
@@ -76,7 +76,7 @@ def text_of(content: str) -> str:
 
 
 def made(raw: RawRun) -> str:
-    return page.render(raw, summarise(raw))
+    return page.render(cells_of(raw), summary_of(raw))
 
 
 def figure(content: str, id_: str) -> str:
@@ -201,7 +201,7 @@ def test_a_ladder_of_loads_says_up_to_which_it_pays_and_from_which_it_costs(
 
 
 def test_dollars_and_goodput_of_all_loads_are_in_one_table_each(summaries: Summaries) -> None:
-    for summary in (summaries["ladder"], summarise(ladder(("json",), slo={"tpot_s": 1.0}))):
+    for summary in (summaries["ladder"], summary_of(ladder(("json",), slo={"tpot_s": 1.0}))):
         dollars, kept = tables.cost_by_class(summary)
         assert [row[0] for row in dollars.rows[::2]] == [f"{load} at a time" for load in (1, 8, 2, 4)]
         assert len(dollars.headings) == 3, "classes that were asked together share their price"
@@ -260,8 +260,8 @@ def test_no_verdict_is_anywhere_where_the_answers_make_no_sense(runs: dict[str, 
     answers = tuple(Answer(question=each.text, accepted=each.accepted, **about) for each in QUESTIONS)
     for name, raw in runs.items():
         nonsense = replace(raw, sense=answers)
-        summary = summarise(nonsense)
-        content = page.render(nonsense, summary)
+        summary = summary_of(nonsense)
+        content = page.render(cells_of(nonsense), summary)
         shown = " ".join(render_all(summary).split())
         for text in (shown, text_of(content)):
             assert 'Who wrote the play Romeo and Juliet? "<b>bread</b>"' in " ".join(text.split()), name
@@ -283,7 +283,7 @@ def test_a_bar_past_the_mark_of_a_slower_arm_is_cautioned(
     begins = "Caution: the bar passes the mark, but the verdict is slower: json with qwen-sd-vllm ("
     assert caution.startswith(begins)
     assert "code with" not in caution
-    for text in (page.render(runs["reference"], summary), render_all(summary)):
+    for text in (page.render(cells_of(runs["reference"]), summary), render_all(summary)):
         assert caution in " ".join(text.split())
 
 
@@ -307,9 +307,9 @@ def test_a_sweep_has_a_measured_line_for_each_class_and_one_window_a_predicted_o
         return [text for panel in figure.panels for text in panel.said]
 
     observed = [f"{class_} observed, best " for class_ in (*CLASSES, "all classes")]
-    sweep = said("sweep", predictions(runs["sweep"]))
+    sweep = said("sweep", predictions(cells_of(runs["sweep"])))
     assert [text for text, begin in zip(sweep, observed, strict=True) if not text.startswith(begin)] == []
-    found = predictions(runs["reference"])
+    found = predictions(cells_of(runs["reference"]))
     assert [row["class"] for row in found] == [*CLASSES, "all classes"]
     assert all([at["k"] for at in row["by_k"]] == list(range(1, 8)) for row in found)
     assert found[2]["by_k"][-1]["speed_up"] == pytest.approx(2.3, rel=0.2)
@@ -317,7 +317,7 @@ def test_a_sweep_has_a_measured_line_for_each_class_and_one_window_a_predicted_o
     assert said("reference", []) == []
 
     for case in ("one arm", "nothing answered", "merged chunks"):
-        assert predictions(runs[case]) == [], case
+        assert predictions(cells_of(runs[case])) == [], case
     cell = summaries["merged chunks"]["cells"][1]
     assert (cell["tokens_per_chunk"]["mean"] > 7, cell["tokens_per_step"]) == (True, None)
     assert f"{cell['tokens_per_chunk']['mean']:.2f}" not in render_all(summaries["merged chunks"])

@@ -10,8 +10,8 @@ import pytest
 
 from tests.benchmark.analyse.test_decision import BETTER, two_batches
 from tests.benchmark.analyse.test_summary import with_repeats
+from tests.benchmark.records import summary_of
 from trnspec.benchmark.analyse.decision import decide
-from trnspec.benchmark.analyse.summary import summarise
 from trnspec.benchmark.show.report_templates import render, render_all
 
 Summaries = dict[str, dict[str, Any]]
@@ -53,7 +53,7 @@ def all_summaries(summaries: Summaries) -> Summaries:
         "two batches": two_batches(BETTER),
         "other answers": with_repeats(0),
     }
-    return {**summaries, **{name: summarise(raw) for name, raw in more.items()}}
+    return {**summaries, **{name: summary_of(raw) for name, raw in more.items()}}
 
 
 def test_the_answer_comes_first_and_then_what_speaks_against_it(all_summaries: Summaries) -> None:

@@ -3,7 +3,7 @@
 All of it is derived from the summary; pages and terminals only render it. The time per output token decides; dollars,
 failures and answers can be reasons against an arm. The verdict of a class is the one after Holm's correction over all
 classes and treatments of a load. The interval of the mix, and the comparison of the best treatment with the others, hold for
-all treatments together (`trnspec.benchmark.analyse.comparison`).
+all treatments together (`trnspec.benchmark.analyse.speed_up`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from trnspec.benchmark.analyse.cells import Place
-from trnspec.benchmark.analyse.comparison import (
+from trnspec.benchmark.analyse.requests import Place
+from trnspec.benchmark.analyse.sentences import rendered
+from trnspec.benchmark.analyse.speed_up import (
     BAND,
     EQUIVALENT,
     MIN_PROMPTS,
@@ -23,7 +24,6 @@ from trnspec.benchmark.analyse.comparison import (
     STARTS_DIFFER,
     VERDICT_WORDS,
 )
-from trnspec.benchmark.analyse.sentences import rendered
 from trnspec.benchmark.metrics import TPOT
 from trnspec.benchmark.plan import Load
 from trnspec.core.words import count

@@ -17,13 +17,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from statistics import geometric_mean
 from typing import Any
 
-from trnspec.benchmark.analyse.cells import Cells, Place, token_source
-from trnspec.benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS, STARTS_DIFFER
+import numpy as np
+
+from trnspec.benchmark.analyse.delivered import token_source
+from trnspec.benchmark.analyse.requests import Cells, Place, Requests
 from trnspec.benchmark.analyse.sentences import rendered
-from trnspec.benchmark.analyse.stats import geometric_mean
-from trnspec.benchmark.analyse.values import decoding, gaps, output_tokens, pooled
+from trnspec.benchmark.analyse.speed_up import EQUIVALENT, MIN_PROMPTS, STARTS_DIFFER
+from trnspec.benchmark.analyse.values import gaps
 from trnspec.benchmark.measure.journal import RawRun, extent
 from trnspec.benchmark.measure.records import LATE_S, RequestRecord
 from trnspec.benchmark.metrics import INTER_CHUNK_LATENCY
@@ -73,9 +76,9 @@ def explain(
     `described` has the cells of the summary by arm; `measured_speed_up` is the mean over pairs, with the same weight for each prompt.
     """
     own = cells.baseline_of(arm)
-    sides = zip(*cells.pairs((own, arm), place), strict=True)
+    sides = cells.pairs((own, arm), place)
     base, treated = (
-        _steps(one, records, described[one.name]) for one, records in zip((own, arm), sides, strict=True)
+        _steps(one, paired, described[one.name]) for one, paired in zip((own, arm), sides, strict=True)
     )
     row = {
         **{**place.to_dict(), "baseline": own.name, "treatment": arm.name},
@@ -108,21 +111,21 @@ def explain(
     }
 
 
-def _steps(arm: PlannedArm, records: Sequence[RequestRecord], cell: Mapping[str, Any]) -> _ArmSteps | None:
+def _steps(arm: PlannedArm, requests: Requests, cell: Mapping[str, Any]) -> _ArmSteps | None:
     """The steps of an arm in a cell. Chunks count as steps if nothing contradicts that. Otherwise the tokens per step are from the server,
     and the mean pause is calculated from them."""
     ceiling, acceptance, pauses = arm.max_tokens_per_step, cell["acceptance"], cell[INTER_CHUNK_LATENCY.name]
     per_step = acceptance["tokens_per_step"]
-    decoded = [record for record in records if decoding(record, output_tokens(record, ceiling))]
-    known = pooled(decoded, ceiling)
-    if per_step is None or known is None:
+    decoded = requests.at(~np.isnan(requests.decoded))
+    tpot_s, records = decoded.tpot_s, decoded.answers
+    if per_step is None or tpot_s is None:
         return None
-    by_chunk = known.tokens / sum(len(record.chunk_s) - 1 for record in decoded)
+    by_chunk = float(decoded.decoded.sum()) / sum(len(record.chunk_s) - 1 for record in records)
     chunks = acceptance["caution"] is None and 1 <= by_chunk <= ceiling
     return _ArmSteps(
-        tpot_s=known.tpot_s,
+        tpot_s=tpot_s,
         tokens=by_chunk if chunks else per_step,
-        records=decoded,
+        records=records,
         median_s=pauses["p50"] if chunks and pauses else None,
     )
 

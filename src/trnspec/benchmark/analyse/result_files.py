@@ -18,14 +18,16 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Annotated, Any, Literal, NamedTuple
 
+import numpy as np
 from pydantic import BaseModel, Field
 
 from trnspec.benchmark.analyse.acceptance.yields import step_yield_at
-from trnspec.benchmark.analyse.cells import Cells, cells_of
-from trnspec.benchmark.analyse.comparison import MIN_PROMPTS, log_ratios, logs_at, mapped_back
-from trnspec.benchmark.analyse.stats import Estimate, Source, Z, geometric_mean, of_sample
+from trnspec.benchmark.analyse.requests import Cells
+from trnspec.benchmark.analyse.speed_up import MIN_PROMPTS, log_gains, mapped_back
+from trnspec.benchmark.analyse.statistics import Estimate, Z, joined, of_sample
 from trnspec.benchmark.errors import ResultsError
 from trnspec.benchmark.measure.journal import RawRun
 from trnspec.benchmark.metrics import TOKENS_PER_STEP, TPOT
@@ -217,8 +219,8 @@ class _ExpectedFile(BaseModel):
     figures: list[_PublishedFigure]
 
 
-def against_published(folder: Path, summary: Mapping[str, Any], raw: RawRun) -> dict[str, Any]:
-    """`expectations`, `quoted`, `drafts`, `hardware` and `predicted_cost` of the summary of `raw`. Values without classes of their own are
+def against_published(folder: Path, summary: Mapping[str, Any], cells: Cells) -> dict[str, Any]:
+    """`expectations`, `quoted`, `drafts`, `hardware` and `predicted_cost` of the summary of `cells`. Values without classes of their own are
     geometric means over the classes at the largest load.
 
     Raises ResultsError for an invalid file.
@@ -230,7 +232,7 @@ def against_published(folder: Path, summary: Mapping[str, Any], raw: RawRun) -> 
         except ValueError as error:
             text = f"{path}: is not a valid file of expectations ({str(error).splitlines()[0]}); fetch it again, or remove it"
             raise ResultsError(text) from None
-    arms, cells = expected.arms, cells_of(raw)
+    arms = expected.arms
     figures = [_met(figure, cells, summary["run"]["provenance"]) for figure in expected.figures]
     return {
         "expectations": [*figures, *(row for arm in arms for row in _of_arm(arm, summary))],
@@ -284,21 +286,26 @@ def _estimate(figure: _PublishedFigure, cells: Cells) -> tuple[Estimate | None, 
     arm = next((arm for arm in cells.plan.arms if arm.name == figure.arm), None)
     if arm is None:
         return None, "the arm was not measured"
-    sample: list[tuple[Source, float]] = []
+    logs, sources = [], []
     places = (place for place in cells.places if place.load.concurrency == figure.concurrency)
     for place in (place for place in places if place.class_ in (figure.classes or cells.plan.classes)):
         if (arm.name, place.class_) in cells.made_up:
             return None, f"the emulator makes up the acceptance of {place.class_}"
+        own = cells.of(arm, place)
         if figure.metric == "speed_up":
-            sample += log_ratios(cells, (cells.baseline_of(arm), arm), place)[TPOT.name]
+            gains, known = log_gains(cells.pairs((cells.baseline_of(arm), arm), place), TPOT)
         elif figure.metric != TOKENS_PER_STEP.name or step_yield_at(cells, arm, place).caution is None:
-            sample += logs_at(cells, arm, place, figure.metric).values()
+            values = own.metrics[figure.metric]
+            gains, known = np.log(values[values > 0]), own.sources.of(values > 0)
+        else:
+            continue
+        logs.append(gains)
+        sources.append(known)
+    if not sum(map(len, logs)):
+        return None, "it was not measured"
+    together = joined(sources)
     # All classes of a figure count as one class.
-    together = [
-        (source._replace(class_="", prompt=f"{source.class_} {source.prompt}"), value)
-        for source, value in sample
-    ]
-    return (of_sample(together), "") if together else (None, "it was not measured")
+    return of_sample(np.concatenate(logs), together._replace(class_=np.zeros_like(together.class_))), ""
 
 
 def _of_arm(arm: _ArmForecast, summary: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -8,17 +8,17 @@ cannot judge: with too few prompts, a load that was not held, a missing arm, or 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, AliasPath, BaseModel, ConfigDict, Field, ValidationError
 
-from trnspec.benchmark.analyse.cells import Cells, Footing, Place, cells_of
-from trnspec.benchmark.analyse.comparison import adjust, logs_at, result, starts_differ
+from trnspec.benchmark.analyse.requests import Cells, Footing, Place, Requests, cells_of
 from trnspec.benchmark.analyse.sentences import rendered
-from trnspec.benchmark.analyse.stats import Source, mean
+from trnspec.benchmark.analyse.speed_up import adjust, as_ratio, starts_differ
+from trnspec.benchmark.analyse.statistics import weighted_mean
 from trnspec.benchmark.analyse.summary import FILE_NAME
 from trnspec.benchmark.errors import ResultsError
 from trnspec.benchmark.measure import journal, sanity_check
@@ -197,25 +197,23 @@ def _cells(old: RawRun, new: RawRun) -> list[dict[str, Any]]:
 def _cell(runs: tuple[Cells, Cells], place: Place, name: str, *, sensible: bool) -> dict[str, Any]:
     """The comparison over prompts that both runs answered; without a verdict if an emulator made up the acceptance, or the answers of
     a run are not `sensible`."""
-    before, after = (
-        _by_prompt(logs_at(cells, cells.plan.arm(name), place, _METRIC.name).values()) for cells in runs
-    )
-    shared = {prompt: (old, after[prompt]) for prompt, old in before.items() if prompt in after}
-    gains = [(Source("", prompt), old - new) for prompt, (old, new) in shared.items()]
-    old_mean, new_mean = (
-        math.exp(mean([values[side] for values in shared.values()])) if shared else None for side in (0, 1)
-    )
+    before, after = (_by_prompt(cells.of(cells.plan.arm(name), place)) for cells in runs)
+    shared = [(old, after[prompt]) for prompt, old in before.items() if prompt in after]
+    means = [math.exp(fmean(values)) for values in zip(*shared, strict=True)] or [None, None]
     judged = sensible and not any((name, place.class_) in cells.made_up for cells in runs)
-    row = result(gains, judged=judged, footing=_footing(runs, place))
+    gain = weighted_mean([old - new for old, new in shared]) if shared and judged else None
+    row = as_ratio(gain, _footing(runs, place)) | ({} if judged else {"verdict": "not judged"})
     where = {**place.to_dict(), "arm": name, "metric": _METRIC.name}
-    return {**where, "old": old_mean, "new": new_mean, **row}
+    return {**where, "old": means[0], "new": means[1], **row}
 
 
-def _by_prompt(sample: Iterable[tuple[Source, float]]) -> dict[str, float]:
+def _by_prompt(requests: Requests) -> dict[str, float]:
+    """The mean log of the metric of each prompt."""
     logs: dict[str, list[float]] = {}
-    for source, log in sample:
-        logs.setdefault(source.prompt, []).append(log)
-    return {prompt: mean(values) for prompt, values in logs.items()}
+    for one, value in zip(requests.answers, requests.metrics[_METRIC.name].tolist(), strict=True):
+        if value > 0:
+            logs.setdefault(one.prompt_id, []).append(math.log(value))
+    return {prompt: fmean(values) for prompt, values in logs.items()}
 
 
 def _footing(runs: tuple[Cells, Cells], place: Place) -> Footing:

@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from trnspec.benchmark.analyse.cells import Place
-from trnspec.benchmark.analyse.comparison import VERDICT_WORDS
+from trnspec.benchmark.analyse.requests import Place
+from trnspec.benchmark.analyse.speed_up import VERDICT_WORDS
 from trnspec.core.words import count, listed
 
 _TEMPLATES = Path(__file__).parent / "templates"

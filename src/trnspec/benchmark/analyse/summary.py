@@ -31,7 +31,7 @@ class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_p
 - `mix`: [{class: null, concurrency, rate_per_s, baseline, treatment, ratio, ci_low, ci_high, together (intervals that hold at once),
   verdict, one_start, detectable_ratio, classes: [{class, n_prompts, share (0: too few prompts, not in the mix), baseline_tpot_s,
   treatment_tpot_s (geometric means over pairs)}]}], all classes with equal shares of the output tokens
-  (`src/trnspec/benchmark/analyse/comparison.py`)
+  (`src/trnspec/benchmark/analyse/speed_up.py`)
 - `pays_up_to`, of several loads: [{class (null: the mix), baseline, treatment, by: "concurrency" | "rate", pays: the last load at which
   the treatment is faster | null, costs: the first load above that at which it is slower | null, loads: [[load, verdict]]}], by the
   verdicts of `mix` and `comparisons`; empty for an A/A
@@ -73,26 +73,19 @@ from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from trnspec.benchmark import metrics
 from trnspec.benchmark.analyse import stability
-from trnspec.benchmark.analyse import values as request
 from trnspec.benchmark.analyse.acceptance.yields import acceptance, step_yield_at
-from trnspec.benchmark.analyse.cells import (
-    Cells,
-    Place,
-    cells_of,
-    cost,
-    goodput,
-    limits_kept,
-    throughput,
-    token_source,
-)
-from trnspec.benchmark.analyse.comparison import adjust, comparisons, mixes, output_equality, pays_up_to
 from trnspec.benchmark.analyse.decision import is_withheld
+from trnspec.benchmark.analyse.delivered import cost, goodput, limits_kept, throughput, token_source
 from trnspec.benchmark.analyse.explanation import explain, is_aa, warnings
 from trnspec.benchmark.analyse.losslessness import losslessness
-from trnspec.benchmark.analyse.stats import distribution
-from trnspec.benchmark.analyse.values import Records
+from trnspec.benchmark.analyse.requests import Cells, Place, Requests
+from trnspec.benchmark.analyse.speed_up import adjust, comparisons, mixes, output_equality, pays_up_to
+from trnspec.benchmark.analyse.statistics import distribution
+from trnspec.benchmark.analyse.values import gaps, server_counts
 from trnspec.benchmark.measure import sanity_check
 from trnspec.benchmark.measure.journal import RawRun, extent, write_whole
 from trnspec.benchmark.plan import PlannedArm
@@ -104,9 +97,9 @@ _RATIO = ("ratio", "ci_low", "ci_high", "together", "p_value", "p_holm", "verdic
 _OF_PLAN = ("warmup", "seed", "max_tokens", "temperature", "ignore_eos")
 
 
-def summarise(raw: RawRun) -> dict[str, Any]:
+def summarise(cells: Cells) -> dict[str, Any]:
     """The summary of a run, finished or not. It has no verdicts if the baseline failed the sanity check."""
-    cells, happened = cells_of(raw), stability.stability(raw)
+    raw, happened = cells.raw, stability.stability(cells)
     compared, mixed = list(comparisons(cells)), mixes(cells)
     headlines = [row for row in compared if row["metric"] == _HEADLINE]
     for _, together in groupby(headlines, key=lambda row: Place.of(row).load):
@@ -157,7 +150,7 @@ def _run(raw: RawRun) -> dict[str, Any]:
     planned, complete = extent(raw)
     ends = [record.started_unix_s + (record.e2e_s or 0.0) for record in raw.requests]
     starts = defaultdict[str, set[int]](set)
-    for record in raw.by_nodes.measured:
+    for record in raw.measured:
         starts[record.class_].add(record.start)
     return {
         "id": first.run,
@@ -197,18 +190,18 @@ def _explanations(
     ratios = {(Place.of(row), row["baseline"], row["treatment"]): row["ratio"] for row in headlines}
     for place, arm in product(cells.places, cells.treatments):
         base = cells.baseline_of(arm)
-        if cells.pairs((base, arm), place):
+        if len(cells.pairs((base, arm), place)[0]):
             here = {name: cell for (where, name), cell in described.items() if where == place}
             yield explain(cells, arm, place, here, ratios[place, base.name, arm.name])
 
 
 def _cell(cells: Cells, arm: PlannedArm, place: Place) -> dict[str, Any]:
-    plan, records, (together, blocks) = cells.plan, cells.of(arm, place), cells.loaded(arm, place)
-    answered = cells.answered(arm, place)
-    errors = Counter(record.error for record in records if record.error)
-    steps = acceptance(arm, records, step_yield_at(cells, arm, place))
-    delivered = throughput(arm, together, blocks)
-    lengths = [float(r.completion_tokens) for r in answered if r.completion_tokens]
+    requests, blocks = cells.of(arm, place), cells.blocks_of(arm, place)
+    answered, answers = requests.answered, requests.answered.answers
+    errors = Counter(one.error for one in requests.answers if one.error)
+    steps = acceptance(arm, requests.answers, step_yield_at(cells, arm, place))
+    delivered = throughput(cells.loaded(arm, place), blocks)
+    lengths = np.array([one.completion_tokens or np.nan for one in answers], float)
     base = cells.baseline_of(arm)
     equality = None if base is arm else output_equality(base.name, cells.pairs((base, arm), place))
     return {
@@ -216,43 +209,35 @@ def _cell(cells: Cells, arm: PlannedArm, place: Place) -> dict[str, Any]:
         **place.to_dict(),
         "n": len(answered),
         "errors": errors.total(),
-        "error_rate": errors.total() / len(records) if records else None,
+        "error_rate": errors.total() / len(requests) if len(requests) else None,
         "error_names": dict(errors.most_common()),
-        **_distributions(answered, arm, by_chunk=steps["caution"] is None),
+        **_distributions(answered, by_chunk=steps["caution"] is None),
         metrics.ACCEPTANCE_LENGTH.name: steps["tokens_per_step"],
         "completion_tokens": distribution(lengths),
-        "cached_tokens": sum(r.cached_tokens or 0 for r in answered),
-        "finish_reasons": dict(Counter(str(r.finish_reason) for r in answered)),
-        "forced_length": sum(r.forced_length for r in answered),
-        "token_source": token_source(answered),
+        "cached_tokens": sum(one.cached_tokens or 0 for one in answers),
+        "finish_reasons": dict(Counter(str(one.finish_reason) for one in answers)),
+        "forced_length": sum(one.forced_length for one in answers),
+        "token_source": token_source(answers),
         "acceptance": steps,
         "output_equality": equality,
         "throughput": delivered,
-        "goodput": goodput(plan.slo, arm, records, blocks),
+        "goodput": goodput(cells.plan.slo, requests, blocks),
         "cost": cost(arm, delivered),
     }
 
 
-def _distributions(answered: Records, arm: PlannedArm, *, by_chunk: bool) -> dict[str, Any]:
+def _distributions(answered: Requests, *, by_chunk: bool) -> dict[str, Any]:
     """The distribution of each metric: over requests, or over chunks for the inter-chunk latency.
 
     `by_chunk` is whether chunks may count as steps.
     """
-    values = [request.request_values(record, arm.max_tokens_per_step) for record in answered]
-    for record, own in zip(answered, values, strict=True):
-        if not by_chunk and request.server_counts(record) is None:
-            own.pop(metrics.TOKENS_PER_STEP.name, None)
-    known = {
-        metric.name: distribution([own[metric.name] for own in values if metric.name in own])
-        for metric in metrics.METRICS
-        if metric.scope == "request" and metric.published and metric.unit != "requests"
+    values = dict(answered.metrics)
+    if not by_chunk:
+        counted = [server_counts(one) is not None for one in answered.answers]
+        values[metrics.TOKENS_PER_STEP.name] = np.where(counted, values[metrics.TOKENS_PER_STEP.name], np.nan)
+    return {
+        **{name: distribution(own) for name, own in values.items()},
+        metrics.INTER_CHUNK_LATENCY.name: distribution(
+            np.array([gap for one in answered.answers for gap in gaps(one)], float)
+        ),
     }
-    chunks = [
-        request.tokens_per_chunk(record, request.output_tokens(record, arm.max_tokens_per_step))
-        for record in answered
-    ]
-    known[metrics.TOKENS_PER_CHUNK.name] = distribution([mean for mean in chunks if mean is not None])
-    known[metrics.INTER_CHUNK_LATENCY.name] = distribution(
-        [gap for record in answered for gap in request.gaps(record)]
-    )
-    return known

@@ -17,6 +17,7 @@ from trnspec.core.json_text import json_text
 from trnspec.core.words import count
 
 if TYPE_CHECKING:
+    from trnspec.benchmark.analyse.requests import Cells
     from trnspec.benchmark.measure.journal import RawRun
     from trnspec.benchmark.measure.records import RunRecord
 
@@ -31,33 +32,33 @@ def report(**given: Any) -> int:
 
 def reported(folder: Path, raw: RawRun, *, as_json: bool, everything: bool = False) -> int:
     """Write summary, page and exports, print the answer and the names of the files; the exit code is that of `show`."""
+    from trnspec.benchmark.analyse.requests import cells_of
     from trnspec.benchmark.measure.journal import write_whole
     from trnspec.benchmark.show import exports, page
 
-    summary = summarised(folder, raw)
+    cells = cells_of(raw)
+    summary = summarised(folder, cells)
     plan = json_text(raw.sessions[-1].plan.to_dict(), indent=1) + "\n"
     written = [write_whole(folder / page.PLAN_FILE, plan).name]
     written += [path.name for path in exports.write_csv(raw, summary, folder)]
-    written.append(f"{exports.LLMPERF}/ ({count(len(exports.write_llmperf(raw, folder)), 'file')})")
-    html = write_whole(folder / page.FILE_NAME, page.render(raw, summary))
+    written.append(f"{exports.LLMPERF}/ ({count(len(exports.write_llmperf(cells, folder)), 'file')})")
+    html = write_whole(folder / page.FILE_NAME, page.render(cells, summary))
     code = show(summary, as_json=as_json, everything=everything)
     sys.stdout.flush()
     print(f"Page: {html}\nAlso written: {', '.join(written)}", file=sys.stderr)
     return code
 
 
-def summarised(folder: Path, raw: RawRun | None = None) -> dict[str, Any]:
-    """Make the summary of `folder` and store it there. `raw` is its journal, if it was read already."""
+def summarised(folder: Path, cells: Cells) -> dict[str, Any]:
+    """Make the summary of `folder` and store it there."""
     from trnspec.benchmark.analyse.decision import decide, is_withheld
     from trnspec.benchmark.analyse.result_files import against_published, optional_results, served_by
     from trnspec.benchmark.analyse.summary import summarise, write
-    from trnspec.benchmark.measure import journal
 
-    raw = raw or journal.read(folder)
-    summary = summarise(raw)
+    raw, summary = cells.raw, summarise(cells)
     summary |= optional_results(folder, raw.plan.baselines) | {"served_by": served_by(folder, raw)}
     if not is_withheld(summary):
-        summary |= against_published(folder, summary, raw)
+        summary |= against_published(folder, summary, cells)
     summary["decision"] = decide(summary).as_json()
     write(summary, folder)
     return summary
@@ -185,6 +186,7 @@ def advise(**given: Any) -> int:
     from trnspec.benchmark.analyse.acceptance import advice
     from trnspec.benchmark.analyse.acceptance.windows import AdviceOptions, step_times
     from trnspec.benchmark.analyse.acceptance.yields import survivals
+    from trnspec.benchmark.analyse.requests import cells_of
 
     run, acceptance, times, timed_with = (
         given[name] for name in ("folder", "acceptance", "step_times", "timed_with")
@@ -212,7 +214,7 @@ def advise(**given: Any) -> int:
         unused_drafts=None if given["yields"] is None else int(given["yields"] == "k"),
     )
     if raw:
-        predicted = advice.advise(raw, wishes)
+        predicted = advice.advise(cells_of(raw), wishes)
     else:
         predicted = advice.forecast(survivals(acceptance), wishes, basis=f"acceptance as in {acceptance}")
     _print(predicted, "advise.txt", as_json=given["json"])

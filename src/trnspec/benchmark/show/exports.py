@@ -17,9 +17,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from trnspec.benchmark import metrics
-from trnspec.benchmark.analyse.cells import Place, cells_of, covered
-from trnspec.benchmark.analyse.stats import PERCENTILES, percentile
+from trnspec.benchmark.analyse.delivered import covered
+from trnspec.benchmark.analyse.requests import Cells, Place
+from trnspec.benchmark.analyse.statistics import PERCENTILES
 from trnspec.benchmark.analyse.values import gaps, output_tokens, request_values
 from trnspec.benchmark.measure.journal import RawRun, write_whole
 from trnspec.benchmark.measure.records import RequestRecord, to_json
@@ -107,11 +110,11 @@ def _csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     return out.getvalue()
 
 
-def write_llmperf(raw: RawRun, folder: Path) -> list[Path]:
+def write_llmperf(cells: Cells, folder: Path) -> list[Path]:
     """Responses and summary under `folder`/llmperf for each cell with a measured request. Raises StorageError."""
-    written = []
-    for (arm, place), members in cells_of(raw).requests.items():
-        records = sorted(members, key=_ended)
+    raw, written = cells.raw, []
+    for (arm, place), requests in cells.requests.items():
+        records = sorted(requests.answers, key=_ended)
         answers = [_response(raw.plan.arm(arm), record) for record in records]
         whole = _summary(raw, arm, place, records, answers)
         size = f"{raw.plan.model}_{whole['mean_input_tokens']}_{raw.plan.max_tokens}"
@@ -182,9 +185,10 @@ def _summary(
 
 def _spread(values: Iterable[float | None]) -> Json:
     """Quantiles (linear), mean, extremes and sample deviation; null if there are too few values."""
-    known = sorted(value for value in values if value is not None)
+    known, wanted = sorted(value for value in values if value is not None), (25, 50, 75, 90, 95, 99)
+    found = np.percentile(known, wanted).tolist() if known else [None] * len(wanted)
     return {
-        "quantiles": {f"p{q}": percentile(known, q) if known else None for q in (25, 50, 75, 90, 95, 99)},
+        "quantiles": {f"p{q}": value for q, value in zip(wanted, found, strict=True)},
         "mean": statistics.fmean(known) if known else None,
         "min": known[0] if known else None,
         "max": known[-1] if known else None,

@@ -7,18 +7,20 @@ otherwise predicted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from trnspec.benchmark.analyse.cells import Cells, Place
-from trnspec.benchmark.analyse.comparison import EQUIVALENT, VERDICT_WORDS
+import numpy as np
+
 from trnspec.benchmark.analyse.decision import AtLoad, Gain
+from trnspec.benchmark.analyse.requests import Cells, Place, Requests
 from trnspec.benchmark.analyse.result_files import QUANTITIES, VERDICTS
 from trnspec.benchmark.analyse.sentences import interval, money
-from trnspec.benchmark.analyse.stats import percentile
-from trnspec.benchmark.analyse.values import Records, gaps, request_values
+from trnspec.benchmark.analyse.speed_up import EQUIVALENT, VERDICT_WORDS
+from trnspec.benchmark.analyse.statistics import Array
+from trnspec.benchmark.analyse.values import gaps
 from trnspec.benchmark.metrics import COMPARED, E2E, INTER_CHUNK_LATENCY, TPOT, TTFT, Metric
-from trnspec.benchmark.plan import Load, Plan
+from trnspec.benchmark.plan import Load
 from trnspec.benchmark.show.drawing import (
     FAILED,
     LEVEL,
@@ -91,58 +93,61 @@ def against_windows(loads: Sequence[AtLoad], predicted: Sequence[Mapping[str, An
     yield Figure("windows", "Speed-up against the window", panels, [*styles.values()][1:], {})
 
 
-def _places(cells: Cells, arms: Arms) -> Iterator[tuple[str, str, Sequence[tuple[Look, Records]]]]:
-    """Each class and load with records: an identifier, a title, and the requests of each arm in the order of sending."""
+def _places(cells: Cells, arms: Arms) -> Iterator[tuple[str, str, Sequence[tuple[Look, Requests]]]]:
+    """Each class and load with requests: an identifier, a title, and the requests of each arm."""
     for number, load in enumerate(cells.plan.loads):
         for index, class_ in enumerate(cells.plan.classes):
             place = Place(class_, load)
             members = [
-                (look, sorted(records, key=lambda record: record.started_unix_s))
+                (look, cells.requests[arm, place])
                 for arm, look in arms.items()
-                if (records := cells.requests.get((arm, place)))
+                if (arm, place) in cells.requests
             ]
             if members:
                 yield f"{number}-{index}", str(place) if len(cells.plan.loads) > 1 else class_, members
 
 
-def _points(plan: Plan, metric: Metric, records: Records, begin_unix_s: float = 0.0) -> Points:
-    """(seconds since the beginning of the run, value) of each answer with a value."""
-    values = (
-        request_values(record, plan.arm(record.arm).max_tokens_per_step).get(metric.name)
-        for record in records
-    )
-    pairs = zip(records, values, strict=True)
-    return [(record.started_unix_s - begin_unix_s, value) for record, value in pairs if value is not None]
-
-
 def over_time(cells: Cells, arms: Arms) -> Iterator[Figure]:
     """A figure for each metric with values: every request over time."""
-    started = [record.started_unix_s for records in cells.requests.values() for record in records] or [0.0]
+    known = [
+        (id_, where, [(look, own, _started(own)) for look, own in members])
+        for id_, where, members in _places(cells, arms)
+    ]
+    started = [at_s for own in cells.requests.values() for at_s in _started(own)] or [0.0]
     begin, span_s = min(started), max(started) - min(started)
     units = (("s", 1.0, 180.0), ("min", 60.0, 3 * 3600.0), ("h", 3600.0, float("inf")))
     time_name, per = next((name, length) for name, length, maximum in units if span_s < maximum)
     x = Axis(high=span_s / per or 1, title=f"{time_name} since the first request")
     for metric, unit, scale in _TIMES:
         name, title, panels = metric.name.removesuffix("_s"), f"{metric.title} over the run", []
-        known = [
-            (id_, where, [(*own, _points(cells.plan, metric, own[1], begin)) for own in members])
-            for id_, where, members in _places(cells, arms)
-        ]
-        top = max((v * scale for *_, lines in known for *_, points in lines for _, v in points), default=0.0)
+        top = max(
+            (_known(own, metric).max(initial=0) * scale for *_, lines in known for _, own, _ in lines),
+            default=0.0,
+        )
         y = Axis(high=top * 1.08 or 1, title=unit, max_ticks=5)
         for id_, where, lines in known if top else ():
             plot = Plot(f"t{id_}-{name}", where, x, y, NARROW, f"{title}, {where}")
-            for look, records, points in lines:
-                line = [(at_s / per, value * scale) for at_s, value in points]
+            for look, own, at_s in lines:
+                values, order = own.metrics[metric.name] * scale, np.argsort(at_s, kind="stable")
+                line = [((at_s[i] - begin) / per, values[i]) for i in order if not np.isnan(values[i])]
                 plot.dots(line[:: -(-len(line) // MAX_POINTS) or 1], look)
-                failures = [((r.started_unix_s - begin) / per, y.low) for r in records if r.error]
+                failures = [((at_s[i] - begin) / per, y.low) for i in order if not own.ok[i]]
                 plot.dots(failures, FAILED, "mark cross")
                 if line:
-                    middle = percentile(sorted(value for _, value in line), 50)
+                    middle = float(np.nanmedian(values))
                     plot.line([(x.low, middle), (x.high, middle)], look, _DASHED)
                     plot.said.append(f"{look.name} median {middle:.3g} {unit} of {len(line)} requests")
             panels.append(plot)
         yield Figure(f"time-{name}", title, panels, [*arms.values()], {"metric": metric})
+
+
+def _started(requests: Requests) -> Array:
+    return np.array([one.started_unix_s for one in requests.answers], float)
+
+
+def _known(requests: Requests, metric: Metric) -> Array:
+    values = requests.metrics[metric.name]
+    return values[~np.isnan(values)]
 
 
 def distributions(cells: Cells, arms: Arms) -> Iterator[Figure]:
@@ -151,14 +156,15 @@ def distributions(cells: Cells, arms: Arms) -> Iterator[Figure]:
         name, known = metric.name.removesuffix("_s"), []
         for id_, where, members in _places(cells, arms):
             curves = []
-            for look, records in members:
-                values: Iterable[float] = (value for _, value in _points(cells.plan, metric, records))
+            for look, own in members:
                 if metric is INTER_CHUNK_LATENCY:
-                    values = (gap for record in records if record.error is None for gap in gaps(record))
-                if ordered := sorted(1000 * value for value in values):
-                    curves.append((look, ordered))
+                    values = np.array([gap for one in own.answered.answers for gap in gaps(one)], float)
+                else:
+                    values = _known(own, metric)
+                if len(values):
+                    curves.append((look, np.sort(1000 * values)))
             known += [(id_, where, curves)] if curves else []
-        ends = [percentile(ordered, _END) for *_, curves in known for _, ordered in curves]
+        ends = [float(np.percentile(ordered, _END)) for *_, curves in known for _, ordered in curves]
         x = Axis(high=max(ends, default=0) * 1.05 or 1, title="ms")
         y, panels = Axis(high=100, unit=" %", max_ticks=5), []
         for id_, where, curves in known:
@@ -171,7 +177,7 @@ def distributions(cells: Cells, arms: Arms) -> Iterator[Figure]:
                     corners += [(value, corners[-1][1]), (value, share)]
                 plot.line([*corners, *((x.high, share) for _, share in corners[-1:])], look)
                 plot.dots(steps[:: max(1, len(steps) // 8)], look)
-                middle, tail = percentile(ordered, 50), percentile(ordered, 95)
+                middle, tail = np.percentile(ordered, (50, 95))
                 text = f"{look.name} median {middle:.3g} ms, 95th percentile {tail:.3g} ms, n {len(ordered)}"
                 plot.said.append(text)
             panels.append(plot)
@@ -179,12 +185,13 @@ def distributions(cells: Cells, arms: Arms) -> Iterator[Figure]:
         yield Figure(f"spread-{name}", title, panels, [*arms.values()], {"over": over})
 
 
-def _shares(ordered: Sequence[float]) -> Points:
+def _shares(ordered: Array) -> Points:
     """(value, percentage of values that are not above it), in a limited number of steps."""
-    count, last = len(ordered), _MAX_STEPS - 1
+    count = len(ordered)
     if count <= _MAX_STEPS:
-        return [(value, 100 * ((index + 1) / count)) for index, value in enumerate(ordered)]
-    return [(percentile(ordered, 100 * i / last), 100 * (i / last)) for i in range(_MAX_STEPS)]
+        return [(float(value), 100 * ((index + 1) / count)) for index, value in enumerate(ordered)]
+    shares = np.linspace(0, 100, _MAX_STEPS)
+    return list(zip(np.percentile(ordered, shares).tolist(), shares.tolist(), strict=True))
 
 
 def answer(at: AtLoad, axis: Axis) -> Table:

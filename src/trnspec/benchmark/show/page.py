@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from typing import Any
 
 from trnspec.benchmark.analyse.acceptance.advice import advise
-from trnspec.benchmark.analyse.cells import Place, cells_of, pairs_of
-from trnspec.benchmark.analyse.comparison import first_difference
 from trnspec.benchmark.analyse.decision import AtLoad, Decision, decide
+from trnspec.benchmark.analyse.requests import Cells, Place
 from trnspec.benchmark.analyse.sentences import about_loads
+from trnspec.benchmark.analyse.speed_up import first_difference
 from trnspec.benchmark.errors import ResultsError
 from trnspec.benchmark.measure.journal import RawRun
 from trnspec.benchmark.measure.records import RequestRecord
@@ -31,9 +31,9 @@ _MAX_ARMS = 6
 """The maximum number of arms in a figure."""
 
 
-def render(raw: RawRun, summary: Mapping[str, Any]) -> str:
+def render(cells: Cells, summary: Mapping[str, Any]) -> str:
     """The page as HTML."""
-    run, predicted, cells, decision = summary["run"], predictions(raw), cells_of(raw), decide(summary)
+    raw, run, predicted, decision = cells.raw, summary["run"], predictions(cells), decide(summary)
     at, shown = decision.at, _shown(summary, decision)
     arms = {name: look for name, look in looks(arm["name"] for arm in run["arms"]).items() if name in shown}
     gains = [gain for load in decision.loads for gain in (*load.by_class, *load.by_arm)]
@@ -63,7 +63,7 @@ def render(raw: RawRun, summary: Mapping[str, Any]) -> str:
         errors=tables.error_table(summary, _messages(raw)),
         forecast=figures.forecast(summary.get("expectations", ())),
         predicted=predicted,
-        samples=_samples(raw),
+        samples=list(_samples(cells)),
         plan_file=PLAN_FILE,
         max_points=figures.MAX_POINTS,
         over_time=drawn(figures.over_time(cells, arms)),
@@ -111,10 +111,10 @@ def _unexplained(summary: Mapping[str, Any], at: AtLoad) -> dict[str, list[str]]
     return _together((row["text"], row["class"]) for row in rows)
 
 
-def predictions(raw: RawRun) -> list[dict[str, Any]]:
+def predictions(cells: Cells) -> list[dict[str, Any]]:
     """Predictions of the run by class and for all classes together; empty if there are none."""
     try:
-        advice = advise(raw)
+        advice = advise(cells)
     except ResultsError:
         return []
     return [*advice["cells"], *({"class": figures.ALL_CLASSES, **mix} for mix in advice["mixes"])]
@@ -130,21 +130,20 @@ def _messages(raw: RawRun) -> dict[tuple[str, str], str]:
     return messages
 
 
-def _samples(raw: RawRun) -> list[dict[str, Any]]:
+def _samples(cells: Cells) -> Iterator[dict[str, Any]]:
     """One pair for each class and treatment: the first whose texts differ, else the first."""
-    plan, samples = raw.plan, []
-    prompts = {prompt.id: _prompt_text(prompt) for prompt in plan.prompts}
-    written: dict[tuple[str, str], list[RequestRecord]] = defaultdict(list)
-    for record in raw.measured:
-        if record.text is not None:
-            written[record.arm, record.class_].append(record)
-    for class_, arm in product(plan.classes, plan.arms):
-        base, own = (written.get((name, class_), ()) for name in (plan.baselines[arm.name], arm.name))
-        pairs = pairs_of(base, own) if plan.baselines[arm.name] != arm.name else ()
+    prompts = {prompt.id: _prompt_text(prompt) for prompt in cells.plan.prompts}
+    for class_, arms in product(cells.plan.classes, cells.compared):
+        found = [cells.pairs(arms, Place(class_, load)) for load in cells.plan.loads]
+        pairs = [
+            (base, own)
+            for first, second in found
+            for base, own in zip(first.answers, second.answers, strict=True)
+            if base.text is not None and own.text is not None
+        ]
         if pairs:
             pair = next((pair for pair in pairs if pair[0].text != pair[1].text), pairs[0])
-            samples.append(_sample(prompts.get(pair[0].prompt_id, ""), *pair))
-    return samples
+            yield _sample(prompts.get(pair[0].prompt_id, ""), *pair)
 
 
 def _sample(prompt: str, base: RequestRecord, treated: RequestRecord) -> dict[str, Any]:

@@ -18,12 +18,12 @@ import jinja2
 from markupsafe import Markup, escape
 
 from trnspec.benchmark.analyse.acceptance.yields import MADE_UP
-from trnspec.benchmark.analyse.cells import Place
-from trnspec.benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS, VERDICT_WORDS
 from trnspec.benchmark.analyse.decision import AtLoad, baseline_of, decide
 from trnspec.benchmark.analyse.explanation import split_steps
+from trnspec.benchmark.analyse.requests import Place
 from trnspec.benchmark.analyse.result_files import CIRCULAR, VERDICTS
 from trnspec.benchmark.analyse.sentences import about_loads, environment_of_sentences, interval, money
+from trnspec.benchmark.analyse.speed_up import EQUIVALENT, MIN_PROMPTS, VERDICT_WORDS
 from trnspec.benchmark.jinja_environment import compile_all, environment
 from trnspec.benchmark.metrics import METRICS
 from trnspec.benchmark.plan import Load

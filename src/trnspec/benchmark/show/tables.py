@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from trnspec.benchmark.analyse.cells import Place
 from trnspec.benchmark.analyse.decision import AtLoad, Decision, Gain
+from trnspec.benchmark.analyse.requests import Place
 from trnspec.benchmark.analyse.sentences import interval, money
 from trnspec.benchmark.metrics import E2E, INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PER_S, TPOT, TTFT, Metric
 from trnspec.benchmark.plan import Load

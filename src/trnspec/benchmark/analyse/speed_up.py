@@ -7,7 +7,7 @@ share of the output tokens from every class. Its speed-up is the ratio of the ti
 
 Classes are strata with fixed weights (Cochran, Sampling Techniques, 3rd ed., section 5.4). log S is linearised, as a combined
 ratio estimate is (section 6.11): a pair of class c moves it by u_c * log b - v_c * log t, where u_c and v_c are the class's shares
-of the two sums. Intervals include the variation of prompts, blocks of time and starts of the servers (`trnspec.benchmark.analyse.stats`).
+of the two sums. Intervals include the variation of prompts, blocks of time and starts of the servers (`trnspec.benchmark.analyse.statistics`).
 
 All verdicts follow one rule: "faster" if the whole interval is above 1.05, "slower" if it is below 0.95, "no difference that matters" if it
 is between them, and otherwise "no clear difference". Between two starts of the same servers ratios moved by 4 to 9 % (*measured* on one
@@ -22,17 +22,26 @@ the baseline hold together (Bonferroni, 1 - 0.05 / m each). The best differs fro
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from trnspec.benchmark.analyse.cells import Cells, Footing, Pairs, Place, size_of
-from trnspec.benchmark.analyse.stats import Estimate, Sample, Source, estimate, holm, mean_of, of_sample
-from trnspec.benchmark.analyse.values import Records, request_values
-from trnspec.benchmark.metrics import COMPARED, TPOT
-from trnspec.benchmark.plan import Load, PlannedArm
+import numpy as np
+
+from trnspec.benchmark.analyse.requests import Cells, Footing, Place, Requests, size_of
+from trnspec.benchmark.analyse.statistics import (
+    Array,
+    Estimate,
+    Sources,
+    estimate,
+    holm,
+    joined,
+    mean_of,
+    of_sample,
+)
+from trnspec.benchmark.metrics import COMPARED, TPOT, Metric
 
 SpeedVerdict = Literal["faster", "slower", "equivalent", "not shown", "too few", "not judged"]
 VERDICT_WORDS: Mapping[str, str] = {
@@ -59,44 +68,31 @@ DEFAULT_FOOTING = Footing()
 
 def comparisons(cells: Cells) -> Iterator[dict[str, Any]]:
     """`comparisons` of a summary: the speed-up of each treatment by each compared metric, above 1 where it is better."""
-    for place in cells.places:
-        footing = cells.footing(place.load)
-        for arms in cells.compared:
-            base, treated = (cells.of(arm, place) for arm in arms)
-            judged, number = cells.judged(arms, place), {"n_pairs": len(cells.pairs(arms, place))}
-            names = {"baseline": arms[0].name, "treatment": arms[1].name}
-            rates = [_failed(own) / len(own) if own else None for own in (base, treated)]
-            failures = {"error_rates": rates, "warning": error_warning(base, treated)}
-            for metric, sample in log_ratios(cells, arms, place).items():
-                row = result(sample, judged=judged, footing=footing) | ({} if judged else number)
-                yield {**place.to_dict(), **names, "metric": metric, **row, **failures}
-
-
-def log_ratios(
-    cells: Cells, arms: tuple[PlannedArm, PlannedArm], place: Place
-) -> dict[str, list[tuple[Source, float]]]:
-    """The log(gain) of each pair in which both values are known and not zero, by metric. Above 0 the second of `arms` is
-    better."""
-    gains: dict[str, list[tuple[Source, float]]] = {metric.name: [] for metric in COMPARED}
-    for base, treated in cells.pairs(arms, place):
-        before = request_values(base, arms[0].max_tokens_per_step)
-        after = request_values(treated, arms[1].max_tokens_per_step)
-        source = cells.source(base)
+    for place, arms in product(cells.places, cells.compared):
+        base, treated = (cells.of(arm, place) for arm in arms)
+        pairs, judged, footing = base.with_(treated), cells.judged(arms, place), cells.footing(place.load)
+        names = {"baseline": arms[0].name, "treatment": arms[1].name}
+        rates = [own.failed / len(own) if len(own) else None for own in (base, treated)]
+        failures = {"error_rates": rates, "warning": error_warning(base, treated)}
         for metric in COMPARED:
-            if (old := before.get(metric.name)) and (new := after.get(metric.name)):
-                gain = math.log(old / new if metric.better == "lower" else new / old)
-                gains[metric.name].append((source, gain))
-    return gains
+            # An emulator made up the acceptance of an arm: neither ratio nor verdict.
+            row = as_ratio(gain_of(pairs, metric) if judged else None, footing)
+            row |= {} if judged else {"verdict": "not judged", "n_pairs": len(pairs[0])}
+            yield {**place.to_dict(), **names, "metric": metric.name, **row, **failures}
 
 
-def result(log_ratios: Sample, *, judged: bool, footing: Footing = DEFAULT_FOOTING) -> dict[str, Any]:
-    """The ratio, interval and verdict from log ratios.
+def log_gains(pairs: tuple[Requests, Requests], metric: Metric) -> tuple[Array, Sources]:
+    """The log(gain) of each pair in which both values are known and not zero. Above 0 the second of the pair is better."""
+    before, after = (own.metrics[metric.name] for own in pairs)
+    known = (before > 0) & (after > 0)
+    gains = np.log(before[known] / after[known])
+    return gains if metric.better == "lower" else -gains, pairs[0].sources.of(known)
 
-    If not `judged`, there is neither ratio nor verdict, because an emulator made up the acceptance of an arm.
-    """
-    if not judged:
-        return {**as_ratio(None), "verdict": "not judged"}
-    return as_ratio(of_sample(log_ratios) if log_ratios else None, footing)
+
+def gain_of(pairs: tuple[Requests, Requests], metric: Metric = TPOT) -> Estimate | None:
+    """The mean log(gain) over pairs with its interval; None without a pair."""
+    gains, sources = log_gains(pairs, metric)
+    return of_sample(gains, sources) if len(gains) else None
 
 
 def as_ratio(estimate: Estimate | None, footing: Footing = DEFAULT_FOOTING) -> dict[str, Any]:
@@ -157,9 +153,9 @@ def adjust(comparisons: Sequence[dict[str, Any]]) -> None:
         row |= {"p_holm": p, "verdict_holm": row["verdict"] if sure else "not shown"}
 
 
-def error_warning(baseline: Records, treatment: Records) -> str | None:
+def error_warning(baseline: Requests, treatment: Requests) -> str | None:
     """A warning if the error rates of the arms differ: only pairs that both answered are compared."""
-    (failed, asked), (failed_2, asked_2) = ((_failed(arm), len(arm)) for arm in (baseline, treatment))
+    (failed, asked), (failed_2, asked_2) = ((own.failed, len(own)) for own in (baseline, treatment))
     if failed * asked_2 == failed_2 * asked:
         return None
     return (
@@ -168,17 +164,14 @@ def error_warning(baseline: Records, treatment: Records) -> str | None:
     )
 
 
-def _failed(records: Records) -> int:
-    return sum(record.error is not None for record in records)
-
-
-def output_equality(baseline: str, pairs: Pairs) -> dict[str, Any]:
+def output_equality(baseline: str, pairs: tuple[Requests, Requests]) -> dict[str, Any]:
     """How often both arms wrote the same text, and the positions, in characters, at which the other pairs differ first. With greedy
     decoding speculation must not change the text.
 
     Pairs without a recorded text are left out, and so are pairs of arms that share a server, because their nonces differ.
     """
-    known = [(a, b) for a, b in pairs if a.text_sha256 and b.text_sha256 and a.nonce == b.nonce]
+    both = zip(pairs[0].answers, pairs[1].answers, strict=True)
+    known = [(a, b) for a, b in both if a.text_sha256 and b.text_sha256 and a.nonce == b.nonce]
     differences = sorted(
         first_difference(a.text or "", b.text or "") for a, b in known if a.text_sha256 != b.text_sha256
     )
@@ -201,8 +194,8 @@ def first_difference(text: str, other: str) -> int:
 
 
 _OF_BEST = ("ratio", "ci_low", "ci_high", "together", "verdict", "one_start")
-Times = Mapping[str, Mapping[str, tuple[Source, float]]]
-"""The source of variation and the logarithm of the time per token, by class and pair."""
+Classes = Mapping[str, Requests]
+"""The requests of an arm under one load, by class."""
 
 
 def mixes(cells: Cells) -> dict[str, Any]:
@@ -215,18 +208,21 @@ def mixes(cells: Cells) -> dict[str, Any]:
     several = {base: arms for base, arms in treated.items() if len(arms) > 1}
     for load in cells.plan.loads:
         where, footing = {"class": None, **size_of(load)}, cells.footing(load)
-        times = {arm.name: times_of(cells, arm, load) for arm in cells.plan.arms}
-        whole = {arm.name: times[arm.name] if cells.mixes(arm) else {} for arm in cells.plan.arms}
+        known = {arm.name: cells.known(arm, load) for arm in cells.plan.arms}
+        whole = {arm.name: known[arm.name] if cells.mixes(arm) else {} for arm in cells.plan.arms}
         for own, arm in cells.compared:
             row = {**where, **over(whole, own.name, arm.name, together=len(cells.compared), footing=footing)}
             rows["mix"].append(row if cells.mixes(arm) else row | {"verdict": "not judged"})
         for (base, arms), class_ in product(several.items(), (None, *cells.plan.classes)):
-            known_times = whole if class_ is None else times
-            within = {arm: of_class(of_arm, class_) for arm, of_arm in known_times.items()}
+            of_arms = whole if class_ is None else known
+            within = {
+                arm: {name: one for name, one in own.items() if class_ in (None, name)}
+                for arm, own in of_arms.items()
+            }
             best, *others = ranked(within, base, arms) or [""]
             pairs = math.comb(len(arms), 2)
-            known = (over(within, arm, best, together=pairs, footing=footing) for arm in others)
-            over_others = [{"arm": row["baseline"], **{key: row[key] for key in _OF_BEST}} for row in known]
+            rest = (over(within, arm, best, together=pairs, footing=footing) for arm in others)
+            over_others = [{"arm": row["baseline"], **{key: row[key] for key in _OF_BEST}} for row in rest]
             if others:
                 of = {"class": class_, "baseline": base, "arm": best}
                 rows["best"].append({**where, **of, "over": over_others})
@@ -255,70 +251,55 @@ def pays_up_to(rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
             yield {**names, "pays": pays, "costs": next(slower, None), "loads": loads}
 
 
-def times_of(cells: Cells, arm: PlannedArm, load: Load) -> Times:
-    """Log times per token of an arm's answered requests, without classes whose acceptance was made up."""
-    return {
-        class_: own
-        for class_ in cells.plan.classes
-        if (arm.name, class_) not in cells.made_up and (own := logs_at(cells, arm, Place(class_, load)))
-    }
-
-
-def logs_at(
-    cells: Cells, arm: PlannedArm, place: Place, metric: str = TPOT.name
-) -> dict[str, tuple[Source, float]]:
-    """The logarithm of a metric of each answer that has it, by pair."""
-    values = (
-        (record, request_values(record, arm.max_tokens_per_step).get(metric))
-        for record in cells.answered(arm, place)
-    )
-    return {record.pair_id: (cells.source(record), math.log(value)) for record, value in values if value}
-
-
-def of_class(times: Times, class_: str | None) -> Times:
-    """The times of one class, or (None) of all."""
-    return {name: own for name, own in times.items() if class_ in (None, name)}
-
-
-def ranked(times: Mapping[str, Times], base: str, arms: Sequence[str]) -> list[str]:
+def ranked(classes: Mapping[str, Classes], base: str, arms: Sequence[str]) -> list[str]:
     """The arms, the fastest first; only those for which the largest number of classes is known."""
-    known = {arm: Strata.of(times[base], times[arm]) for arm in arms}
+    known = {arm: Strata.of(classes[base], classes[arm]) for arm in arms}
     maximum = max((len(strata.inside) for strata in known.values()), default=0)
     able = [arm for arm in arms if known[arm].inside and len(known[arm].inside) == maximum]
     return sorted(able, key=lambda arm: -known[arm].log_ratio)
 
 
+class Stratum(NamedTuple):
+    """The pairs of two arms in one class: the logs of their times per token, and the means of these, mapped back to times."""
+
+    log_s: tuple[Array, Array]
+    sources: Sources
+    mean_s: tuple[float, float]
+    """Geometric means; with several starts, the mean over starts."""
+    prompts: int
+
+
 @dataclass(frozen=True)
 class Strata:
-    """The pairs of two arms by class, with the logs of their times per token; calculates log S of the mix."""
+    """The pairs of two arms by class; calculates log S of the mix."""
 
-    pairs: Mapping[str, Sequence[tuple[Source, float, float]]]
-    means: Mapping[str, tuple[float, float]]
-    """Geometric mean times by class; with several starts, the mean over starts."""
-    inside: Sequence[str]
-    """Classes with a share: those with MIN_PROMPTS prompts."""
+    pairs: Mapping[str, Stratum]
 
     @classmethod
-    def of(cls, before: Times, after: Times) -> Strata:
+    def of(cls, before: Classes, after: Classes) -> Strata:
         """The strata of a baseline and a treatment."""
-        pairs: dict[str, list[tuple[Source, float, float]]] = {}
+        strata = {}
         for class_ in (name for name in before if name in after):
-            other = after[class_]
-            both = [(*known, other[pair][1]) for pair, known in before[class_].items() if pair in other]
-            pairs |= {class_: both} if both else {}
-        means = {
-            class_: (
-                math.exp(mean_of([(source, log_s) for source, log_s, _ in own])[0]),
-                math.exp(mean_of([(source, log_s) for source, _, log_s in own])[0]),
-            )
-            for class_, own in pairs.items()
-        }
-        return cls(pairs, means, [name for name, own in pairs.items() if _prompts(own) >= MIN_PROMPTS])
+            pairs = before[class_].with_(after[class_])
+            times = tuple(own.metrics[TPOT.name] for own in pairs)
+            known = (times[0] > 0) & (times[1] > 0)
+            if known.any():
+                sources = pairs[0].sources.of(known)
+                first, second = (np.log(own[known]) for own in times)
+                means = tuple(math.exp(mean_of(own, sources.start)[0]) for own in (first, second))
+                prompts = len(np.unique(sources.prompt))
+                strata[class_] = Stratum((first, second), sources, (means[0], means[1]), prompts)
+        return cls(strata)
+
+    @cached_property
+    def inside(self) -> list[str]:
+        """Classes with a share: those with MIN_PROMPTS prompts."""
+        return [class_ for class_, own in self.pairs.items() if own.prompts >= MIN_PROMPTS]
 
     @property
     def total_s(self) -> tuple[float, float]:
         """The sums of the means of both arms, over the classes with a share."""
-        before, after = zip(*(self.means[class_] for class_ in self.inside), strict=True)
+        before, after = zip(*(self.pairs[class_].mean_s for class_ in self.inside), strict=True)
         return math.fsum(before), math.fsum(after)
 
     @property
@@ -327,47 +308,42 @@ class Strata:
         before, after = self.total_s
         return math.log(before / after)
 
-    def moves(self) -> dict[Source, float]:
-        """How much the pairs of each source move the linearised log S."""
-        sums, total_s = defaultdict[Source, float](float), self.total_s
-        for class_ in self.inside:
-            u, v = (mean / total for mean, total in zip(self.means[class_], total_s, strict=True))
-            moved = [(source, u * before - v * after) for source, before, after in self.pairs[class_]]
-            for source, move in mean_of(moved)[1].items():
-                sums[source] += move
-        return dict(sums)
+    @property
+    def estimate(self) -> Estimate | None:
+        """log S with its interval, from how much each pair moves it; None without a class that has a share."""
+        if not self.inside:
+            return None
+        parts, total_s = [self.pairs[class_] for class_ in self.inside], self.total_s
+        moves = []
+        for part in parts:
+            u, v = (mean / total for mean, total in zip(part.mean_s, total_s, strict=True))
+            moves.append(mean_of(u * part.log_s[0] - v * part.log_s[1], part.sources.start)[1])
+        return estimate(self.log_ratio, np.concatenate(moves), joined([part.sources for part in parts]))
 
 
 def over(
-    times: Mapping[str, Times], base: str, arm: str, *, together: int, footing: Footing = DEFAULT_FOOTING
+    classes: Mapping[str, Classes], base: str, arm: str, *, together: int, footing: Footing = DEFAULT_FOOTING
 ) -> dict[str, Any]:
     """`arm` against `base`; classes with fewer than MIN_PROMPTS prompts have no share."""
-    strata = Strata.of(times[base], times[arm])
-    inside, known, means_s = strata.inside, None, (None, None)
-    if inside:
-        n = sum(len(strata.pairs[class_]) for class_ in inside)
-        known = replace(estimate(strata.log_ratio, strata.moves(), n=n), together=together)
-        means_s = tuple(total / len(inside) for total in strata.total_s)
-    classes = [
+    strata = Strata.of(classes[base], classes[arm])
+    inside, known = strata.inside, strata.estimate
+    means_s = [total / len(inside) for total in strata.total_s] if inside else [None, None]
+    by_class = [
         {
             "class": class_,
-            "n_prompts": _prompts(strata.pairs[class_]),
+            "n_prompts": own.prompts,
             "share": (class_ in inside) / max(len(inside), 1),
-            "baseline_tpot_s": before_s,
-            "treatment_tpot_s": after_s,
+            "baseline_tpot_s": own.mean_s[0],
+            "treatment_tpot_s": own.mean_s[1],
         }
-        for class_, (before_s, after_s) in strata.means.items()
+        for class_, own in strata.pairs.items()
     ]
     return {
         "baseline": base,
         "treatment": arm,
-        **as_ratio(known, footing),
+        **as_ratio(known and replace(known, together=together), footing),
         "together": together,
         "baseline_tpot_s": means_s[0],
         "treatment_tpot_s": means_s[1],
-        "classes": classes,
+        "classes": by_class,
     }
-
-
-def _prompts(pairs: Sequence[tuple[Source, float, float]]) -> int:
-    return len({source.prompt for source, *_ in pairs})
