@@ -38,7 +38,7 @@ def stored(folder: Path, day: int, name: str = "mine", *, complete: bool = True,
     began = datetime(2026, 11, day, tzinfo=UTC).timestamp()
     store(replace(raw, sessions=tuple(replace(one, started_unix_s=began) for one in raw.sessions)), folder)
     (folder / "expected.json").write_text(json.dumps(EXPECTED), encoding="utf-8")
-    summary: dict[str, Any] = summarised(folder, cells_of(read(folder))) | ON
+    summary: dict[str, Any] = summarised(folder, cells_of(read(folder))).model_dump(mode="json") | ON
     summary["run"]["complete"] = complete
     (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
     (folder / "report.html").write_text("<p>report</p>", encoding="utf-8")

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.benchmark.analyse.acceptance.process import DRAFT_S, PLAIN_S, VERIFY_S, Process
 from tests.benchmark.conftest import plan_content
-from tests.benchmark.records import WALL, answered, block, failed, held, raw_run, summary_of
-from trnspec.benchmark.analyse import summary as summary_module
+from tests.benchmark.records import WALL, answered, block, failed, held, raw_run, result_of, summary_of
 from trnspec.benchmark.analyse.explanation import split_steps
+from trnspec.benchmark.analyse.result import ArmFacts, Explanation, Result
 from trnspec.benchmark.analyse.speed_up import adjust
 from trnspec.benchmark.analyse.statistics import wilson
+from trnspec.benchmark.analyse.summary import write
 from trnspec.benchmark.measure.journal import RawRun
 from trnspec.benchmark.measure.records import RequestRecord
 from trnspec.benchmark.measure.repeats import Repeat
-from trnspec.benchmark.metrics import BY_NAME
 from trnspec.benchmark.show.report_templates import render, render_all
 
 
@@ -99,14 +99,11 @@ def test_outputs_are_compared_arm_to_arm() -> None:
     assert cell(summary, "steady")["output_equality"] is None
 
 
-def test_the_summary_is_plain_json_without_nan_of_the_shape_that_is_written_down() -> None:
-    summary = summary_of(raw_run(*SLOW, *FAST, failed("spec", 7)))
-    assert json.loads(json.dumps(summary, allow_nan=False)) == summary
-    documented, own = summary_module.__doc__ or "", cell(summary, "spec")
-    rows = (summary["comparisons"][0], *summary["explanations"])
-    for key in {key for part in (summary, summary["run"], own, own["acceptance"], *rows) for key in part}:
-        assert re.search(rf"\b{key}\b", documented) or key in BY_NAME, key
-    assert set(own["tpot_s"]) >= {"n", "mean", "p50", "p90", "p95", "p99"}
+def test_the_result_is_plain_json_without_nan_and_is_read_back_as_it_was(tmp_path: Path) -> None:
+    result = result_of(raw_run(*SLOW, *FAST, failed("spec", 7)))
+    text = write(result, tmp_path).read_text(encoding="utf-8")
+    assert not re.search(r"\b(NaN|Infinity)\b", text)
+    assert Result.model_validate_json(text) == result
 
 
 def test_a_verdict_is_corrected_for_what_else_is_claimed() -> None:
@@ -114,12 +111,12 @@ def test_a_verdict_is_corrected_for_what_else_is_claimed() -> None:
     summary = summary_of(held(raw_run(*SLOW, *FAST, *of_raw, *(replace(one, arm="spec") for one in of_raw))))
     one, other = comparison(summary), comparison(summary, class_="raw")
     assert one["p_holm"] == pytest.approx(2 * one["p_value"])
-    assert (one["verdict_holm"], other["verdict_holm"]) == ("faster", "equivalent")
+    assert (one["verdict"], other["verdict"]) == ("faster", "equivalent")
     assert comparison(summary, "ttft_s")["p_holm"] is None
     for verdict_, p_holm, after in (("not shown", 0.08, "not shown"), ("too few", 0.04, "faster")):
         first: dict[str, Any] = {"verdict": "faster", "p_value": 0.04}
         adjust([first, {"verdict": verdict_, "p_value": 0.3}])
-        assert (first["p_holm"], first["verdict_holm"]) == (pytest.approx(p_holm), after), verdict_
+        assert (first["p_holm"], first["verdict"]) == (pytest.approx(p_holm), after), verdict_
 
 
 def test_arms_that_share_an_address_are_called_a_a() -> None:
@@ -210,11 +207,12 @@ def test_scheduler_and_drafting_add_up_to_the_step(change: dict[str, Any], loads
     steps = {("same", "a", 4): 1.1, ("same", "b", 4): 1.1, ("drafted", "a", 4): 1.2, ("drafted", "b", 4): 1.3}
     steps |= {("drafted", "c", 4): 9.0, ("same", "a", 8): 1.2, ("drafted", "a", 8): 1.4}
     rows = [
-        {"treatment": arm, "class": class_, "concurrency": load, "rate_per_s": None, "baseline": "plain", "step_time_ratio": ratio}
+        {"treatment": arm, "class": class_, "concurrency": load, "rate_per_s": None, "baseline": "plain", "step_time_ratio": ratio, "text": "", "tokens_per_step": None, "measured_speed_up": None}
         for (arm, class_, load), ratio in steps.items()
     ]  # fmt: skip
-    known = {"run": {"arms": [ARMS[0], ARMS[1] | change, ARMS[2]]}, "explanations": rows}
-    lines = list(split_steps(known))
+    facts = {"max_tokens_per_step": 2, "usd_per_hour": None}
+    arms = [ArmFacts.model_validate(arm | facts) for arm in (ARMS[0], ARMS[1] | change, ARMS[2])]
+    lines = list(split_steps(arms, [Explanation.model_validate(row) for row in rows]))
     assert len(lines) == loads
     assert lines[:1] == [
         "Step of drafted, 4 at a time: 1.25 times as long as that of plain. What it changes in addition to drafting (asynchronous scheduling is off) "
@@ -269,9 +267,9 @@ def with_repeats(itself: int) -> RawRun:
 
 
 def test_differences_no_more_frequent_than_the_baselines_own_are_no_warning() -> None:
-    summary = summary_of(with_repeats(4))
-    assert "Answers of spec: equal to the baseline's in 34 of 40; the baseline differs" in render_all(summary)
-    assert "Answers of spec" not in render(summary)
+    result = result_of(with_repeats(4))
+    assert "Answers of spec: equal to the baseline's in 34 of 40; the baseline differs" in render_all(result)
+    assert "Answers of spec" not in render(result)
 
 
 @pytest.mark.parametrize(("answer_s", "per_s"), [(1.0, 2.0), (3.0, 0.5)])

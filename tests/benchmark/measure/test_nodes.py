@@ -171,8 +171,8 @@ def test_pairs_that_a_replaced_node_parts_are_left_out() -> None:
         run = _on(other, *nodes)
         found = losslessness(run.by_nodes)
         assert found is not None
-        (row,) = found["treatments"]
-        assert (row["n_pairs"], row["differing"]) == (n_pairs, differing), (
+        (row,) = found.treatments
+        assert (row.n_pairs, row.differing) == (n_pairs, differing), (
             "answers of two nodes are not one pair either"
         )
 
@@ -187,6 +187,6 @@ def test_a_block_is_cut_where_its_last_requests_met_no_server_until_the_node_was
     requests = [answered("spec", 0, block=1), failed("spec", 1, error, block=1)]
     raw = replace(_on(raw_run(*requests), "n1", after), blocks=(block(arm="spec", block=1),))
     assert (not raw.ended, not raw.counts(requests[0])) == (cut, cut)
-    assert bool(stability(cells_of(raw))["nodes"]) == (after == "n2")
+    assert bool(stability(cells_of(raw)).nodes) == (after == "n2")
     lines = warnings(raw, [], stability(cells_of(raw)))
     assert any("a node was replaced" in line for line in lines) == (after == "n2")

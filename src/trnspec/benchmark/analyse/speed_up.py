@@ -26,11 +26,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from trnspec.benchmark.analyse.requests import Cells, Footing, Place, Requests, size_of
+from trnspec.benchmark.analyse.requests import Cells, Footing, Requests, size_of
+from trnspec.benchmark.analyse.result import Comparison, PaysUpTo, Verdict
 from trnspec.benchmark.analyse.statistics import (
     Array,
     Estimate,
@@ -42,9 +43,9 @@ from trnspec.benchmark.analyse.statistics import (
     of_sample,
 )
 from trnspec.benchmark.metrics import COMPARED, TPOT, Metric
+from trnspec.benchmark.plan import Load
 
-SpeedVerdict = Literal["faster", "slower", "equivalent", "not shown", "too few", "not judged"]
-VERDICT_WORDS: Mapping[str, str] = {
+VERDICT_WORDS: Mapping[Verdict, str] = {
     "faster": "faster",
     "slower": "slower",
     "equivalent": "no difference that matters",
@@ -52,7 +53,7 @@ VERDICT_WORDS: Mapping[str, str] = {
     "too few": "too few prompts",
     "not judged": "not judged",
 }
-"""The words for each code of the summary."""
+"""The words for each verdict."""
 MIN_PROMPTS = 6
 """With fewer prompts a t interval over prompts is not reliable."""
 EQUIVALENT = (0.95, 1.05)
@@ -98,11 +99,9 @@ def gain_of(pairs: tuple[Requests, Requests], metric: Metric = TPOT) -> Estimate
 def as_ratio(estimate: Estimate | None, footing: Footing = DEFAULT_FOOTING) -> dict[str, Any]:
     """A log ratio with its interval, mapped back to a ratio. `detectable_ratio` is the speed-up that would get the verdict "faster" in
     80 % of repetitions."""
-    empty = {"p_value": None, "p_holm": None, "verdict_holm": None, "detectable_ratio": None}
-    ends = {"ratio": None, "ci_low": None, "ci_high": None}
     code = verdict(estimate, footing)
     if estimate is None:
-        return {**ends, "n_pairs": 0, "n_prompts": 0, "verdict": code, "one_start": False, **empty}
+        return {"verdict": code}
     near = starts_differ(estimate.mean)
     return {
         "ratio": math.exp(estimate.mean),
@@ -112,7 +111,6 @@ def as_ratio(estimate: Estimate | None, footing: Footing = DEFAULT_FOOTING) -> d
         "n_prompts": estimate.clusters,
         "verdict": code,
         "one_start": code in ("faster", "slower") and footing.starts == 1 and near,
-        **empty,
         "p_value": estimate.p_value(*BAND) if footing.held or not near else None,
         "detectable_ratio": mapped_back(estimate.detectable, BAND[1]),
     }
@@ -128,7 +126,7 @@ def starts_differ(log_ratio: float) -> bool:
     return STARTS_DIFFER[0] <= math.exp(log_ratio) <= STARTS_DIFFER[1]
 
 
-def verdict(estimate: Estimate | None, footing: Footing = DEFAULT_FOOTING) -> SpeedVerdict:
+def verdict(estimate: Estimate | None, footing: Footing = DEFAULT_FOOTING) -> Verdict:
     """The verdict of a log ratio with its interval: faster or slower if the whole interval is outside of `EQUIVALENT`."""
     if estimate is None or estimate.low is None or estimate.high is None or estimate.clusters < MIN_PROMPTS:
         return "too few"
@@ -142,15 +140,16 @@ def verdict(estimate: Estimate | None, footing: Footing = DEFAULT_FOOTING) -> Sp
 
 
 def adjust(comparisons: Sequence[dict[str, Any]]) -> None:
-    """Set `p_holm` and `verdict_holm` of comparisons that are read together.
+    """Set `p_holm` of comparisons that are read together, and correct their verdicts.
 
     With this correction, in at most 5 % of runs one of them is faster or slower by chance. Comparisons with too few
     prompts have no verdict and do not count.
     """
     claims = [row for row in comparisons if row["verdict"] not in ("too few", "not judged")]
     for row, p in zip(claims, holm([row["p_value"] for row in claims]), strict=True):
-        sure = row["verdict"] not in ("faster", "slower") or (p is not None and p < SIGNIFICANT)
-        row |= {"p_holm": p, "verdict_holm": row["verdict"] if sure else "not shown"}
+        row["p_holm"] = p
+        if row["verdict"] in ("faster", "slower") and (p is None or p >= SIGNIFICANT):
+            row |= {"verdict": "not shown", "one_start": False}
 
 
 def error_warning(baseline: Requests, treatment: Requests) -> str | None:
@@ -193,62 +192,62 @@ def first_difference(text: str, other: str) -> int:
     return min(len(text), len(other))
 
 
-_OF_BEST = ("ratio", "ci_low", "ci_high", "together", "verdict", "one_start")
 Classes = Mapping[str, Requests]
 """The requests of an arm under one load, by class."""
 
 
-def mixes(cells: Cells) -> dict[str, Any]:
-    """`mix`: each treatment against its baseline, by load. `best`: of several treatments with one baseline, the best by load and class (null:
-    the mix)."""
-    rows: dict[str, Any] = {"mix": [], "best": []}
-    treated: dict[str, list[str]] = {}
-    for own, arm in cells.compared:
-        treated.setdefault(own.name, []).append(arm.name)
-    several = {base: arms for base, arms in treated.items() if len(arms) > 1}
+def mixes(cells: Cells) -> Iterator[dict[str, Any]]:
+    """`mix` of a result: each treatment against its baseline, by load."""
     for load in cells.plan.loads:
-        where, footing = {"class": None, **size_of(load)}, cells.footing(load)
-        known = {arm.name: cells.known(arm, load) for arm in cells.plan.arms}
-        whole = {arm.name: known[arm.name] if cells.mixes(arm) else {} for arm in cells.plan.arms}
-        for own, arm in cells.compared:
-            row = {**where, **over(whole, own.name, arm.name, together=len(cells.compared), footing=footing)}
-            rows["mix"].append(row if cells.mixes(arm) else row | {"verdict": "not judged"})
-        for (base, arms), class_ in product(several.items(), (None, *cells.plan.classes)):
-            of_arms = whole if class_ is None else known
-            within = {
-                arm: {name: one for name, one in own.items() if class_ in (None, name)}
-                for arm, own in of_arms.items()
-            }
-            best, *others = ranked(within, base, arms) or [""]
-            pairs = math.comb(len(arms), 2)
-            rest = (over(within, arm, best, together=pairs, footing=footing) for arm in others)
-            over_others = [{"arm": row["baseline"], **{key: row[key] for key in _OF_BEST}} for row in rest]
-            if others:
-                of = {"class": class_, "baseline": base, "arm": best}
-                rows["best"].append({**where, **of, "over": over_others})
-    return rows
+        footing, known = cells.footing(load), _mixed(cells, load)
+        for base, arm in cells.compared:
+            row = over(known[base.name], known[arm.name], together=len(cells.compared), footing=footing)
+            where = {"class": None, **size_of(load), "baseline": base.name, "treatment": arm.name}
+            yield where | row | ({} if cells.mixes(arm) else {"verdict": "not judged"})
 
 
-def pays_up_to(rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """`pays_up_to` of a summary with several loads: in each class and (class null) over the mix, the last load at which a treatment is
-    faster, and the first load above that at which it is slower. `rows` are comparisons; their verdicts are those of the tables."""
-    by_pair: dict[tuple[Any, ...], list[tuple[float, str]]] = {}
-    for row in rows:
-        sides = (
-            row["class"],
-            row["baseline"],
-            row["treatment"],
-            "concurrency" if row["concurrency"] else "rate",
+def _mixed(cells: Cells, load: Load) -> dict[str, Classes]:
+    """The requests of each arm; none of an arm whose mix is not known."""
+    return {arm.name: cells.known(arm, load) if cells.mixes(arm) else {} for arm in cells.plan.arms}
+
+
+def bests(cells: Cells) -> Iterator[dict[str, Any]]:
+    """`best` of a result: of several treatments with one baseline, the best by load and class (null: the mix)."""
+    treated: dict[str, list[str]] = {}
+    for base, arm in cells.compared:
+        treated.setdefault(base.name, []).append(arm.name)
+    several = {base: arms for base, arms in treated.items() if len(arms) > 1}
+    for load, (base, arms), class_ in product(cells.plan.loads, several.items(), (None, *cells.plan.classes)):
+        whole = (
+            {arm.name: cells.known(arm, load) for arm in cells.plan.arms} if class_ else _mixed(cells, load)
         )
-        at = Place.of(row).load.size, row["verdict_holm"] or row["verdict"]
-        by_pair.setdefault(sides, []).append(at)
+        known = {
+            arm: {name: one for name, one in own.items() if class_ in (None, name)}
+            for arm, own in whole.items()
+        }
+        best, *others = ranked(known, base, arms) or [""]
+        pairs, footing = math.comb(len(arms), 2), cells.footing(load)
+        rest = [
+            {"arm": arm, **over(known[arm], known[best], together=pairs, footing=footing)} for arm in others
+        ]
+        if others:
+            yield {"class": class_, **size_of(load), "baseline": base, "arm": best, "over": rest}
+
+
+def pays_up_to(rows: Sequence[Comparison]) -> Iterator[PaysUpTo]:
+    """With several loads, in each class and over the mix: the last load at which a treatment is faster, and the first load above that at
+    which it is slower."""
+    by_pair: dict[tuple[Any, ...], list[tuple[float, Verdict]]] = {}
+    for row in rows:
+        sides = row.class_, row.baseline, row.treatment, "concurrency" if row.concurrency else "rate"
+        by_pair.setdefault(sides, []).append((row.load.size, row.verdict))
     for (class_, baseline, treatment, by), unordered in by_pair.items():
         loads = sorted(unordered)
         if len(loads) > 1 and {verdict for _, verdict in loads} - {"too few", "not judged"}:
             pays = max((load for load, verdict in loads if verdict == "faster"), default=None)
             slower = (load for load, verdict in loads if verdict == "slower" and load > (pays or 0))
-            names = {"class": class_, "baseline": baseline, "treatment": treatment, "by": by}
-            yield {**names, "pays": pays, "costs": next(slower, None), "loads": loads}
+            names = {"class_": class_, "baseline": baseline, "treatment": treatment, "by": by}
+            yield PaysUpTo(**names, pays=pays, costs=next(slower, None), loads=loads)
 
 
 def ranked(classes: Mapping[str, Classes], base: str, arms: Sequence[str]) -> list[str]:
@@ -322,10 +321,10 @@ class Strata:
 
 
 def over(
-    classes: Mapping[str, Classes], base: str, arm: str, *, together: int, footing: Footing = DEFAULT_FOOTING
+    before: Classes, after: Classes, *, together: int, footing: Footing = DEFAULT_FOOTING
 ) -> dict[str, Any]:
-    """`arm` against `base`; classes with fewer than MIN_PROMPTS prompts have no share."""
-    strata = Strata.of(classes[base], classes[arm])
+    """An arm against another one over the mix of classes; those with fewer than MIN_PROMPTS prompts have no share."""
+    strata = Strata.of(before, after)
     inside, known = strata.inside, strata.estimate
     means_s = [total / len(inside) for total in strata.total_s] if inside else [None, None]
     by_class = [
@@ -339,8 +338,6 @@ def over(
         for class_, own in strata.pairs.items()
     ]
     return {
-        "baseline": base,
-        "treatment": arm,
         **as_ratio(known and replace(known, together=together), footing),
         "together": together,
         "baseline_tpot_s": means_s[0],

@@ -16,6 +16,7 @@ from statistics import fmean
 from typing import Any
 
 from trnspec.benchmark.analyse.requests import Cells, Requests, cells_of, joined
+from trnspec.benchmark.analyse.result import Course
 from trnspec.benchmark.analyse.speed_up import as_ratio
 from trnspec.benchmark.analyse.statistics import UNKNOWN, Estimate, summed, weighted_mean
 from trnspec.benchmark.measure.journal import RawRun
@@ -25,16 +26,16 @@ _GAP_S = 60.0
 """A longer time without a request in flight is a gap: between two blocks the client needs less than a second."""
 
 
-def stability(cells: Cells) -> dict[str, Any]:
-    """`course` of a summary: `restarts`, `nodes` (replaced ones) and `gaps` in time order; `drift`: the first cell compared
-    with its repetition, if both ran on the same nodes."""
+def stability(cells: Cells) -> Course:
+    """`course` of a result, in time order; the first cell is compared with its repetition if both ran on the same nodes."""
     raw = cells.raw
     nodes = [
         {"at": iso(change.at_unix_s), "arm": change.arm, "before": change.before, "after": change.after}
         for change in raw.node_changes
     ]
     drift = list(_drift(cells, cells_of(raw, repeated=True)))
-    return {"restarts": list(_restarts(raw)), "nodes": nodes, "gaps": list(_gaps(raw)), "drift": drift}
+    known = {"restarts": list(_restarts(raw)), "nodes": nodes, "gaps": list(_gaps(raw)), "drift": drift}
+    return Course.model_validate(known)
 
 
 def _drift(before: Cells, after: Cells) -> Iterator[dict[str, Any]]:

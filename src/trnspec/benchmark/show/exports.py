@@ -22,6 +22,7 @@ import numpy as np
 from trnspec.benchmark import metrics
 from trnspec.benchmark.analyse.delivered import covered
 from trnspec.benchmark.analyse.requests import Cells, Place
+from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.statistics import PERCENTILES
 from trnspec.benchmark.analyse.values import gaps, output_tokens, request_values
 from trnspec.benchmark.measure.journal import RawRun, write_whole
@@ -70,15 +71,16 @@ _RESPONSE = {
 _SUMMARISED = (*list(_RESPONSE)[:4], "number_input_tokens", "number_output_tokens", *list(_RESPONSE)[7:])
 
 
-def write_csv(raw: RawRun, summary: Mapping[str, Any], folder: Path) -> list[Path]:
+def write_csv(raw: RawRun, result: Result, folder: Path) -> list[Path]:
     """The three CSV files in `folder`. Raises StorageError."""
+    names = ("error_rate_baseline", "error_rate_treatment")
     comparisons = (
-        one | dict(zip(("error_rate_baseline", "error_rate_treatment"), one["error_rates"], strict=True))
-        for one in summary["comparisons"]
+        one.model_dump() | dict(zip(names, one.error_rates or (None, None), strict=True))
+        for one in result.comparisons
     )
     files = (
         ("requests.csv", REQUEST_COLUMNS, _requests(raw)),
-        ("cells.csv", CELL_COLUMNS, _cells(summary)),
+        ("cells.csv", CELL_COLUMNS, _cells(result)),
         ("comparisons.csv", COMPARISON_COLUMNS, comparisons),
     )
     return [write_whole(folder / name, _csv(columns, rows)) for name, columns, rows in files]
@@ -91,8 +93,8 @@ def _requests(raw: RawRun) -> Iterator[Json]:
         yield to_json(one) | {"counts": counts, **dict.fromkeys(_OF_REQUEST), **values}
 
 
-def _cells(summary: Mapping[str, Any]) -> Iterator[Json]:
-    for cell in summary["cells"]:
+def _cells(result: Result) -> Iterator[Json]:
+    for cell in (one.model_dump() for one in result.cells):
         row = _flat("", cell) | (cell["cost"] or {})
         outputs = {"equal_outputs": "output_equality_equal", "paired_outputs": "output_equality_n_pairs"}
         yield row | {name: row.get(key) for name, key in outputs.items()}
