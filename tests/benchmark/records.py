@@ -10,6 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmark.conftest import plan_content
+from trnspec.benchmark.analyse.decision import advised
+from trnspec.benchmark.analyse.requests import cells_of
+from trnspec.benchmark.analyse.result import Result
+from trnspec.benchmark.analyse.summary import summarise
 from trnspec.benchmark.measure.journal import FILE_NAME, Journal, RawRun, read
 from trnspec.benchmark.measure.records import (
     COUNTED_ACCEPTED,
@@ -138,3 +142,17 @@ def store(raw: RawRun, folder: Path) -> Path:
         for record in records:
             book.append(record)
     return folder
+
+
+def result_of(raw: RawRun) -> Result:
+    return summarise(cells_of(raw))
+
+
+def changed(result: Result, **parts: Any) -> Result:
+    """The result with other parts, and the advice that follows."""
+    return advised(Result.model_validate(result.model_dump() | parts))
+
+
+def summary_of(raw: RawRun) -> dict[str, Any]:
+    """The result as in summary.json."""
+    return result_of(raw).model_dump(mode="json")

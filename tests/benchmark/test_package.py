@@ -24,7 +24,7 @@ from trnspec.benchmark.metrics import (
 
 PACKAGE = Path(benchmark.__file__).parent
 README = (PACKAGE / "README.md").read_text()
-IMAGE = {"aiohttp", "boto3", "botocore", "click", "jinja2", "markupsafe", "pydantic", "scipy"}
+IMAGE = {"aiohttp", "boto3", "botocore", "click", "jinja2", "markupsafe", "numpy", "pydantic", "scipy"}
 MODULES = ("commands.run_command", "commands.recorded_commands", "measure.rounds")
 
 

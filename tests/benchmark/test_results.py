@@ -17,7 +17,9 @@ from tests.benchmark.conftest import Captured
 from tests.benchmark.records import store
 from tests.benchmark.show.runs import FUSED, HOSTILE, PLAIN, at_once, run_of
 from trnspec.benchmark.__main__ import main
+from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.commands.recorded_commands import summarised
+from trnspec.benchmark.measure.journal import read
 
 ON = {"hardware": {arm["name"]: {"instance": "trn2.48xlarge", "chips": 8} for arm in (PLAIN, FUSED)}}
 UNKNOWN = dict.fromkeys(("plain_tpot_s", "plain_tpot_low_s", "plain_tpot_high_s"))
@@ -36,7 +38,7 @@ def stored(folder: Path, day: int, name: str = "mine", *, complete: bool = True,
     began = datetime(2026, 11, day, tzinfo=UTC).timestamp()
     store(replace(raw, sessions=tuple(replace(one, started_unix_s=began) for one in raw.sessions)), folder)
     (folder / "expected.json").write_text(json.dumps(EXPECTED), encoding="utf-8")
-    summary: dict[str, Any] = summarised(folder) | ON
+    summary: dict[str, Any] = summarised(folder, cells_of(read(folder))).model_dump(mode="json") | ON
     summary["run"]["complete"] = complete
     (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
     (folder / "report.html").write_text("<p>report</p>", encoding="utf-8")

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from tests.benchmark.records import result_of
 from tests.benchmark.show.runs import ACCEPTED, FUSED, PLAIN, all_runs, run_of
 from tests.browser import picture
+from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.analyse.result_files import EXPECTED as EXPECTED_FILE
-from trnspec.benchmark.analyse.result_files import against_published
 from trnspec.benchmark.analyse.summary import summarise
 from trnspec.benchmark.show.page import render
 
@@ -22,7 +23,7 @@ from trnspec.benchmark.show.page import render
 @pytest.fixture(scope="session")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The file of each page."""
-    made = {name: render(raw, summarise(raw)) for name, raw in all_runs().items()}
+    made = {name: render(cells_of(raw), result_of(raw)) for name, raw in all_runs().items()}
     raw, folder = run_of(), tmp_path_factory.mktemp("pages")
     same = {
         "arm": FUSED["name"],
@@ -43,8 +44,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     on = {"instance": "trn2.48xlarge", "chips": 8, "engine": "vLLM 0.9.1", "at_once": 4}
     arms = [{"arm": PLAIN["name"], **on, **plain}, {"arm": FUSED["name"], **on, **plain, "drafted": step}]
     (folder / EXPECTED_FILE).write_text(json.dumps({"arms": arms, "quoted": [], "figures": figures}))
-    summary = summarise(raw)
-    made["against the forecast"] = render(raw, summary | against_published(folder, summary, raw))
+    made["against the forecast"] = render(cells_of(raw), summarise(cells_of(raw), folder))
     found = {}
     for name, content in made.items():
         found[name] = folder / f"{name.replace(' ', '-')}.html"

@@ -92,11 +92,11 @@ def test_a_verb_fits(
 def test_the_answer_of_a_demonstration_fits(
     columns: int, runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from trnspec.benchmark.analyse.summary import summarise
+    from tests.benchmark.records import result_of
 
     monkeypatch.setenv("COLUMNS", str(columns))
     price = run_price(load(REFERENCE))
-    found: Any = SimpleNamespace(summary=summarise(all_runs()["reference"]), price=price)
+    found: Any = SimpleNamespace(result=result_of(all_runs()["reference"]), price=price)
     on_aws = {
         "trn2_hours": price.hours,
         "rates_as_of": "2026-10-03",

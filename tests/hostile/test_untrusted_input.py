@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 from infra.deployment_file import read_deployment
 from infra.pipeline.pipeline_file import read_pipeline
 from tests.benchmark.conftest import Captured, plan_content
-from tests.benchmark.records import answered, block, raw_run, store
+from tests.benchmark.records import answered, block, raw_run, store, summary_of
 from trnspec.benchmark.__main__ import main
-from trnspec.benchmark.analyse.summary import summarise
 from trnspec.benchmark.errors import PlanError, ResultsError
 from trnspec.benchmark.limits import url_problem
 from trnspec.benchmark.measure.endpoints import counters_in
@@ -211,7 +210,7 @@ FIELDS = [(kind, field) for kind, line in LINES.items() for field in line]
 
 def the_figures_are_those_of_the_sound_run(folder: Path) -> None:
     raw = read(folder)
-    summary = summarise(raw)
+    summary = summary_of(raw)
     json.dumps(summary, allow_nan=False)
     assert clean(raw.unusable_lines)
     (found,) = (one for one in summary["comparisons"] if (one["class"], one["metric"]) == ("chat", "tpot_s"))

@@ -27,8 +27,8 @@ from statistics import median
 from typing import Any
 
 from tests.benchmark import records
-from trnspec.benchmark.analyse.stats import percentile, wilson
-from trnspec.benchmark.analyse.summary import summarise
+from tests.benchmark.records import summary_of
+from trnspec.benchmark.analyse.statistics import wilson
 from trnspec.benchmark.measure.journal import RawRun
 from trnspec.benchmark.measure.records import Phase, RequestRecord
 from trnspec.benchmark.measure.schedule import Block, HeldLoad, Pair, measured_blocks, warmup_blocks
@@ -270,7 +270,7 @@ def _record(block: Block, one: Sent, to_run_s: float) -> RequestRecord:
 
 def said_of(kind: Kind, seed: str) -> dict[str, Any]:
     """What one run says of the time per token."""
-    (said,) = (one for one in summarise(Run(kind, seed).whole())["comparisons"] if one["metric"] == "tpot_s")
+    (said,) = (one for one in summary_of(Run(kind, seed).whole())["comparisons"] if one["metric"] == "tpot_s")
     return dict(said)
 
 
@@ -287,7 +287,7 @@ def line_of(kind: Kind, rows: Sequence[dict[str, Any]]) -> tuple[str, bool]:
     error = math.fsum(math.log(row["ratio"]) - truth for row in rows) / runs
     numbers = f"{math.exp(truth):6.3f} {hits / runs:7.1%} {f'{low:.1%} to {high:.1%}':>16}"
     words = ", ".join(f"{name} {number / runs:.1%}" for name, number in verdicts.most_common())
-    line = f"{kind!s:38}{numbers} {percentile(halves, 50):10.1%} {error:+7.2%}  {words}"
+    line = f"{kind!s:38}{numbers} {median(halves):10.1%} {error:+7.2%}  {words}"
     return line, low <= limits[1] and high >= limits[0]
 
 

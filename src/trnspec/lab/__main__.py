@@ -85,8 +85,9 @@ def _as_data(demonstration: Demonstration, path: Path, out: Path) -> dict[str, A
     return {
         "schema": 1,
         "experiment": shown(path),
-        "provenance": demonstration.summary["run"]["provenance"],
-        "decision": demonstration.summary["decision"],
+        "provenance": demonstration.result.run.provenance,
+        "question": demonstration.result.question,
+        "sentence": demonstration.result.sentence,
         "rehearsal": {
             "stacks": list(rehearsal.stacks),
             "resources": Counter(resource.outcome for resource in rehearsal.resources),
@@ -110,7 +111,7 @@ def as_lines(demonstration: Demonstration, answer: Mapping[str, Any], *, invento
 
     if inventory:
         yield from ("", *account_lines(demonstration.rehearsal))
-    yield from ("", render(demonstration.summary), "")
+    yield from ("", render(demonstration.result), "")
     on_aws = "{trn2_hours:.1f} predicted Trn2 hours, rates of {rates_as_of}: {ways}"
     yield from folded([f"On AWS     {on_aws.format(**answer['on_aws'])}"])
     yield f"Report     {answer['report']}"

@@ -14,9 +14,10 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cdk8s_charts.manifests import ManifestFile
+from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.result_files import EXPECTED as EXPECTED_FILE
 from trnspec.core.files import write_whole
 from trnspec.core.words import count
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class Demonstration:
     rehearsal: Rehearsal
-    summary: Mapping[str, Any]
+    result: Result
     price: RunPrice
     """Predicted price of the whole experiment on AWS."""
     ways: str
@@ -84,12 +85,12 @@ def demonstrate(path: Path, *, out: Path, less: Mapping[str, int], stages: Stage
             with stages.stage("publishing to the local CloudWatch") as stage:
                 _publish(experiment, out=out, endpoint=endpoint)
                 stage.done = "published the run to the local CloudWatch"
-    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    result = Result.model_validate_json((out / "summary.json").read_text(encoding="utf-8"))
     price = run_price(experiment)
     options = purchase_options(experiment, price.hours)
     return Demonstration(
         rehearsal=rehearsed,
-        summary=summary,
+        result=result,
         price=price,
         ways=purchase_text(options, home=experiment.cluster.region),
         rates_as_of=max((one.as_of for one in options), default=""),

@@ -15,6 +15,7 @@ import click
 from trnspec.benchmark.analyse.acceptance.advice import advise, forecast
 from trnspec.benchmark.analyse.acceptance.windows import SHAPES, AdviceOptions, StepTimes, step_times
 from trnspec.benchmark.analyse.acceptance.yields import survivals
+from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.commands.cli import Value
 from trnspec.benchmark.commands.recorded_commands import points, shares
 from trnspec.benchmark.measure import journal
@@ -150,7 +151,7 @@ def command(
     if run or acceptance:
         try:
             raw = journal.read(run) if run else None
-            evidence = partial(advise, raw) if raw else of_file(acceptance or Path())
+            evidence = partial(advise, cells_of(raw)) if raw else of_file(acceptance or Path())
             predictions = predict(experiment, arm, steps=steps, evidence=evidence, mix=mix)
         except Refusal as error:
             raise Misuse(str(error)) from None

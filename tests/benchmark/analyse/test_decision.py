@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import re
@@ -12,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.benchmark.records import answered, emulated, failed, held, raw_run
-from trnspec.benchmark.analyse.decision import AtLoad, decide, question
+from tests.benchmark.records import answered, changed, emulated, failed, held, raw_run, result_of, summary_of
+from trnspec.benchmark.analyse.decision import AtLoad, at_loads, question
 from trnspec.benchmark.analyse.losslessness import losslessness
-from trnspec.benchmark.analyse.summary import summarise
+from trnspec.benchmark.analyse.requests import cells_of
+from trnspec.benchmark.analyse.result import Run
 from trnspec.benchmark.measure.journal import RawRun
 from trnspec.benchmark.measure.records import RequestRecord
 from trnspec.benchmark.show import page, tables
@@ -74,7 +74,8 @@ def run_of(
 
 
 def at(gains: Gains, **options: Any) -> AtLoad:
-    return decide(summarise(run_of(gains, **options))).at
+    result = result_of(run_of(gains, **options))
+    return at_loads(result)[result.here]
 
 
 EQUAL_PRICES = {"plain": 10.0, "spec-k7": 10.0}
@@ -149,15 +150,15 @@ IN_WORDS: list[tuple[RawRun, str, str]] = [
 
 def test_each_kind_of_run_says_what_to_do() -> None:
     for raw, advice, part in IN_WORDS:
-        decision = decide(summarise(raw))
-        assert (decision.at.advice, part in decision.sentence) == (advice, True), decision.sentence
+        result = result_of(raw)
+        assert (result.advice[result.here].advice, part in result.sentence) == (advice, True), result.sentence
 
 
 def test_a_mix_is_what_equal_shares_of_the_tokens_take() -> None:
     found = at({"spec-k7": pair(2.0, 4.0)}, spread=0.0, usd=EQUAL_PRICES).mix
     assert found is not None
     assert found.ratio == pytest.approx(2 / (1 / 2 + 1 / 4))
-    assert (found.tpot_before_s, found.tpot_after_s) == pytest.approx((PLAIN_S, PLAIN_S * 3 / 8))
+    assert (found.baseline_tpot_s, found.treatment_tpot_s) == pytest.approx((PLAIN_S, PLAIN_S * 3 / 8))
     assert found.usd_before is not None
     assert found.usd_after == pytest.approx(found.usd_before * (0.1 + 4 * 3 / 8) / 4.1, rel=0.01)
 
@@ -165,24 +166,34 @@ def test_a_mix_is_what_equal_shares_of_the_tokens_take() -> None:
 def test_as_many_prompts_as_would_tell_do_tell() -> None:
     few = at({"spec-k7": {"a": 1.2}}, spread=0.2).mix
     assert few is not None
-    assert few.verdict == "no clear difference"
+    assert few.verdict == "not shown"
     assert few.prompts_to_tell is not None
-    assert at({"spec-k7": {"a": 1.2}}, spread=0.2, prompts=few.prompts_to_tell).advice == "use"
+    (told,) = result_of(run_of({"spec-k7": {"a": 1.2}}, spread=0.2, prompts=few.prompts_to_tell)).advice
+    assert told.advice == "use"
 
 
 def test_worse_answers_speak_against_a_faster_treatment() -> None:
-    summary = summarise(one({"a": 2.0}))
-    worse = {"treatment": "spec-k7", "n": 200, "difference": -0.05, "ci_high": -0.01}
-    sentence = decide({**summary, "quality": {"comparisons": [worse]}}).sentence
+    worse = {
+        "filter": "strict-match",
+        "baseline": "plain",
+        "treatment": "spec-k7",
+        "n": 200,
+        "gained": 0,
+        "lost": 10,
+    }
+    worse |= {"difference": -0.05, "ci_low": -0.09, "ci_high": -0.01, "p_value": 0.01}
+    quality = {"task": "gsm8k", "questions": None, "scores": [], "comparisons": [worse]}
+    sentence = changed(result_of(one({"a": 2.0})), quality=quality).sentence
     assert sentence.startswith("Do not use spec-k7 (window 7) yet: it is 2.0")
     assert sentence.endswith("but its answers to gsm8k are worse by 5.0 points.")
 
 
 def test_of_several_loads_the_cheapest_is_answered_first_and_the_others_after_it() -> None:
-    summary = summarise(one({"a": 2.0}, loads=(1, 4), usd=EQUAL_PRICES))
-    for cell in summary["cells"]:
-        cell["cost"]["usd_per_million_output_tokens"] *= 1 if cell["concurrency"] == 4 else 3
-    sentence = decide(summary).sentence
+    result = result_of(one({"a": 2.0}, loads=(1, 4), usd=EQUAL_PRICES))
+    mix = [row.model_dump() for row in result.mix]
+    for row in mix:
+        row["usd_after"] *= 1 if row["concurrency"] == 4 else 3
+    sentence = changed(result, mix=mix).sentence
     assert sentence.startswith("At 4 at a time, use spec-k7 (window 7): 1.99 times faster for a")
     assert sentence.endswith("; at 1 at a time spec-k7 is 2.01 times faster.")
 
@@ -200,29 +211,28 @@ def test_of_several_loads_the_cheapest_is_answered_first_and_the_others_after_it
 def test_what_is_said_of_other_loads_has_its_verdict(gain: float, hold: bool, told: str) -> None:
     raw = one({"a": gain}, loads=(1, 4), spread=0.03 if gain == 1.06 else 0.005, usd=EQUAL_PRICES)
     (other,) = re.findall(
-        r"; at \d at a time spec-k7 is (.*)\.$", decide(summarise(held(raw) if hold else raw)).sentence
+        r"; at \d at a time spec-k7 is (.*)\.$", result_of(held(raw) if hold else raw).sentence
     )
     assert other == told
 
 
 def test_what_an_emulator_made_up_has_neither_dollars_nor_a_verdict() -> None:
     raw = one(pair(2.0, 2.0), usd=EQUAL_PRICES)
-    nothing = summarise(emulated(raw, made_up={"spec-k7": ["a", "b"]}))
-    found = decide(nothing).at
+    nothing = result_of(emulated(raw, made_up={"spec-k7": ["a", "b"]}))
+    (found,) = at_loads(nothing)
     assert "$/M" not in render(nothing)
     judged = {(gain.verdict, gain.usd_after) for gain in (*found.by_class, *found.by_arm)}
     assert judged == {("not judged", None)}
-    summary = summarise(emulated(raw, made_up={"spec-k7": ["a"]}))
-    assert [gain.verdict for gain in decide(summary).at.by_class] == ["not judged", "faster"]
-    dollars, *_ = tables.cost_by_class(summary)
+    result = result_of(emulated(raw, made_up={"spec-k7": ["a"]}))
+    assert [one.verdict for one in at_loads(result)[0].by_class] == ["not judged", "faster"]
+    dollars, *_ = tables.cost_by_class(result)
     assert {row[0]: row[1] for row in dollars.rows}["spec-k7"] == UNKNOWN
 
 
 def test_the_question_is_made_from_what_is_known_of_the_arms() -> None:
     raw, drafts = one({"a": 2.0}), {"spec-k7": {"mode": "fused", "draft": "Qwen/Qwen3-1.7B"}}
-    decision = decide({**summarise(raw), "drafts": drafts})
-    assert decision.question == "Does drafting with Qwen3-1.7B pay for Qwen3-32B?"
-    assert json.loads(json.dumps(decision.as_json(), allow_nan=False))["question"] == decision.question
+    result = changed(result_of(raw), drafts=drafts)
+    assert result.question == "Does drafting with Qwen3-1.7B pay for Qwen3-32B?"
     drafting, other = {"b": 1}, {"b": 2, "c": 3}
     for arms, aa, expected in (
         (drafting, False, "Does drafting 1 token per step pay for M?"),
@@ -233,9 +243,11 @@ def test_the_question_is_made_from_what_is_known_of_the_arms() -> None:
         (drafting, True, "How much do measurements of M vary?"),
         ({}, False, "How fast is M?"),
     ):
-        described = [{"name": name, "speculative_tokens": k} for name, k in {"a": 0, **arms}.items()]
-        run = {"model": "M", "baseline": "a", "aa": aa, "arms": described}
-        assert question({"run": run}) == expected
+        windows = {"a": 0, **arms}.items()
+        facts = {"max_tokens_per_step": 8, "usd_per_hour": None}
+        described = [{"name": name, "speculative_tokens": k, **facts} for name, k in windows]
+        run = result.run.model_dump() | {"model": "M", "baseline": "a", "aa": aa, "arms": described}
+        assert question(Run.model_validate(run), {}) == expected
 
 
 def test_a_treatment_is_compared_with_its_own_baseline() -> None:
@@ -243,7 +255,7 @@ def test_a_treatment_is_compared_with_its_own_baseline() -> None:
         return {(one["baseline"], one["treatment"]): one["ratio"] for one in rows}
 
     raw = two_batches(BETTER)
-    summary = summarise(raw)
+    summary = summary_of(raw)
     own = {("plain", "spec-k7"): 1.6, ("plain-b8", "spec-k7-b8"): 2.0}
     expected = pytest.approx(own, rel=0.05)
     for class_ in "ab":
@@ -253,7 +265,7 @@ def test_a_treatment_is_compared_with_its_own_baseline() -> None:
     assert summary["best"] == [], "of one treatment there is no best"
     assert {(one["baseline"], one["treatment"]) for one in summary["explanations"]} == set(own)
 
-    table = page.render(raw, summary).partition('aria-label="Arms over all classes"')[2]
+    table = page.render(cells_of(raw), result_of(raw)).partition('aria-label="Arms over all classes"')[2]
     for arm, baseline in (("spec-k7-b8", "plain-b8"), ("spec-k7", "plain")):
         cells = f'data-label="arm">{arm}</td><td role="cell" class="word" data-label="baseline">{baseline}<'
         assert cells in table
@@ -265,4 +277,4 @@ def test_texts_are_compared_with_those_of_the_own_baseline() -> None:
     records = [replace(one, text=text, text_sha256=f"{ord(text):064x}") for one, text in texts]
     found = losslessness(replace(raw, requests=tuple(records)))
     assert found
-    assert [row["differing"] for row in found["treatments"]] == [0, 0]
+    assert [row.differing for row in found.treatments] == [0, 0]

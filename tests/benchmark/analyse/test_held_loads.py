@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.benchmark.records import WALL, answered, block, held, raw_run
-from trnspec.benchmark.analyse.cells import Place, cells_of
-from trnspec.benchmark.analyse.summary import summarise
+from tests.benchmark.records import WALL, answered, block, held, raw_run, summary_of
+from trnspec.benchmark.analyse.requests import Place, cells_of
 from trnspec.benchmark.measure.journal import RawRun
 from trnspec.benchmark.measure.records import REPEATED, BlockRecord, RequestRecord
 from trnspec.benchmark.plan import Load
@@ -56,13 +55,13 @@ def run_of(**known: Any) -> RawRun:
 
 
 def headline(raw: RawRun) -> dict[str, Any]:
-    return next(one for one in summarise(raw)["comparisons"] if one["metric"] == "tpot_s")
+    return next(one for one in summary_of(raw)["comparisons"] if one["metric"] == "tpot_s")
 
 
 def test_only_what_was_sent_in_a_block_that_ended_counts_and_of_a_set_sent_twice_the_last() -> None:
     raw, place = run_of(), Place("chat", Load(concurrency=2))
     cells = cells_of(raw)
-    assert {one.phase for one in cells.of(raw.plan.arms[0], place)} == {"measured"}
+    assert {one.phase for one in cells.of(raw.plan.arms[0], place).answers} == {"measured"}
     assert len(cells.of(raw.plan.arms[0], place)) == 4 * PROMPTS
     cut = [
         replace(one, started_unix_s=one.started_unix_s - 500.0, pair_id=f"cut/{one.pair_id}")
@@ -75,10 +74,10 @@ def test_only_what_was_sent_in_a_block_that_ended_counts_and_of_a_set_sent_twice
     for blocks in (raw.blocks, (*earlier, *raw.blocks)):
         again = cells_of(replace(raw, requests=(*cut, *raw.requests), blocks=blocks))
         for arm in raw.plan.arms:
-            assert again.of(arm, place) == cells.of(arm, place)
+            assert again.of(arm, place).answers == cells.of(arm, place).answers
             assert again.blocks_of(arm, place) == cells.blocks_of(arm, place)
     cut_short = replace(raw, blocks=raw.blocks[2:])
-    assert {one.block for one in cells_of(cut_short).of(raw.plan.arms[0], place)} == {2, 3, 4}
+    assert {one.block for one in cells_of(cut_short).of(raw.plan.arms[0], place).answers} == {2, 3, 4}
 
 
 def test_blocks_of_two_classes_have_the_same_numbers_and_windows_of_their_own() -> None:
@@ -95,11 +94,12 @@ def test_blocks_of_two_classes_have_the_same_numbers_and_windows_of_their_own() 
     both = held(raw_run(*raw.requests, *other, prompts=prompts))
     cells = cells_of(replace(both, blocks=(*raw.blocks, *map(later, raw.blocks))))
     assert [len(own) for own in cells.requests.values()] == [4 * PROMPTS] * 4
-    assert {cells.source(one).queue for own in cells.requests.values() for one in own} == {"chat", "raw"}
+    assert len({int(own.sources.queue[0]) for own in cells.requests.values()}) == 2
+    assert len({tuple(own.sources.block) for own in cells.requests.values()}) == 1
 
 
 def test_what_a_held_load_delivers_is_by_the_length_of_its_steady_windows() -> None:
-    cell = next(one for one in summarise(run_of())["cells"] if one["arm"] == "steady" and one["n"])
+    cell = next(one for one in summary_of(run_of())["cells"] if one["arm"] == "steady" and one["n"])
     assert cell["throughput"]["loaded_s"] == pytest.approx(4 * 10.0)
     assert cell["throughput"]["requests_per_s"] == pytest.approx(4 * PROMPTS / 40.0)
 
@@ -132,7 +132,7 @@ def test_a_list_of_loads_says_how_far_its_first_cell_drifted(gain: float, moved:
         blocks=(*raw.blocks, *(record for record, _ in again)),
     )
     assert headline(whole) == headline(raw)
-    summary = summarise(whole)
+    summary = summary_of(whole)
     drift = {one["arm"]: one for one in summary["course"]["drift"]}
     assert drift["steady"]["verdict"] == "equivalent"
     assert drift["spec"]["ratio"] == pytest.approx(gain / 1.08, rel=1e-3)
@@ -143,5 +143,5 @@ def test_a_list_of_loads_says_how_far_its_first_cell_drifted(gain: float, moved:
 def test_the_interval_is_called_one_over_starts_once_several_are_recorded() -> None:
     raw = run_of(starts=2)
     first = replace(raw, requests=tuple(one for one in raw.requests if one.start == 1))
-    said_ = [summarise(one)["run"]["interval"] for one in (first, raw)]
+    said_ = [summary_of(one)["run"]["interval"] for one in (first, raw)]
     assert ["prompts and blocks" in said_[0], "prompts and starts" in said_[1]] == [True, True]

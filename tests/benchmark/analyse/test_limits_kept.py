@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.benchmark.records import answered, failed, raw_run
-from trnspec.benchmark.analyse.cells import cells_of, limits_kept
-from trnspec.benchmark.analyse.stats import wilson
-from trnspec.benchmark.analyse.summary import summarise
+from tests.benchmark.records import answered, failed, raw_run, result_of, summary_of
+from trnspec.benchmark.analyse.delivered import limits_kept
+from trnspec.benchmark.analyse.requests import cells_of
+from trnspec.benchmark.analyse.statistics import wilson
 from trnspec.benchmark.measure.journal import RawRun
 from trnspec.benchmark.measure.records import RequestRecord
 from trnspec.benchmark.show import page, tables
@@ -58,13 +58,14 @@ def test_each_limit_has_its_share_and_all_of_them_that_of_goodput() -> None:
     slo = {"tpot_s": 0.04, "ttft_s": 0.05}
     records = [asked("steady", i, 0, i < 8) for i in range(10)]
     records[0] = asked("steady", 0, 0, True, chunk_s=(0.04, 0.05, 0.06))
-    summary = summarise(run_of(*records, prompts=10, slo=slo))
+    result = result_of(run_of(*records, prompts=10, slo=slo))
+    summary = result.model_dump(mode="json")
     rows = {row["metric"]: row for row in summary["limits_kept"] if row["arm"] == "steady"}
     assert {name: row["within"] for name, row in rows.items()} == {"tpot_s": 8, "ttft_s": 1, None: 1}
     (cell,) = (one for one in summary["cells"] if one["arm"] == "steady")
     assert rows[None]["share"] == cell["goodput"]["share"]
-    assert summarise(raw_run(*records))["limits_kept"] == []
-    headings = tables.limits_table(summary).headings
+    assert summary_of(raw_run(*records))["limits_kept"] == []
+    headings = tables.limits_table(result).headings
     assert headings == ("load", "arm", "TPOT 0.04 s", "TTFT 0.05 s", "all", "requests", "prompts")
 
 
@@ -72,13 +73,13 @@ def test_the_shares_are_on_the_terminal_and_on_the_page() -> None:
     records = [asked("steady", i, 0, i % 100 < 72) for i in range(100)]
     records += [asked("spec", i, 0, True) for i in range(100)]
     raw = run_of(*records, prompts=100)
-    summary = summarise(raw)
-    table = tables.limits_table(summary)
+    result = result_of(raw)
+    table = tables.limits_table(result)
     assert [row[1:3] for row in table.rows] == [
         ("steady", "72.0 % [62.5, 79.9]"),
         ("spec", "100.0 % [96.3, 100.0]"),
     ]
-    for text in (render(summary), render_all(summary), page.render(raw, summary)):
+    for text in (render(result), render_all(result), page.render(cells_of(raw), result)):
         for words in (table.title, *(row[2] for row in table.rows)):
             assert words in " ".join(text.split())
 

@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 
 from tests.benchmark.conftest import Captured, plan_content
-from tests.benchmark.records import answered, emulated, raw_run, store
+from tests.benchmark.records import answered, changed, emulated, raw_run, result_of, store
 from tests.benchmark.show.runs import FUSED, PLAIN, run_of
 from tests.benchmark.show.test_page import text_of
 from tests.conftest import ROOT
 from trnspec.benchmark.__main__ import main
-from trnspec.benchmark.analyse.decision import decide
+from trnspec.benchmark.analyse.decision import at_loads
+from trnspec.benchmark.analyse.requests import cells_of
+from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.result_files import EXPECTED, against_published
 from trnspec.benchmark.analyse.summary import summarise
 from trnspec.benchmark.measure.journal import RawRun
@@ -81,7 +83,7 @@ def test_what_engines_have_different_beyond_speculation_is_said_and_what_they_de
         assert f"Engine of qwen-sd-vllm against qwen-vllm: {words}" in text
         assert f"Engine of qwen-sd-vllm, declared in addition to speculation: {OFF}." in text
         assert "Engine of qwen-vllm, declared" not in text
-    assert [arm.get("also_changes") for arm in summary["run"]["arms"]] == [None, [OFF]]
+    assert [arm["also_changes"] for arm in summary["run"]["arms"]] == [[], [OFF]]
     keys = [one["baseline_key"] for one in summary["engines"].values()]
     assert keys == ([ADDRESS.rpartition("/")[2]] if ours else [])
     assert "123456789012" not in page + table + json.dumps(summary)
@@ -179,11 +181,10 @@ def answers(*more: RequestRecord, spread: float = 0.01, prompts: int = 6, **plan
     return raw_run(*records, **plan)
 
 
-def compared(folder: Path, raw: RawRun, content: dict[str, Any]) -> dict[str, Any]:
-    """The summary with what was expected."""
+def compared(folder: Path, raw: RawRun, content: dict[str, Any]) -> Result:
+    """The result with what was expected."""
     (folder / EXPECTED).write_text(json.dumps(content))
-    summary = summarise(raw)
-    return summary | against_published(folder, summary, raw)
+    return summarise(cells_of(raw), folder)
 
 
 @pytest.mark.parametrize(
@@ -198,23 +199,23 @@ def test_an_arm_is_held_against_its_range(tmp_path: Path, expected: tuple[float,
     other_class = answered("steady", class_="raw", prompt_id="raw-0", pair_id="raw", chunk_s=(0.1, 0.5, 0.9))
     other_load = answered("steady", concurrency=1, chunk_s=(0.1, 4.5, 9.1))
     raw = answers(other_class, other_load, concurrency=[1, 2])
-    plain, drafted = compared(tmp_path, raw, of_arms(*expected))["expectations"]
-    assert words in plain["text"]
-    assert plain["measured"] == pytest.approx(0.2, rel=0.01)
-    assert plain["text"].startswith("steady: time per output token, ms, lower is better: measured 2")
+    plain, drafted = compared(tmp_path, raw, of_arms(*expected)).expectations
+    assert words in plain.text
+    assert plain.measured == pytest.approx(0.2, rel=0.01)
+    assert plain.text.startswith("steady: time per output token, ms, lower is better: measured 2")
     step = "spec: decode step with drafts, plain steps, lower is better: measured 1; "
-    assert drafted["text"].startswith(step)
-    assert drafted["text"].endswith("within the range")
+    assert drafted.text.startswith(step)
+    assert drafted.text.endswith("within the range")
 
 
 def test_what_cannot_be_expected_or_was_not_measured_is_left_out(tmp_path: Path) -> None:
     plain = raw_run(*(answered("steady", pair) for pair in range(6)))
-    found = compared(tmp_path, plain, of_arms(None, 0.1, None))
+    found = compared(tmp_path, plain, of_arms(None, 0.1, None)).model_dump(mode="json")
     hardware = {arm: {"instance": "trn2.48xlarge", "chips": 8} for arm in ("steady", "spec")}
     known = {"quoted": QUOTED, "hardware": hardware}
     assert {key: found[key] for key in NOTHING} == {**NOTHING, **known}
     (tmp_path / EXPECTED).unlink()
-    assert against_published(tmp_path, summarise(plain), plain) == NOTHING
+    assert against_published(tmp_path, result_of(plain), cells_of(plain)) == NOTHING
 
 
 SPEED_UP: dict[str, Any] = {"arm": "spec", "metric": "speed_up"}
@@ -245,14 +246,14 @@ def test_a_published_figure_is_met_where_the_interval_lies_within_its_tolerance(
     tmp_path: Path, raw: RawRun, changes: dict[str, Any], expected: str, words: str
 ) -> None:
     content = {"arms": [], "quoted": [], "figures": [figure(**changes)]}
-    (found,) = compared(tmp_path, raw, content)["expectations"]
-    assert found["verdict"] == expected
-    assert found["text"].startswith({"cannot tell": "inconclusive"}.get(expected, expected) + ": ")
-    assert found["text"].endswith("% (a table)")
-    assert words in found["text"]
+    (found,) = compared(tmp_path, raw, content).expectations
+    assert found.verdict == expected
+    assert found.text.startswith({"cannot tell": "inconclusive"}.get(expected, expected) + ": ")
+    assert found.text.endswith("% (a table)")
+    assert words in found.text
     if not words:
-        assert found["origin"] == "measured"
-        assert found["ci_low"] <= found["measured"] <= found["ci_high"]
+        assert found.origin == "measured"
+        assert (found.ci_low or 9) <= (found.measured or 0) <= (found.ci_high or 0)
 
 
 FIGURES = [
@@ -276,8 +277,8 @@ ROWS = {
 
 def test_each_row_against_the_forecast_has_its_own_quantity_direction_and_bounds(tmp_path: Path) -> None:
     raw = answers()
-    summary = compared(tmp_path, raw, {**of_arms(0.05, 0.04, 0.06), "figures": FIGURES})
-    drawn = forecast(summary["expectations"])
+    result = compared(tmp_path, raw, {**of_arms(0.05, 0.04, 0.06), "figures": FIGURES})
+    drawn = forecast(result.expectations)
     assert drawn
     rows = [tuple(field.replace("\N{NO-BREAK SPACE}", " ") for field in row) for row in drawn.rows]
     assert [(arm, quantity, *rest) for arm, quantity, _, *rest in rows] == list(ROWS)
@@ -285,9 +286,9 @@ def test_each_row_against_the_forecast_has_its_own_quantity_direction_and_bounds
     (values,) = {row[2] for row in rows[1:3]}
     assert re.fullmatch(r"(1\.99|2) \[\S+, \S+\]", values)
     met = "1 of 4 published figures reproduced, 2 not reproduced, 1 inconclusive"
-    assert met in " ".join(render(summary).split())
-    assert render_all(summary).count("Expected: ") == 6
-    page = render_page(raw, summary)
+    assert met in " ".join(render(result).split())
+    assert render_all(result).count("Expected: ") == 6
+    page = render_page(cells_of(raw), result)
     for word in ("within the bounds", "better", "worse", "inconclusive"):
         assert re.search(rf'style="--c: var\(--\w+\)"><svg[^>]*><path[^>]*/></svg> {word}</span>', page), word
     assert "cost of a step" not in page.partition('id="forecast"')[2]
@@ -295,18 +296,18 @@ def test_each_row_against_the_forecast_has_its_own_quantity_direction_and_bounds
 
 def test_an_emulated_run_is_not_held_against_what_the_emulator_is_made_from(tmp_path: Path) -> None:
     raw = emulated(answers())
-    summary = compared(tmp_path, raw, {**of_arms(0.05, 0.04, 0.06), "figures": FIGURES})
-    section = render_page(raw, summary).partition('id="forecast"')[2].partition("</section>")[0]
+    result = compared(tmp_path, raw, {**of_arms(0.05, 0.04, 0.06), "figures": FIGURES})
+    section = render_page(cells_of(raw), result).partition('id="forecast"')[2].partition("</section>")[0]
     assert "the comparison would be circular." in section
     assert not re.search(r"svg|<table|measured|reproduced", section)
-    for text in (render(summary), render_all(summary)):
+    for text in (render(result), render_all(result)):
         assert "the comparison would be circular." in " ".join(text.split())
         assert "reproduced" not in text
 
 
 def test_the_page_says_on_which_chips_at_which_load_for_how_long_answers_and_when(tmp_path: Path) -> None:
     raw, content = answers(max_tokens=7), of_arms(0.05, 0.04, 0.06)
-    header = render_page(raw, compared(tmp_path, raw, content)).partition("</header>")[0]
+    header = render_page(cells_of(raw), compared(tmp_path, raw, content)).partition("</header>")[0]
     hardware = "trn2.48xlarge, 8 chips for each arm"
     known = {"Hardware": hardware, "Load": "2 at a time", "Answers": "median 3, at most 7 tokens"}
     for name, text in {**known, "Date": "2026-09-21"}.items():
@@ -323,13 +324,16 @@ def test_the_page_says_why_a_token_costs_other_than_the_forecast(tmp_path: Path,
     raw = emulated(raw) if origin == "emulated" else raw
     expected = of_arms(0.025, 0.02, 0.03)
     expected["arms"][0] |= {"plain_usd_per_million": 12.5}
-    summary = compared(tmp_path, raw, expected)
-    mix = decide(summary).at.mix
+    result = compared(tmp_path, raw, expected)
+    mix = at_loads(result)[result.here].mix
     assert mix
     assert mix.usd_before is not None
-    page, took = render_page(raw, summary), "the emulator takes" if origin == "emulated" else "here it took"
+    page, took = (
+        render_page(cells_of(raw), result),
+        "the emulator takes" if origin == "emulated" else "here it took",
+    )
     forecast_usd = "check says $12.50 per million tokens for steady"
     assert f"{forecast_usd}, and this page ${mix.usd_before:.2f}: check predicts decoding alone" in page
     ms = f"25.0 ms per token with 2 at a time; {took} 100.0 ms, and prompts and waiting are included."
     assert ms in page
-    assert "check says" not in render_page(raw, summary | {"predicted_cost": {}})
+    assert "check says" not in render_page(cells_of(raw), changed(result, predicted_cost={}))

@@ -11,10 +11,9 @@ import pytest
 
 from tests.benchmark.analyse.acceptance.process import Process
 from tests.benchmark.conftest import Captured
-from tests.benchmark.records import answered, block, emulated, held, raw_run, store
+from tests.benchmark.records import answered, block, emulated, held, raw_run, store, summary_of
 from trnspec.benchmark.__main__ import main
 from trnspec.benchmark.analyse.runs import judge
-from trnspec.benchmark.analyse.summary import summarise
 from trnspec.benchmark.errors import ResultsError
 from trnspec.benchmark.measure.journal import RawRun
 from trnspec.benchmark.measure.records import REPEATED
@@ -93,7 +92,7 @@ def test_an_arm_that_became_slower_is_found_and_the_others_are_not_blamed() -> N
 def test_runs_that_say_nothing_about_each_other_are_refused(change: dict[str, Any], message: str) -> None:
     old = raw_run(answered()) if change else emulated(raw_run(answered()))
     with pytest.raises(ResultsError, match=message) as refusal:
-        judged(old, raw_run(answered(), **change))
+        judged(old, raw_run(**change))
     assert "\n" not in str(refusal.value)
 
 
@@ -151,7 +150,7 @@ def test_cells_that_their_limit_cut_short_are_warned_of(minutes: float | None, m
     plan = OLD.plan.model_copy(update={"cell_minutes": minutes})
     again = tuple(replace(one, pair_id=f"again/{one.pair_id}") for one in OLD.requests[:more])
     sessions = tuple(replace(one, plan=plan) for one in OLD.sessions)
-    found = summarise(replace(OLD, requests=(*OLD.requests, *again), sessions=sessions))
+    found = summary_of(replace(OLD, requests=(*OLD.requests, *again), sessions=sessions))
     assert any(text.startswith("cells were cut at 2 minutes") for text in found["run"]["warnings"]) == cut
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.benchmark.records import WALL, answered, block, counted, raw_run
+from tests.benchmark.records import WALL, answered, block, counted, raw_run, summary_of
+from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.analyse.stability import stability
-from trnspec.benchmark.analyse.summary import summarise
 from trnspec.benchmark.measure.records import RequestRecord
 
 
@@ -16,7 +16,7 @@ def test_another_start_of_the_servers_is_no_restart() -> None:
     again = replace(first, started_unix_s=first.started_unix_s + 60)
     for start, restarts in ((1, 1), (2, 0)):
         raw = replace(raw_run(answered()), blocks=(first, replace(again, start=start)))
-        assert len(stability(raw)["restarts"]) == restarts
+        assert len(stability(cells_of(raw)).restarts) == restarts
 
 
 def test_a_server_that_counts_from_0_again_has_restarted() -> None:
@@ -34,8 +34,8 @@ def test_a_server_that_counts_from_0_again_has_restarted() -> None:
         ((first, second, between), [("spec", "2026-09-21T14:15:01Z", "2026-09-21T14:16:00Z")]),
         ((first, inside), [("spec", "2026-09-21T14:15:00Z", "2026-09-21T14:15:01Z")]),
     ):
-        found = stability(replace(raw, blocks=blocks))["restarts"]
-        assert [(one["arm"], one["after"], one["before"]) for one in found] == restarts
+        found = stability(cells_of(replace(raw, blocks=blocks))).restarts
+        assert [(one.arm, one.after, one.before) for one in found] == restarts
 
 
 def test_time_without_a_request_is_a_gap_and_a_long_request_is_none() -> None:
@@ -45,11 +45,11 @@ def test_time_without_a_request_is_a_gap_and_a_long_request_is_none() -> None:
     raw = raw_run(at(0), at(50), at(200), at(9000))
     again = replace(raw.sessions[0], session=2, started_unix_s=WALL + 8990)
     resumed = replace(raw, sessions=(*raw.sessions, again))
-    found = stability(resumed)["gaps"]
-    assert [(round(one["seconds"]), one["resumed"]) for one in found] == [(150, False), (8800, True)]
-    (said,) = (one for one in summarise(resumed)["run"]["warnings"] if "nothing was measured" in one)
+    found = stability(cells_of(resumed)).gaps
+    assert [(round(one.seconds), one.resumed) for one in found] == [(150, False), (8800, True)]
+    (said,) = (one for one in summary_of(resumed)["run"]["warnings"] if "nothing was measured" in one)
     assert said.startswith("nothing was measured for 2.5 hours in 2 gaps, the longest from ")
     assert said.endswith("; after 1 of them the run was resumed")
     busy = replace(raw_run(at(0), at(200)), blocks=(block(0.0, 190.0),))
-    assert stability(busy)["gaps"] == []
-    assert stability(raw_run())["gaps"] == []
+    assert stability(cells_of(busy)).gaps == []
+    assert stability(cells_of(raw_run())).gaps == []

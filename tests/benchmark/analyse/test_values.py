@@ -9,7 +9,8 @@ import pytest
 
 from tests.benchmark.analyse.acceptance.process import Process
 from tests.benchmark.records import WALL, answered, block, failed
-from trnspec.benchmark.analyse.cells import goodput, throughput
+from trnspec.benchmark.analyse.delivered import goodput, throughput
+from trnspec.benchmark.analyse.requests import Requests, table
 from trnspec.benchmark.analyse.values import of_steps, request_values
 from trnspec.benchmark.measure.records import RequestRecord
 from trnspec.benchmark.plan import PlannedArm
@@ -67,24 +68,28 @@ def at(start_s: float, pair: int = 0, **changes: Any) -> RequestRecord:
     return answered(pair=pair, started_unix_s=WALL + start_s, **changes)
 
 
+def of(*records: RequestRecord, ceiling: int = 1) -> Requests:
+    return table(records, {"steady": ceiling})
+
+
 def test_a_rate_is_over_the_time_an_arm_was_loaded_and_a_failed_request_delivers_nothing() -> None:
-    alone = throughput(ARM, [at(0.0), at(0.1), at(10.0)], [])
+    alone = throughput(of(at(0.0), at(0.1), at(10.0)), [])
     assert alone is not None
     expected = {"loaded_s": 0.7, "output_tokens_per_s": 9 / 0.7, "mean_in_flight": 0.9 / 0.7}
     assert {name: alone[name] for name in expected} == pytest.approx(expected), "without the time between"
     blocks = [block(0.0, 0.5), block(10.0, 0.5, client_lag_s=0.03)]
-    found = throughput(ARM, [at(0.0), at(0.1), failed(), at(10.0), at(20.0)], blocks)
+    found = throughput(of(at(0.0), at(0.1), failed(), at(10.0), at(20.0)), blocks)
     assert found is not None
     assert (found["loaded_s"], found["client_lag_s"], found["requests_per_s"]) == pytest.approx((1, 0.03, 3))
-    assert throughput(ARM, [failed()], [block(0.0, 5.0)]) is None
+    assert throughput(of(failed()), [block(0.0, 5.0)]) is None
 
 
 def test_goodput_counts_requests_that_kept_every_limit_and_needs_limits_and_tokens() -> None:
     limits = {"ttft_s": 0.2, "tpot_s": 0.11}
-    records = [at(0.0), at(0.0, 1, chunk_s=(0.4, 0.5)), failed(pair=2), at(0.2, 3)]
-    found = goodput(limits, ARM, records, [block(0.0, 0.5)])
+    requests = of(at(0.0), at(0.0, 1, chunk_s=(0.4, 0.5)), failed(pair=2), at(0.2, 3))
+    found = goodput(limits, requests, [block(0.0, 0.5)])
     assert found == {"slo": limits, "share": 0.5, "per_s": pytest.approx(4.0)}
-    assert goodput(None, ARM, records, []) is None
-    several = ARM.model_copy(update={"max_tokens_per_step": 4})
-    assert goodput(limits, several, [answered(**UNTOLD)], []) is None
-    assert goodput({"ttft_s": 1.0}, several, [answered(**UNTOLD)], []) is not None
+    assert goodput(None, requests, []) is None
+    untold = of(answered(**UNTOLD), ceiling=4)
+    assert goodput(limits, untold, []) is None
+    assert goodput({"ttft_s": 1.0}, untold, []) is not None

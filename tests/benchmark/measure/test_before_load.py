@@ -95,7 +95,7 @@ def test_fewer_than_eight_right_answers_withhold_every_verdict_and_name_the_ques
     assert ("repeats itself without end" in told) is (LOOP in answers.values())
     assert ('What is the capital of France? "' in told) is withheld
     assert ("No verdict, because the answers make no sense" in told) is withheld
-    assert (found["decision"]["loads"][0]["advice"] == "none") is withheld
+    assert (found["advice"][0]["advice"] == "none") is withheld
     assert main(["report", str(out)]) == 0
     page = (out / "report.html").read_text()
     assert ("no verdict, because the answers make no sense" in page.lower()) is withheld

@@ -18,14 +18,13 @@ import pytest
 from tests.benchmark.conftest import plan_content
 from tests.benchmark.endpoint import wait_until
 from tests.benchmark.measure.test_run import lines
-from tests.benchmark.records import WALL, answered, block, failed, raw_run
+from tests.benchmark.records import WALL, answered, block, failed, raw_run, summary_of
 from tests.conftest import ROOT
 from tests.lab.emulator.arms import BASELINE, MODEL, SPECULATIVE
-from trnspec.benchmark.analyse.cells import Place, cells_of
 from trnspec.benchmark.analyse.explanation import warnings
 from trnspec.benchmark.analyse.losslessness import losslessness
+from trnspec.benchmark.analyse.requests import Place, cells_of
 from trnspec.benchmark.analyse.stability import stability
-from trnspec.benchmark.analyse.summary import summarise
 from trnspec.benchmark.measure import journal
 from trnspec.benchmark.measure.journal import RawRun, extent
 from trnspec.benchmark.measure.records import REPEATED
@@ -128,12 +127,14 @@ def test_a_cell_that_was_cut_is_measured_again_as_a_whole_and_no_pair_is_of_two_
     raw = journal.read(out)
     assert extent(raw)[1]
     cells = cells_of(raw)
-    nodes = {place.class_: {record.start for record in own} for (_, place), own in cells.requests.items()}
+    nodes = {
+        place.class_: {record.start for record in own.answers} for (_, place), own in cells.requests.items()
+    }
     assert nodes == {"a": {1}, "b": {2}}
-    assert not [record for own in cells.requests.values() for record in own if record.error]
+    assert not [record for own in cells.requests.values() for record in own.answers if record.error]
     arms = (raw.plan.arms[0], raw.plan.arms[1])
     assert len(cells.pairs(arms, Place("b", Load(concurrency=2)))) >= 4 * 6
-    summary = summarise(raw)
+    summary = summary_of(raw)
     (warning,) = (line for line in summary["run"]["warnings"] if "a node was replaced" in line)
     assert f"steady from {FIRST} to {SECOND} at " in warning
     assert [change["arm"] for change in summary["course"]["nodes"]] == ["steady", "spec"]
@@ -162,16 +163,16 @@ def test_pairs_that_a_replaced_node_parts_are_left_out() -> None:
     raw = _on(raw_run(*asked[:3], *late, *asked[4:]), "n1", "n2")
     cells = cells_of(raw)
     pairs = cells.pairs((raw.plan.arms[0], raw.plan.arms[1]), Place("chat", Load(concurrency=2)))
-    assert [base.pair_id[-1] for base, _ in pairs] == ["0", "2", "3"]
+    assert [base.pair_id[-1] for base in pairs[0].answers] == ["0", "2", "3"]
     assert cells_of(_on(raw, "n1", "n1")).footing(Load(concurrency=2)).starts == 1
 
     other = replace(raw, requests=(replace(raw.requests[2], text="b"), *raw.requests[:2], *raw.requests[3:]))
     for nodes, n_pairs, differing in (("n1", "n1"), 4, 1), (("n1", "n2"), 3, 0):
         run = _on(other, *nodes)
-        found = losslessness(run)
+        found = losslessness(run.by_nodes)
         assert found is not None
-        (row,) = found["treatments"]
-        assert (row["n_pairs"], row["differing"]) == (n_pairs, differing), (
+        (row,) = found.treatments
+        assert (row.n_pairs, row.differing) == (n_pairs, differing), (
             "answers of two nodes are not one pair either"
         )
 
@@ -186,6 +187,6 @@ def test_a_block_is_cut_where_its_last_requests_met_no_server_until_the_node_was
     requests = [answered("spec", 0, block=1), failed("spec", 1, error, block=1)]
     raw = replace(_on(raw_run(*requests), "n1", after), blocks=(block(arm="spec", block=1),))
     assert (not raw.ended, not raw.counts(requests[0])) == (cut, cut)
-    assert bool(stability(raw)["nodes"]) == (after == "n2")
-    lines = warnings(raw, [], stability(raw))
+    assert bool(stability(cells_of(raw)).nodes) == (after == "n2")
+    lines = warnings(raw, [], stability(cells_of(raw)))
     assert any("a node was replaced" in line for line in lines) == (after == "n2")

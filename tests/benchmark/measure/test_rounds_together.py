@@ -10,9 +10,8 @@ import pytest
 
 from tests.benchmark.analyse.test_decision import BETTER, run_of, two_batches
 from tests.benchmark.conftest import Captured
-from tests.benchmark.records import store
+from tests.benchmark.records import store, summary_of
 from trnspec.benchmark.__main__ import main
-from trnspec.benchmark.analyse.summary import summarise
 from trnspec.benchmark.errors import ResultsError
 from trnspec.benchmark.measure.journal import RawRun, read
 
@@ -40,7 +39,7 @@ def test_arms_of_different_rounds_are_compared_and_reported_as_if_they_had_been_
     raw = two_batches(BETTER)
     together = read(stored(raw, tmp_path, *rounds))
     assert together.plan.baselines == raw.plan.baselines
-    ours, whole = summarise(together), summarise(raw)
+    ours, whole = summary_of(together), summary_of(raw)
     for part in ("mix", "best"):
         assert ours[part] == whole[part]
     assert ours["run"]["complete"]

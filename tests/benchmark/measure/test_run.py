@@ -97,7 +97,7 @@ def test_a_run_ends_in_raw_records_and_more(
     page, beside = printed.err.splitlines()[-2:]
     assert page == f"Page: {out}/report.html"
     assert "requests.csv" in beside
-    assert found["decision"]["sentence"][:20] in (out / "report.html").read_text()
+    assert found["sentence"][:20] in (out / "report.html").read_text()
     (out / "summary.json").unlink()
     assert main(["report", str(out)]) == 0
     assert (summary(out), capsys.readouterr().out) == (found, printed.out)

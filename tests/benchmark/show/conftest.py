@@ -1,13 +1,13 @@
-"""Summaries and pages that several tests look at, each made once."""
+"""Results and pages that several tests look at, each made once."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
+from tests.benchmark.records import result_of
 from tests.benchmark.show.runs import all_runs
-from trnspec.benchmark.analyse.summary import summarise
+from trnspec.benchmark.analyse.requests import cells_of
+from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.measure.journal import RawRun
 from trnspec.benchmark.show.page import render
 
@@ -18,10 +18,10 @@ def runs() -> dict[str, RawRun]:
 
 
 @pytest.fixture(scope="session")
-def summaries(runs: dict[str, RawRun]) -> dict[str, dict[str, Any]]:
-    return {name: summarise(raw) for name, raw in runs.items()}
+def results(runs: dict[str, RawRun]) -> dict[str, Result]:
+    return {name: result_of(raw) for name, raw in runs.items()}
 
 
 @pytest.fixture(scope="session")
-def pages(runs: dict[str, RawRun], summaries: dict[str, dict[str, Any]]) -> dict[str, str]:
-    return {name: render(raw, summaries[name]) for name, raw in runs.items()}
+def pages(runs: dict[str, RawRun], results: dict[str, Result]) -> dict[str, str]:
+    return {name: render(cells_of(raw), results[name]) for name, raw in runs.items()}

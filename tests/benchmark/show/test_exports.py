@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.benchmark.records import WALL, answered, failed, raw_run
+from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.measure.journal import RawRun
 from trnspec.benchmark.show.exports import write_llmperf
 
@@ -33,7 +34,7 @@ SUMMARY = [
 
 def written(raw: RawRun, folder: Path) -> Any:
     """The responses and the summary of `spec`."""
-    paths = write_llmperf(raw, folder)
+    paths = write_llmperf(cells_of(raw), folder)
     assert {path.parent for path in paths} == {folder / "llmperf" / "spec" / "chat-c2"}
     names = ["Qwen-Qwen3-32B_9_600_individual_responses.json", "Qwen-Qwen3-32B_9_600_summary.json"]
     assert [path.name for path in paths] == names
@@ -78,10 +79,10 @@ def test_one_answer_and_two_failures_have_llmperfs_keys_in_its_order_then_ours(t
 
 
 def test_warm_up_is_in_no_file_and_odd_names_stay_apart_and_inside(tmp_path: Path) -> None:
-    assert write_llmperf(raw_run(answered(phase="warmup")), tmp_path) == []
+    assert write_llmperf(cells_of(raw_run(answered(phase="warmup"))), tmp_path) == []
     classes = ("a/b", "a b", "..")
     records = [answered("spec", i, class_=class_) for i, class_ in enumerate(classes)]
     prompts = [{"id": class_, "class": class_, "prompt": "p"} for class_ in classes]
-    paths = write_llmperf(raw_run(*records, prompts=prompts), tmp_path)
+    paths = write_llmperf(cells_of(raw_run(*records, prompts=prompts)), tmp_path)
     assert len({path.parent for path in paths}) == 3
     assert {path.parent.parent.resolve() for path in paths} == {(tmp_path / "llmperf" / "spec").resolve()}

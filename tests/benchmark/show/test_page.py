@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import re
 from collections.abc import Iterator
@@ -14,10 +13,12 @@ from typing import Any
 
 import pytest
 
-from tests.benchmark.records import answered, raw_run
+from tests.benchmark.records import answered, changed, raw_run, result_of
 from tests.benchmark.show.runs import CLASSES, HOSTILE, PLAIN, ladder, run_of
-from trnspec.benchmark.analyse.decision import decide
-from trnspec.benchmark.analyse.summary import summarise
+from trnspec.benchmark.analyse.decision import at_loads
+from trnspec.benchmark.analyse.requests import cells_of
+from trnspec.benchmark.analyse.result import Result
+from trnspec.benchmark.analyse.speed_up import VERDICT_WORDS
 from trnspec.benchmark.measure.journal import RawRun, write_whole
 from trnspec.benchmark.measure.sanity_check import QUESTIONS, Answer
 from trnspec.benchmark.metrics import COMPARED
@@ -31,7 +32,7 @@ from trnspec.benchmark.show.tables import Table, lean
 Part = tuple[str, dict[str, str], list[str]]
 """Name, attributes and the text directly in an element."""
 FORBIDDEN = {"script", "img", "image", "link", "iframe", "object", "embed", "base", "form", "audio", "video"}
-Summaries = dict[str, dict[str, Any]]
+Results = dict[str, Result]
 EMPTY = {"meta", "path", "use", "rect", "wbr"}
 """Elements that this page leaves open, or that close themselves."""
 
@@ -76,7 +77,7 @@ def text_of(content: str) -> str:
 
 
 def made(raw: RawRun) -> str:
-    return page.render(raw, summarise(raw))
+    return page.render(cells_of(raw), result_of(raw))
 
 
 def figure(content: str, id_: str) -> str:
@@ -184,30 +185,30 @@ def test_what_others_wrote_is_text_whatever_it_holds(pages: dict[str, str], tmp_
 
 
 def test_a_ladder_of_loads_says_up_to_which_it_pays_and_from_which_it_costs(
-    pages: dict[str, str], summaries: Summaries
+    pages: dict[str, str], results: Results
 ) -> None:
     """By the verdicts of the tables."""
-    summary, content = summaries["ladder"], pages["ladder"]
+    result, content = results["ladder"], pages["ladder"]
     told = "The last load at which qwen-sd-crowded pays is 4 at a time; the first at which it costs is 8 at a time."
-    for text in (text_of(content), render(summary), render_all(summary)):
+    for text in (text_of(content), render(result), render_all(result)):
         assert told in " ".join(text.split())
-    of_mix = {row["concurrency"]: row["verdict"] for row in summary["mix"]}
+    of_mix = {row.concurrency: row.verdict for row in result.mix}
     assert of_mix == {1: "faster", 2: "faster", 4: "faster", 8: "slower"}
-    table = tables.load_table(summary)
+    table = tables.load_table(result)
     assert table.rows[0] == ("qwen-sd-crowded", "all, equal shares", "4", "8")
     assert [row[1] for row in table.rows[1:]] == list(CLASSES)
     assert table.title in content
-    assert table.title[:40] in render_all(summary)
+    assert table.title[:40] in render_all(result)
 
 
-def test_dollars_and_goodput_of_all_loads_are_in_one_table_each(summaries: Summaries) -> None:
-    for summary in (summaries["ladder"], summarise(ladder(("json",), slo={"tpot_s": 1.0}))):
-        dollars, kept = tables.cost_by_class(summary)
+def test_dollars_and_goodput_of_all_loads_are_in_one_table_each(results: Results) -> None:
+    for result in (results["ladder"], result_of(ladder(("json",), slo={"tpot_s": 1.0}))):
+        dollars, kept = tables.cost_by_class(result)
         assert [row[0] for row in dollars.rows[::2]] == [f"{load} at a time" for load in (1, 8, 2, 4)]
         assert len(dollars.headings) == 3, "classes that were asked together share their price"
         assert len(kept.rows) == (8 if len({row[2:] for row in kept.rows}) > 1 else 1)
         assert lean(kept)[0].headings[2:] != (), "never names alone"
-    assert [table.headings[0] for table in tables.cost_by_class(summaries["reference"])] == ["arm"]
+    assert [table.headings[0] for table in tables.cost_by_class(results["reference"])] == ["arm"]
 
 
 def test_arms_differ_in_shape_as_well_as_in_colour() -> None:
@@ -231,9 +232,9 @@ def test_an_axis_has_round_ticks_within_its_ends_and_one_of_ratios_holds_1_and_e
     assert "1×" in [text for _, text in axis.ticks]
 
 
-def test_the_answer_is_the_decision_and_why_is_tokens_against_step_cost(summaries: Summaries) -> None:
-    at = decide(summaries["reference"]).at
-    axis = ratio_axis([(gain.ratio, gain.low, gain.high) for gain in at.by_class])
+def test_the_answer_is_the_decision_and_why_is_tokens_against_step_cost(results: Results) -> None:
+    (at,) = at_loads(results["reference"])
+    axis = ratio_axis([(one.ratio, one.ci_low, one.ci_high) for one in at.by_class])
     found, explained = answer(at, axis), step_costs(at)
     assert found
     assert explained
@@ -241,13 +242,13 @@ def test_the_answer_is_the_decision_and_why_is_tokens_against_step_cost(summarie
     for gain, row, lane in zip((*at.by_class, at.mix), found.rows, found.lanes, strict=True):
         assert gain
         assert gain.ratio is not None
-        assert f"{gain.verdict}: {gain.ratio:.2f}×" in row[2]
-        assert lane.kind == gain.verdict.replace("no clear difference", "not-shown")
+        assert f"{VERDICT_WORDS[gain.verdict]}: {gain.ratio:.2f}×" in row[2]
+        assert lane.kind == gain.verdict.replace(" ", "-")
         assert ("point", f"M{axis.percent(gain.ratio or 0)} 10h0") in lane.shapes
     assert not treatments(at, axis)
     for _, _, tokens, cost, expected, _ in explained.rows:
         assert float(expected.rstrip("×")) == pytest.approx(float(tokens) / float(cost), rel=0.01)
-    assert not step_costs(decide(summaries["two endpoints"]).at)
+    assert not step_costs(at_loads(results["two endpoints"])[0])
 
 
 def test_no_verdict_is_anywhere_where_the_answers_make_no_sense(runs: dict[str, RawRun]) -> None:
@@ -260,9 +261,9 @@ def test_no_verdict_is_anywhere_where_the_answers_make_no_sense(runs: dict[str, 
     answers = tuple(Answer(question=each.text, accepted=each.accepted, **about) for each in QUESTIONS)
     for name, raw in runs.items():
         nonsense = replace(raw, sense=answers)
-        summary = summarise(nonsense)
-        content = page.render(nonsense, summary)
-        shown = " ".join(render_all(summary).split())
+        result = result_of(nonsense)
+        content = page.render(cells_of(nonsense), result)
+        shown = " ".join(render_all(result).split())
         for text in (shown, text_of(content)):
             assert 'Who wrote the play Romeo and Juliet? "<b>bread</b>"' in " ".join(text.split()), name
         first = re.split(r" (?:n: answered|Every cell|[Ee]ngine of)", shown)[0].lower()
@@ -270,26 +271,26 @@ def test_no_verdict_is_anywhere_where_the_answers_make_no_sense(runs: dict[str, 
         assert "<b>bread" not in content, "what a server wrote is text"
 
 
-def test_a_bar_past_the_mark_of_a_slower_arm_is_cautioned(
-    runs: dict[str, RawRun], summaries: Summaries
-) -> None:
-    summary = copy.deepcopy(dict(summaries["reference"]))
-    assert sentence("past_break_even", decide(summary).at) == ""
-    slower = {"verdict": "slower", "verdict_holm": "slower", "ratio": 0.9, "ci_low": 0.88, "ci_high": 0.92}
-    for one in summary["comparisons"]:
-        if one["class"] == "json" and one["metric"] == "tpot_s":
-            one |= slower
-    caution = sentence("past_break_even", decide(summary).at)
+def test_a_bar_past_the_mark_of_a_slower_arm_is_cautioned(runs: dict[str, RawRun], results: Results) -> None:
+    result = results["reference"]
+    assert sentence("past_break_even", at_loads(result)[0]) == ""
+    slower = {"verdict": "slower", "ratio": 0.9, "ci_low": 0.88, "ci_high": 0.92}
+    comparisons = [
+        one.model_copy(update=slower) if (one.class_, one.metric) == ("json", "tpot_s") else one
+        for one in result.comparisons
+    ]
+    result = changed(result, comparisons=comparisons)
+    caution = sentence("past_break_even", at_loads(result)[0])
     begins = "Caution: the bar passes the mark, but the verdict is slower: json with qwen-sd-vllm ("
     assert caution.startswith(begins)
     assert "code with" not in caution
-    for text in (page.render(runs["reference"], summary), render_all(summary)):
+    for text in (page.render(cells_of(runs["reference"]), result), render_all(result)):
         assert caution in " ".join(text.split())
 
 
-def test_what_is_compared_has_one_axis(summaries: Summaries, pages: dict[str, str]) -> None:
-    summary = summaries["failures"]
-    others = list(by_other_metrics(summary, decide(summary).at))
+def test_what_is_compared_has_one_axis(results: Results, pages: dict[str, str]) -> None:
+    result = results["failures"]
+    others = list(by_other_metrics(result, at_loads(result)[0]))
     assert [table.title for table in others] == [metric.title for metric in COMPARED[1:]]
     assert len({table.axis for table in others}) == 1
     for id_ in ("spread-tpot", "windows", "time-tpot"):
@@ -300,16 +301,16 @@ def test_what_is_compared_has_one_axis(summaries: Summaries, pages: dict[str, st
 
 
 def test_a_sweep_has_a_measured_line_for_each_class_and_one_window_a_predicted_one(
-    runs: dict[str, RawRun], summaries: Summaries
+    runs: dict[str, RawRun], results: Results
 ) -> None:
     def said(name: str, predicted: list[dict[str, Any]]) -> list[str]:
-        (figure,) = against_windows(decide(summaries[name]).loads, predicted)
+        (figure,) = against_windows(at_loads(results[name]), predicted)
         return [text for panel in figure.panels for text in panel.said]
 
     observed = [f"{class_} observed, best " for class_ in (*CLASSES, "all classes")]
-    sweep = said("sweep", predictions(runs["sweep"]))
+    sweep = said("sweep", predictions(cells_of(runs["sweep"])))
     assert [text for text, begin in zip(sweep, observed, strict=True) if not text.startswith(begin)] == []
-    found = predictions(runs["reference"])
+    found = predictions(cells_of(runs["reference"]))
     assert [row["class"] for row in found] == [*CLASSES, "all classes"]
     assert all([at["k"] for at in row["by_k"]] == list(range(1, 8)) for row in found)
     assert found[2]["by_k"][-1]["speed_up"] == pytest.approx(2.3, rel=0.2)
@@ -317,10 +318,11 @@ def test_a_sweep_has_a_measured_line_for_each_class_and_one_window_a_predicted_o
     assert said("reference", []) == []
 
     for case in ("one arm", "nothing answered", "merged chunks"):
-        assert predictions(runs[case]) == [], case
-    cell = summaries["merged chunks"]["cells"][1]
-    assert (cell["tokens_per_chunk"]["mean"] > 7, cell["tokens_per_step"]) == (True, None)
-    assert f"{cell['tokens_per_chunk']['mean']:.2f}" not in render_all(summaries["merged chunks"])
+        assert predictions(cells_of(runs[case])) == [], case
+    cell = results["merged chunks"].cells[1]
+    assert cell.tokens_per_chunk
+    assert (cell.tokens_per_chunk.mean > 7, cell.tokens_per_step) == (True, None)
+    assert f"{cell.tokens_per_chunk.mean:.2f}" not in render_all(results["merged chunks"])
 
 
 def test_a_column_that_repeats_one_value_is_a_sentence() -> None:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Any
 
 import pytest
 
 from tests.benchmark.analyse.test_decision import BETTER, two_batches
 from tests.benchmark.analyse.test_summary import with_repeats
-from trnspec.benchmark.analyse.decision import decide
-from trnspec.benchmark.analyse.summary import summarise
+from tests.benchmark.records import changed, result_of
+from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.show.report_templates import render, render_all
 
-Summaries = dict[str, dict[str, Any]]
+Results = dict[str, Result]
 SAYS = {
     "reference": ["EMULATED: ", "Speed-up: with its 95 % interval"],
     "failures": [
@@ -48,34 +47,35 @@ SAYS_ALL = {
 
 
 @pytest.fixture(scope="module")
-def all_summaries(summaries: Summaries) -> Summaries:
+def all_results(results: Results) -> Results:
     more = {
         "two batches": two_batches(BETTER),
         "other answers": with_repeats(0),
     }
-    return {**summaries, **{name: summarise(raw) for name, raw in more.items()}}
+    return {**results, **{name: result_of(raw) for name, raw in more.items()}}
 
 
-def test_the_answer_comes_first_and_then_what_speaks_against_it(all_summaries: Summaries) -> None:
-    for case, summary in all_summaries.items():
-        decision, short, long = decide(summary), render(summary), render_all(summary)
-        of_slo = 4 + len(summary["limits_kept"])
+def test_the_answer_comes_first_and_then_what_speaks_against_it(all_results: Results) -> None:
+    for case, result in all_results.items():
+        short, long = render(result), render_all(result)
+        of_slo = 4 + len(result.limits_kept)
         assert len(short.splitlines()) <= 35 + of_slo * (of_slo > 4), case
         for text, says in ((short, SAYS), (long, SAYS_ALL)):
             plain = " ".join(text.split())
-            assert plain.startswith(f"{decision.question} {decision.sentence}"), case
+            assert plain.startswith(f"{result.question} {result.sentence}"), case
             for words in says.get(case, ()):
                 assert words.lower() in plain.lower(), case
-        for cell in summary["cells"]:
-            assert re.search(rf"^{re.escape(cell['class'][:20])}", long, re.MULTILINE), case
-            assert cell["arm"][:20] in long, case
+        for cell in result.cells:
+            assert re.search(rf"^{re.escape((cell.class_ or '')[:20])}", long, re.MULTILINE), case
+            assert cell.arm[:20] in long, case
         paragraphs = long.split("\n\n")
         assert len(paragraphs) == len(set(paragraphs)), "nothing twice"
 
 
-def test_every_number_of_the_tables_is_the_summarys(all_summaries: Summaries) -> None:
-    for case, summary in all_summaries.items():
-        long, alone = " ".join(render_all(summary).split()), len(summary["run"]["arms"]) == 2
+def test_every_number_of_the_tables_is_the_summarys(all_results: Results) -> None:
+    for case, result in all_results.items():
+        long, summary = " ".join(render_all(result).split()), result.model_dump()
+        alone = len(result.run.arms) == 2
         for cell in summary["cells"]:
             for metric, scale, digits in (("ttft_s", 1000, 1), ("tpot_s", 1000, 2), ("e2e_s", 1, 2)):
                 if cell[metric]:
@@ -94,21 +94,22 @@ def test_every_number_of_the_tables_is_the_summarys(all_summaries: Summaries) ->
 
 @pytest.mark.parametrize("columns", [60, 80, 100])
 def test_no_line_is_wider_than_the_terminal_and_no_number_is_lost(
-    all_summaries: Summaries, columns: int, monkeypatch: pytest.MonkeyPatch
+    all_results: Results, columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for case, summary in all_summaries.items():
+    for case, result in all_results.items():
         monkeypatch.setenv("COLUMNS", "100")
-        numbers = Counter(re.findall(r"\d+\.\d+", render_all(summary)))
+        numbers = Counter(re.findall(r"\d+\.\d+", render_all(result)))
         monkeypatch.setenv("COLUMNS", str(columns))
-        text = f"{render(summary)}\n{render_all(summary)}"
+        text = f"{render(result)}\n{render_all(result)}"
         assert max(map(len, text.splitlines())) <= columns, case
-        assert Counter(re.findall(r"\d+\.\d+", render_all(summary))) == numbers, case
+        assert Counter(re.findall(r"\d+\.\d+", render_all(result))) == numbers, case
 
 
-def test_of_many_warnings_the_first_and_another_engine_are_in_the_short_report(summaries: Summaries) -> None:
+def test_of_many_warnings_the_first_and_another_engine_are_in_the_short_report(results: Results) -> None:
     odd = {"path": "async_mode", "baseline": True, "this": False}
-    engines = {"qwen-sd-vllm": {"compared": True, "declared": 3, "undeclared": [odd]}}
-    summary = {**summaries["reference"], "engines": engines}
-    assert "! Engine of qwen-sd-vllm against qwen-vllm: apart from" in render(summary)
-    summary["run"] = {**summary["run"], "warnings": [f"warning {number}" for number in range(9)]}
-    assert render(summary).endswith("! and 4 more warnings; --all has them")
+    engine = {"compared": True, "baseline_key": "k", "declared": 3, "undeclared": [odd]}
+    result = changed(results["reference"], engines={"qwen-sd-vllm": engine})
+    assert "! Engine of qwen-sd-vllm against qwen-vllm: apart from" in render(result)
+    warnings = [f"warning {number}" for number in range(9)]
+    result = changed(result, run=result.run.model_dump() | {"warnings": warnings})
+    assert render(result).endswith("! and 4 more warnings; --all has them")

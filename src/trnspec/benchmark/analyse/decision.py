@@ -1,145 +1,95 @@
-"""The recommendation of a run, as data: the question, the advice for each load, and its numbers. `templates/` has the words.
+"""The recommendation of a run: the question, the advice for each load, and its sentence. `templates/` has the words.
 
-All of it is derived from the summary; pages and terminals only render it. The time per output token decides; dollars,
-failures and answers can be reasons against an arm. The verdict of a class is the one after Holm's correction over all
-classes and treatments of a load. The interval of the mix, and the comparison of the best treatment with the others, hold for
-all treatments together (`trnspec.benchmark.analyse.comparison`).
+The time per output token decides; dollars, failures and answers can be reasons against an arm.
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from trnspec.benchmark.analyse.cells import Place
-from trnspec.benchmark.analyse.comparison import (
-    BAND,
-    EQUIVALENT,
-    MIN_PROMPTS,
-    NOT_HELD,
-    STARTS_DIFFER,
-    VERDICT_WORDS,
-)
+from trnspec.benchmark.analyse.result import Advice, Best, Comparison, Result, Run
 from trnspec.benchmark.analyse.sentences import rendered
+from trnspec.benchmark.analyse.speed_up import EQUIVALENT, MIN_PROMPTS, NOT_HELD, STARTS_DIFFER
 from trnspec.benchmark.metrics import TPOT
 from trnspec.benchmark.plan import Load
 from trnspec.core.words import count
 
-Advice = Literal["use", "route", "keep", "choose", "wait", "unclear", "none"]
-"""use: the treatment; route: the treatment for some classes; keep: the baseline; choose: one is faster and the other cheaper; wait: the
-treatment, but first explain its failures or worse answers; unclear: not enough is known; none: nothing is compared."""
 MORE_ERRORS = 0.01
 """If the share of failed requests exceeds that of the baseline by more than this, it is a reason against a treatment."""
-USD = ("usd_before", "usd_after")
-_BAND_MARGIN = 0.005
-"""A log ratio this close to an end of the band of no difference counts as on it: no number of prompts would show a difference."""
-_NOT_JUDGED = VERDICT_WORDS["not judged"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Gain:
-    """A treatment against a baseline, in one class or (None) over the mix.
-
-    `family` is the name of the arm without its window; a figure connects the windows of a family with a line. `window` is 0 for plain
-    decoding. Times are geometric means over the pairs, so `ratio` is before divided by after. Dollars are per million output tokens,
-    prompts and waiting included. `prompts_to_tell` is the number of prompts per class with which a run would show a difference in
-    four of five repetitions; None if one is shown already.
-    """
-
-    class_: str | None
-    baseline: str
-    arm: str
-    family: str
-    window: int
-    verdict: str
-    one_start: bool
-    """Whether the verdict is about the one start of the servers that was measured."""
-    ratio: float | None
-    low: float | None
-    high: float | None
-    tpot_before_s: float | None
-    tpot_after_s: float | None
-    usd_before: float | None
-    usd_after: float | None
-    tokens_per_step: float | None
-    step_cost: float | None
-    prompts: int
-    prompts_to_tell: int | None
-
-
-@dataclass(frozen=True)
-class Winner:
-    """The best of several treatments, in one class or (None) over the mix. It is not clearly faster than the arms in `alike`."""
-
-    class_: str | None
-    arm: str
-    second: str
-    ratio: float
-    low: float | None
-    high: float | None
-    alike: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class AtLoad:
-    """The advice for one load."""
+    """The comparisons by time per output token under one load."""
 
     load: Load
     baseline: str
     """The baseline of the best treatment."""
-    mix: Gain | None
+    mix: Comparison | None
     """The best treatment over all classes; None if nothing can be compared."""
-    by_class: tuple[Gain, ...]
+    by_class: tuple[Comparison, ...]
     """The best treatment of each class."""
-    by_arm: tuple[Gain, ...]
+    by_arm: tuple[Comparison, ...]
     """Every treatment over the mix, the best first."""
-    by_window: tuple[Gain, ...]
+    by_window: tuple[Comparison, ...]
     """Every treatment in every class, by family, class and window."""
-    winners: tuple[Winner, ...]
-    """With several treatments of a baseline, the winner of the mix, then that of each class that has one."""
-    advice: Advice = "none"
-    sentence: str = ""
-    """Without a full stop."""
+    best: tuple[Best, ...]
+    """With several treatments of a baseline, the best of the mix, then that of each class that has one."""
 
     @property
     def of_one_start(self) -> str:
         """A caution about verdicts near 1, or an empty text."""
         low, high = STARTS_DIFFER
-        shown = any(gain.one_start for gain in (*self.by_window, *self.by_arm))
+        shown = any(one.one_start for one in (*self.by_window, *self.by_arm))
         return f"Verdicts from {low:.2f} to {high:.2f} are about this start of the servers." if shown else ""
 
     @property
     def before(self) -> str:
         """The name of the baseline, or words for several."""
-        return self.baseline if len({gain.baseline for gain in self.by_window}) < 2 else "its baseline"
+        return self.baseline if len({one.baseline for one in self.by_window}) < 2 else "its baseline"
 
 
-@dataclass(frozen=True)
-class Decision:
-    question: str
-    sentence: str
-    origin: str
-    """`measured` or `emulated`."""
-    here: int
-    """Index of the load in `loads` that the sentence is about: the one with the cheapest tokens, or the largest if prices are unknown."""
-    loads: tuple[AtLoad, ...]
-
-    @property
-    def at(self) -> AtLoad:
-        return self.loads[self.here]
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self, dict_factory=lambda items: {key.rstrip("_"): value for key, value in items})
+def at_loads(result: Result) -> list[AtLoad]:
+    return [_at(result, load) for load in result.loads]
 
 
-def decide(summary: Mapping[str, Any]) -> Decision:
-    run = summary["run"]
-    loads = tuple(
-        _at(summary, load) for load in dict.fromkeys(Place.of(cell).load for cell in summary["cells"])
+def at_load(result: Result) -> AtLoad:
+    """The load that the sentence is about."""
+    return _at(result, result.loads[result.here])
+
+
+def _at(result: Result, load: Load) -> AtLoad:
+    classes = [one for one in result.comparisons if one.load == load and one.metric == TPOT.name]
+    best = {(one.baseline, one.class_): one for one in result.best if one.load == load}
+    names, alone = (
+        list(dict.fromkeys(one.class_ for one in classes)),
+        len({one.baseline for one in classes}) == 1,
     )
+
+    def rank(one: Comparison) -> tuple[bool, float]:
+        won = best.get((one.baseline, one.class_))
+        return alone and won is not None and one.treatment != won.arm, -(one.ratio or 0)
+
+    by_arm = sorted((one for one in result.mix if one.load == load), key=rank)
+    mix = next((one for one in by_arm if one.ratio), None)
+    return AtLoad(
+        load=load,
+        baseline=mix.baseline if mix else result.run.baseline,
+        mix=mix,
+        by_class=tuple(min((one for one in classes if one.class_ == name), key=rank) for name in names),
+        by_arm=tuple(by_arm),
+        by_window=tuple(sorted(classes, key=lambda one: (one.family, names.index(one.class_), one.window))),
+        best=tuple(best.values()),
+    )
+
+
+def advised(result: Result) -> Result:
+    """The result with its question, the advice for each load, and the sentence."""
+    loads, run = at_loads(result), result.run
+    advice = tuple(_advice(result, at) for at in loads)
 
     def cost_rank(index: int) -> tuple[bool, float, int]:
         """The load at which tokens are cheapest comes first."""
@@ -148,33 +98,33 @@ def decide(summary: Mapping[str, Any]) -> Decision:
         return mix is None, min(known, default=math.inf), -index
 
     here = min(range(len(loads)), key=cost_rank)
-    sentence = loads[here].sentence
+    sentence = advice[here].sentence
     if len(loads) > 1:
         sentence = f"at {loads[here].load.in_words}, {sentence}"
     for at in loads[:here] + loads[here + 1 :]:
         sentence += f"; at {at.load.in_words} {rendered('advice', at=at, reason='other load')}"
-    done = f"INCOMPLETE ({run['requests_recorded']} of {run['requests_planned']} requests)"
-    labels = ["EMULATED"] * (run["provenance"] == "emulated") + [done] * (not run["complete"])
+    done = f"INCOMPLETE ({run.requests_recorded} of {run.requests_planned} requests)"
+    labels = ["EMULATED"] * (run.provenance == "emulated") + [done] * (not run.complete)
     sentence = ": ".join([*filter(None, [", ".join(labels)]), sentence])
     sentence = f"{sentence[:1].upper()}{sentence[1:]}."
-    return Decision(question(summary), sentence, run["provenance"], here, loads)
+    draft = {name: drafting.draft for name, drafting in result.drafts.items()}
+    told = {"question": question(run, draft), "sentence": sentence, "here": here, "advice": advice}
+    return result.model_copy(update=told)
 
 
-def question(summary: Mapping[str, Any]) -> str:
-    """The question that the run answers, from its arms and their drafts."""
-    run = summary["run"]
-    treatments = [arm for arm in run["arms"] if baseline_of(run, arm["name"]) != arm["name"]]
-    model = _short(run["model"])
-    if run["aa"] or not treatments:
-        return f"How much do measurements of {model} vary?" if run["aa"] else f"How fast is {model}?"
-    drafting = all(arm["speculative_tokens"] for arm in treatments)
+def question(run: Run, drafts: dict[str, str]) -> str:
+    """The question that the run answers, from its arms and the names of their drafts."""
+    treatments, model = run.treatments, _short(run.model)
+    if run.aa or not treatments:
+        return f"How much do measurements of {model} vary?" if run.aa else f"How fast is {model}?"
+    drafting = all(arm.speculative_tokens for arm in treatments)
     if len(treatments) > 1:
         return f"Which {'way of drafting pays' if drafting else 'arm is fastest'} for {model}?"
     (arm,) = treatments
     if not drafting:
-        return f"Is {arm['name']} faster than {run['baseline']} for {model}?"
-    known, k = summary.get("drafts", {}).get(arm["name"]), arm["speculative_tokens"]
-    what = f"with {_short(known['draft'])}" if known else f"{count(k, 'token')} per step"
+        return f"Is {arm.name} faster than {run.baseline} for {model}?"
+    known = drafts.get(arm.name)
+    what = f"with {_short(known)}" if known else f"{count(arm.speculative_tokens, 'token')} per step"
     return f"Does drafting {what} pay for {model}?"
 
 
@@ -183,166 +133,79 @@ def _short(model: str) -> str:
     return model.rstrip("/").rpartition("/")[2]
 
 
-def baseline_of(run: Mapping[str, Any], name: str) -> str:
-    """The baseline of an arm in the run of a summary; a baseline has itself."""
-    own = next(arm.get("baseline") for arm in run["arms"] if arm["name"] == name)
-    return own or str(run["baseline"])
-
-
-def _at(summary: Mapping[str, Any], load: Load) -> AtLoad:
-    comparisons, mixes, best = (
-        [row for row in summary.get(key, ()) if Place.of(row).load == load]
-        for key in ("comparisons", "mix", "best")
-    )
-    gains = [_in_class(summary, row, mixes) for row in comparisons if row["metric"] == TPOT.name]
-    winners: dict[tuple[str, str | None], Winner] = {}
-    for row in best:
-        alike = tuple(other["arm"] for other in row["over"] if other["verdict"] != "faster")
-        second = row["over"][0]
-        ends = second["ratio"], second["ci_low"], second["ci_high"]
-        winners[row["baseline"], row["class"]] = Winner(row["class"], row["arm"], second["arm"], *ends, alike)
-    classes = list(dict.fromkeys(gain.class_ for gain in gains))
-
-    alone = len({gain.baseline for gain in gains}) == 1
-
-    def rank(gain: Gain) -> tuple[bool, float]:
-        won = winners.get((gain.baseline, gain.class_))
-        return alone and won is not None and gain.arm != won.arm, -(gain.ratio or 0)
-
-    by_arm = tuple(sorted((_of_mix(summary, row, gains) for row in mixes), key=rank))
-    mix = next((gain for gain in by_arm if gain.ratio), None)
-    at = AtLoad(
-        load=load,
-        baseline=mix.baseline if mix else summary["run"]["baseline"],
-        mix=mix,
-        by_class=tuple(min((g for g in gains if g.class_ == class_), key=rank) for class_ in classes),
-        by_arm=by_arm,
-        by_window=tuple(sorted(gains, key=lambda g: (g.family, classes.index(g.class_), g.window))),
-        winners=tuple(winners.values()),
-    )
-    advice, reason, facts = _advised(summary, at)
-    return replace(
-        at, advice=advice, sentence=rendered("advice", at=at, reason=reason, **(facts | {"average": average}))
-    )
-
-
-def _in_class(summary: Mapping[str, Any], row: Mapping[str, Any], mixes: Sequence[Mapping[str, Any]]) -> Gain:
-    place, arm = Place.of(row), row["treatment"]
-    cost = {cell["arm"]: cell["cost"] or {} for cell in summary["cells"] if Place.of(cell) == place}
-    usd = [cost[name].get("usd_per_million_output_tokens") for name in (row["baseline"], arm)]
-    if row["verdict"] == "not judged":  # calculated from times that are made up
-        usd = [None, None]
-    explained = (row for row in summary["explanations"] if (Place.of(row), row["treatment"]) == (place, arm))
-    over_mix = next((m for m in mixes if (m["baseline"], m["treatment"]) == (row["baseline"], arm)), {})
-    times = (times for times in over_mix.get("classes", ()) if times["class"] == place.class_)
-    return _gain(summary, {**next(explained, {}), **next(times, {}), **row}, usd)
-
-
-def _of_mix(summary: Mapping[str, Any], row: Mapping[str, Any], gains: Sequence[Gain]) -> Gain:
-    """The gain over the mix. Dollars are the mean over the classes, because all classes have equal shares of the tokens."""
-    inside = {(row["baseline"], row["treatment"], own["class"]) for own in row["classes"] if own["share"]}
-    members = [gain for gain in gains if (gain.baseline, gain.arm, gain.class_) in inside]
-    prompts = min((gain.prompts for gain in members), default=0)
-    return _gain(summary, {**row, "n_prompts": prompts}, [average(members, side) for side in USD])
-
-
-def _gain(summary: Mapping[str, Any], known: Mapping[str, Any], usd: Sequence[float | None]) -> Gain:
-    arm, code, prompts = known["treatment"], known["verdict_holm"] or known["verdict"], known["n_prompts"]
-    windows = {planned["name"]: planned["speculative_tokens"] for planned in summary["run"]["arms"]}
-    to_tell = MIN_PROMPTS if code == "too few" else None
-    if code == "not shown" and known["detectable_ratio"] and known["p_value"] is not None:
-        log_ratio, (low, high) = math.log(known["ratio"]), BAND
-        wanted = max(min(abs(log_ratio - low), abs(log_ratio - high)), _BAND_MARGIN)
-        # The interval shrinks with the square root of the number of prompts.
-        more = (math.log(known["detectable_ratio"]) - high) / wanted
-        to_tell = max(prompts + 1, math.ceil(prompts * more**2))
-    return Gain(
-        class_=known["class"],
-        baseline=known["baseline"],
-        arm=arm,
-        family=re.sub(rf"-k{windows[arm]}(?=(-b\d+)?$)", "", arm),
-        window=windows[arm],
-        verdict=VERDICT_WORDS[code],
-        one_start=bool(known.get("one_start")) and code in ("faster", "slower"),
-        ratio=known["ratio"],
-        low=known["ci_low"],
-        high=known["ci_high"],
-        tpot_before_s=known.get("baseline_tpot_s"),
-        tpot_after_s=known.get("treatment_tpot_s"),
-        usd_before=usd[0],
-        usd_after=usd[1],
-        tokens_per_step=known.get("tokens_per_step"),
-        step_cost=known.get("step_time_ratio"),
-        prompts=prompts,
-        prompts_to_tell=to_tell,
-    )
-
-
-def average(gains: Sequence[Gain], number: str) -> float | None:
-    """The mean of one number over gains; None if it is unknown for a gain."""
-    values = [getattr(gain, number) for gain in gains]
+def average(ones: Sequence[Comparison], number: str) -> float | None:
+    """The mean of one number over comparisons; None if it is unknown for one."""
+    values = [getattr(one, number) for one in ones]
     return math.fsum(values) / len(values) if values and None not in values else None
 
 
-def _advised(summary: Mapping[str, Any], at: AtLoad) -> tuple[Advice, str, dict[str, Any]]:
+def _advice(result: Result, at: AtLoad) -> Advice:
+    code, reason, facts = _advised(result, at)
+    return Advice(
+        concurrency=at.load.concurrency,
+        rate_per_s=at.load.rate_per_s,
+        baseline=at.baseline,
+        arm=at.mix.treatment if at.mix else None,
+        advice=code,
+        sentence=rendered("advice", at=at, reason=reason, **facts, average=average),
+    )
+
+
+def _advised(result: Result, at: AtLoad) -> tuple[Any, str, dict[str, Any]]:
     """The advice, the code of its reason, and further values for its sentence."""
-    run, mix = summary["run"], at.mix
-    if is_withheld(summary):
-        return "none", "withheld", {"cause": summary["sense"]["text"]}
-    if run["aa"]:
+    if result.sense and result.sense.withheld:
+        return "none", "withheld", {"cause": result.sense.text}
+    if result.run.aa:
         return "none", "same address", {}
-    if len(run["arms"]) == 1:
+    if len(result.run.arms) == 1:
         return "none", "one arm", {}
-    if mix:
-        return _of_mix_known(summary, at, mix)
-    if all(gain.verdict == _NOT_JUDGED for gain in at.by_window):
+    if at.mix:
+        return _of_mix_known(result, at, at.mix)
+    if all(one.verdict == "not judged" for one in at.by_window):
         return "unclear", "acceptance unknown", {}
-    if unknown := [str(gain.class_) for gain in at.by_class if gain.verdict == _NOT_JUDGED]:
-        known = [gain for gain in at.by_class if gain.class_ not in unknown and gain.ratio]
+    if unknown := [str(one.class_) for one in at.by_class if one.verdict == "not judged"]:
+        known = [one for one in at.by_class if one.class_ not in unknown and one.ratio]
         return "unclear", "acceptance unknown of some", {"unknown": unknown, "known": known}
-    maximum = max((gain.prompts for gain in at.by_window), default=0)
+    maximum = max((one.n_prompts for one in at.by_window), default=0)
     return "unclear", "few prompts", {"prompts": maximum, "min_prompts": MIN_PROMPTS}
 
 
-def _of_mix_known(summary: Mapping[str, Any], at: AtLoad, mix: Gain) -> tuple[Advice, str, dict[str, Any]]:
-    own = [gain for gain in at.by_window if gain.arm == mix.arm]
-    faster = [gain for gain in own if gain.verdict == "faster"]
-    rest = {gain.class_: gain for gain in own if gain.verdict != "faster"}
-    also = [gain for gain in at.by_class if gain.verdict == "faster" and gain.class_ in rest]
-    inside = [gain for gain in own if gain.prompts >= MIN_PROMPTS]
+def _of_mix_known(result: Result, at: AtLoad, mix: Comparison) -> tuple[Any, str, dict[str, Any]]:
+    own = [one for one in at.by_window if one.treatment == mix.treatment]
+    faster = [one for one in own if one.verdict == "faster"]
+    rest = {one.class_: one for one in own if one.verdict != "faster"}
+    also = [one for one in at.by_class if one.verdict == "faster" and one.class_ in rest]
+    inside = [one for one in own if one.n_prompts >= MIN_PROMPTS]
     facts = {"own": own, "faster": faster, "also": also, "inside": inside, "not_held": NOT_HELD}
     gain_usd = mix.usd_before / mix.usd_after if mix.usd_before and mix.usd_after else 1.0
     pays, costs_more = mix.verdict == "faster", gain_usd < EQUIVALENT[0]
-    if (pays or faster) and (troubles := list(_troubles(summary, at, mix.arm))):
+    if (pays or faster) and (troubles := list(_troubles(result, at, mix.treatment))):
         return "wait", "troubles", facts | {"troubles": troubles}
     if (pays and costs_more) or (not pays and not faster and gain_usd > EQUIVALENT[1]):
         return "choose", "time against dollars", facts | {"costs_more": costs_more}
-    if pays and not any(gain.verdict == "slower" for gain in rest.values()):
+    if pays and not any(one.verdict == "slower" for one in rest.values()):
         return "use", "faster", facts
     if faster or also:
         return "route", "faster for some" if faster else "others faster", facts
-    if mix.verdict == VERDICT_WORDS["not shown"]:
+    if mix.verdict == "not shown":
         return "unclear", "no clear difference", facts
     return "keep", "not faster", facts
 
 
-def _troubles(summary: Mapping[str, Any], at: AtLoad, arm: str) -> Iterator[dict[str, Any]]:
-    own = {
-        name: [c for c in summary["cells"] if c["arm"] == name and Place.of(c).load == at.load]
-        for name in (at.baseline, arm)
-    }
-    counts = {
-        name: (failed := sum(cell["errors"] for cell in cells), failed + sum(cell["n"] for cell in cells))
-        for name, cells in own.items()
-    }
-    before, after = counts[at.baseline], counts[arm]
+def _troubles(result: Result, at: AtLoad, arm: str) -> Iterator[dict[str, Any]]:
+    cells = [cell for cell in result.cells if cell.load == at.load]
+    counts = []
+    for name in (at.baseline, arm):
+        failed = sum(cell.errors for cell in cells if cell.arm == name)
+        counts.append((failed, failed + sum(cell.n for cell in cells if cell.arm == name)))
+    before, after = counts
     if after[0] / max(after[1], 1) > before[0] / max(before[1], 1) + MORE_ERRORS:
         yield {"kind": "failures", "failed": after, "before": before}
-    quality = (summary.get("quality") or {"comparisons": ()})["comparisons"]
-    if worse := [row for row in quality if row["treatment"] == arm and row["n"] and row["ci_high"] < 0]:
-        yield {"kind": "answers", "points": max(-row["difference"] * 100 for row in worse)}
-
-
-def is_withheld(summary: Mapping[str, Any]) -> bool:
-    """Whether the verdicts of a run are withheld because its answers make no sense."""
-    return bool((summary.get("sense") or {}).get("withheld"))
+    scores = result.quality.comparisons if result.quality else []
+    worse = [
+        -one.difference * 100
+        for one in scores
+        if one.treatment == arm and one.difference and (one.ci_high or 0.0) < 0
+    ]
+    if worse:
+        yield {"kind": "answers", "points": max(worse)}

@@ -17,16 +17,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from statistics import geometric_mean
 
-from trnspec.benchmark.analyse.cells import Cells, Place, token_source
-from trnspec.benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS, STARTS_DIFFER
+import numpy as np
+
+from trnspec.benchmark.analyse.delivered import token_source
+from trnspec.benchmark.analyse.requests import Cells, Place, Requests
+from trnspec.benchmark.analyse.result import ArmFacts, Cell, Course, Explanation, Restart
 from trnspec.benchmark.analyse.sentences import rendered
-from trnspec.benchmark.analyse.stats import geometric_mean
-from trnspec.benchmark.analyse.values import decoding, gaps, output_tokens, pooled
+from trnspec.benchmark.analyse.speed_up import EQUIVALENT, MIN_PROMPTS, STARTS_DIFFER
+from trnspec.benchmark.analyse.values import gaps
 from trnspec.benchmark.measure.journal import RawRun, extent
 from trnspec.benchmark.measure.records import LATE_S, RequestRecord
-from trnspec.benchmark.metrics import INTER_CHUNK_LATENCY
 from trnspec.benchmark.plan import MIXED, Load, Plan, PlannedArm
 
 _MIN_ANSWERED_SHARE = 0.95
@@ -65,32 +67,30 @@ def explain(
     cells: Cells,
     arm: PlannedArm,
     place: Place,
-    described: Mapping[str, Mapping[str, Any]],
+    described: Mapping[str, Cell],
     measured_speed_up: float | None,
-) -> dict[str, Any]:
-    """An explanation of the speed of `arm` relative to its baseline; values are null if its steps are unknown.
+) -> Explanation:
+    """An explanation of the speed of `arm` relative to its baseline; values are None if its steps are unknown.
 
-    `described` has the cells of the summary by arm; `measured_speed_up` is the mean over pairs, with the same weight for each prompt.
+    `described` has the cells of the place by arm; `measured_speed_up` is the mean over pairs, with the same weight for each prompt.
     """
     own = cells.baseline_of(arm)
-    sides = zip(*cells.pairs((own, arm), place), strict=True)
+    sides = cells.pairs((own, arm), place)
     base, treated = (
-        _steps(one, records, described[one.name]) for one, records in zip((own, arm), sides, strict=True)
+        _steps(one, paired, described[one.name]) for one, paired in zip((own, arm), sides, strict=True)
     )
     row = {
         **{**place.to_dict(), "baseline": own.name, "treatment": arm.name},
         "tokens_per_step": treated.tokens if treated else None,
-        "step_time_ratio": None,
-        "break_even_tokens_per_step": None,
-        "predicted_speed_up": None,
-        "pooled_speed_up": None,
         "measured_speed_up": measured_speed_up,
     }
     if not (base and treated):
-        notes = [described[arm.name]["acceptance"], *(cell["acceptance"] for cell in described.values())]
-        unknown = [note["note"] for note in notes if note["tokens_per_step"] is None]
+        known = [described[arm.name].acceptance, *(cell.acceptance for cell in described.values())]
+        unknown = [acceptance.note for acceptance in known if acceptance.tokens_per_step is None]
         reason = unknown[0] if unknown else "no answer has a second chunk"
-        return row | {"text": rendered("explanation", kind="unknown", reason=reason)}
+        return Explanation.model_validate(
+            {**row, "text": rendered("explanation", kind="unknown", reason=reason)}
+        )
     ratio = treated.pause_s / base.pause_s
     needed = base.tokens * ratio
     expected, shares, without = treated.tokens / needed, (0.0, 0.0), 0.0
@@ -99,59 +99,57 @@ def explain(
         without = expected * (1 - shares[0]) / (1 - shares[1])
     known = {"ratio": ratio, "needed": needed, "expected": expected, "measured": measured_speed_up}
     more = {"without": without, "long_shares": shares, "matters": _MIN_DIFFERENCE, "equivalent": EQUIVALENT}
-    return row | {
+    steps = {
         "step_time_ratio": ratio,
         "break_even_tokens_per_step": needed,
         "predicted_speed_up": expected,
         "pooled_speed_up": base.tpot_s / treated.tpot_s,
         "text": rendered("explanation", kind="steps", base=base, treated=treated, **known, **more),
     }
+    return Explanation.model_validate(row | steps)
 
 
-def _steps(arm: PlannedArm, records: Sequence[RequestRecord], cell: Mapping[str, Any]) -> _ArmSteps | None:
+def _steps(arm: PlannedArm, requests: Requests, cell: Cell) -> _ArmSteps | None:
     """The steps of an arm in a cell. Chunks count as steps if nothing contradicts that. Otherwise the tokens per step are from the server,
     and the mean pause is calculated from them."""
-    ceiling, acceptance, pauses = arm.max_tokens_per_step, cell["acceptance"], cell[INTER_CHUNK_LATENCY.name]
-    per_step = acceptance["tokens_per_step"]
-    decoded = [record for record in records if decoding(record, output_tokens(record, ceiling))]
-    known = pooled(decoded, ceiling)
-    if per_step is None or known is None:
+    ceiling, pauses, per_step = (
+        arm.max_tokens_per_step,
+        cell.inter_chunk_latency_s,
+        cell.acceptance.tokens_per_step,
+    )
+    decoded = requests.at(~np.isnan(requests.decoded))
+    tpot_s, records = decoded.tpot_s, decoded.answers
+    if per_step is None or tpot_s is None:
         return None
-    by_chunk = known.tokens / sum(len(record.chunk_s) - 1 for record in decoded)
-    chunks = acceptance["caution"] is None and 1 <= by_chunk <= ceiling
+    by_chunk = float(decoded.decoded.sum()) / sum(len(record.chunk_s) - 1 for record in records)
+    chunks = cell.acceptance.caution is None and 1 <= by_chunk <= ceiling
     return _ArmSteps(
-        tpot_s=known.tpot_s,
+        tpot_s=tpot_s,
         tokens=by_chunk if chunks else per_step,
-        records=decoded,
-        median_s=pauses["p50"] if chunks and pauses else None,
+        records=records,
+        median_s=pauses.p50 if chunks and pauses else None,
     )
 
 
-def split_steps(summary: Mapping[str, Any]) -> Iterator[str]:
+def split_steps(arms: Sequence[ArmFacts], rows: Sequence[Explanation]) -> Iterator[str]:
     """The cost of a drafted step, split into drafting and another change of the engine, one sentence for each load. This is possible if a
     plain arm of the run has the same change, for example of the scheduler: a text in `also_changes` of both arms is equal. Text after
     a colon is only the reason and is ignored."""
-    arms = summary["run"]["arms"]
-    changes = {
-        arm["name"]: [text.partition(":")[0].strip() for text in arm.get("also_changes", ())] for arm in arms
-    }
+    changes = {arm.name: [text.partition(":")[0].strip() for text in arm.also_changes] for arm in arms}
     for arm, same in product(arms, arms):
-        shared = [text for text in changes[arm["name"]] if text in changes[same["name"]]]
-        if arm["speculative_tokens"] and not same["speculative_tokens"] and shared:
-            yield from _split(summary["explanations"], arm["name"], same["name"], shared)
+        shared = [text for text in changes[arm.name] if text in changes[same.name]]
+        if arm.speculative_tokens and not same.speculative_tokens and shared:
+            yield from _split(rows, arm.name, same.name, shared)
 
 
-def _split(
-    rows: Sequence[Mapping[str, Any]], drafting: str, same: str, shared: Sequence[str]
-) -> Iterator[str]:
+def _split(rows: Sequence[Explanation], drafting: str, same: str, shared: Sequence[str]) -> Iterator[str]:
     """Steps of both arms relative to the same baseline, as geometric means over the classes in which both are known."""
     steps: dict[Load, dict[str, dict[str, float]]] = {}
-    known = [row for row in rows if row["treatment"] in (drafting, same) and row["step_time_ratio"]]
+    known = [row for row in rows if row.treatment in (drafting, same)]
     for row in known:
-        place = Place.of(row)
-        of_arm = steps.setdefault(place.load, {drafting: {}, same: {}})[row["treatment"]]
-        of_arm[place.class_] = row["step_time_ratio"]
-    if len(bases := {row["baseline"] for row in known}) != 1:
+        of_arm = steps.setdefault(row.load, {drafting: {}, same: {}})[row.treatment]
+        of_arm |= {row.class_ or "": row.step_time_ratio} if row.step_time_ratio else {}
+    if len(bases := {row.baseline for row in known if row.step_time_ratio}) != 1:
         return
     for load, by_arm in steps.items():
         if classes := by_arm[drafting].keys() & by_arm[same].keys():
@@ -166,18 +164,18 @@ def is_aa(plan: Plan) -> bool:
     return len({arm.url for arm in plan.arms}) < len(plan.arms)
 
 
-def warnings(raw: RawRun, cells: Iterable[Mapping[str, Any]], course: Mapping[str, Any]) -> list[str]:
-    """Warnings about the numbers of a run, one sentence each; `cells` and `course` are those of the summary."""
+def warnings(raw: RawRun, cells: Iterable[Cell], course: Course) -> list[str]:
+    """Warnings about the numbers of a run, one sentence each; `cells` and `course` are those of the result."""
     plan, (planned, complete) = raw.plan, extent(raw)
     prompts = Counter(prompt.class_ for prompt in plan.prompts)
     delivered = {
-        (cell["arm"], cell["rate_per_s"]): cell["throughput"]["requests_per_s"]
+        (cell.arm, cell.rate_per_s): cell.throughput.requests_per_s
         for cell in cells
-        if raw.held and cell["rate_per_s"] and cell["throughput"]
+        if raw.held and cell.rate_per_s and cell.throughput
     }
-    restarts: dict[str, list[Mapping[str, Any]]] = {}
-    for row in course["restarts"]:
-        restarts.setdefault(row["arm"], []).append(row)
+    restarts: dict[str, list[Restart]] = {}
+    for row in course.restarts:
+        restarts.setdefault(row.arm, []).append(row)
     text = rendered(
         "warnings",
         raw=raw,

@@ -6,15 +6,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from trnspec.benchmark.analyse.comparison import SIGNIFICANT
-from trnspec.benchmark.analyse.stats import fisher_more, holm, wilson
+from trnspec.benchmark.analyse.result import Losslessness
+from trnspec.benchmark.analyse.speed_up import SIGNIFICANT
+from trnspec.benchmark.analyse.statistics import fisher_more, holm, wilson
 from trnspec.benchmark.measure.journal import RawRun
 from trnspec.benchmark.measure.repeats import answers_of, same_text
 
 
-def losslessness(raw: RawRun) -> dict[str, Any] | None:
-    """`losslessness` of a summary; None if decoding is not greedy, or no pair can be compared."""
-    plan, by_arm = raw.plan, {arm: answers_of(arm, raw.by_nodes.requests) for arm in raw.plan.baselines}
+def losslessness(raw: RawRun) -> Losslessness | None:
+    """`losslessness` of a result; None if decoding is not greedy, or no pair can be compared."""
+    plan, by_arm = raw.plan, {arm: answers_of(arm, raw.requests) for arm in raw.plan.baselines}
     treatments: list[dict[str, Any]] = []
     for arm, base in ((arm, base) for arm, base in plan.baselines.items() if arm != base):
         if same := same_text(by_arm[base], by_arm[arm]):
@@ -33,7 +34,7 @@ def losslessness(raw: RawRun) -> dict[str, Any] | None:
     for row, p in zip(treatments, holm(p_values), strict=True):
         row |= {"p_holm": p, "more_than_baseline": None if p is None else p < SIGNIFICANT}
     baseline = {"arm": plan.baseline, **itself} if itself else None
-    return {"baseline": baseline, "treatments": treatments}
+    return Losslessness.model_validate({"baseline": baseline, "treatments": treatments})
 
 
 def _rate(same: list[bool]) -> dict[str, Any]:

@@ -19,14 +19,18 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Annotated, Any, Literal, NamedTuple
 
+import numpy as np
 from pydantic import BaseModel, Field
 
 from trnspec.benchmark.analyse.acceptance.yields import step_yield_at
-from trnspec.benchmark.analyse.cells import Cells, cells_of
-from trnspec.benchmark.analyse.comparison import MIN_PROMPTS, log_ratios, logs_at, mapped_back
-from trnspec.benchmark.analyse.stats import Estimate, Source, Z, geometric_mean, of_sample
+from trnspec.benchmark.analyse.attached import Drafting, Quoted
+from trnspec.benchmark.analyse.requests import Cells
+from trnspec.benchmark.analyse.result import Result
+from trnspec.benchmark.analyse.speed_up import MIN_PROMPTS, log_gains, mapped_back
+from trnspec.benchmark.analyse.statistics import Estimate, Z, joined, of_sample
 from trnspec.benchmark.errors import ResultsError
 from trnspec.benchmark.measure.journal import RawRun
 from trnspec.benchmark.metrics import TOKENS_PER_STEP, TPOT
@@ -42,8 +46,7 @@ Answers = Mapping[str, bool]
 
 
 def optional_results(folder: Path, baselines: Mapping[str, str]) -> dict[str, Any]:
-    """`engines` and `quality` of a summary; `baselines` has the baseline of each arm. Raises ResultsError for an invalid
-    file."""
+    """`engines` and `quality` of a result; `baselines` has the baseline of each arm. Raises ResultsError for an invalid file."""
     return {
         "engines": _engines(folder / ENGINES, baselines),
         "quality": _quality(folder / ANSWERS, baselines),
@@ -191,16 +194,11 @@ class _StepForecast(BaseModel):
     step_over_plain_high: _Value
 
 
-class _DraftNames(BaseModel):
-    mode: str
-    draft: str
-
-
 class _ArmForecast(BaseModel):
     arm: str
     instance: str
     chips: Annotated[int, Field(gt=0)]
-    speculation: _DraftNames | None = None
+    speculation: Drafting | None = None
     plain_tpot_s: _Value
     plain_tpot_low_s: _Value
     plain_tpot_high_s: _Value
@@ -208,11 +206,6 @@ class _ArmForecast(BaseModel):
     engine: str
     concurrency: Annotated[int, Field(validation_alias="at_once")]
     plain_usd_per_million: _Value = None
-
-
-class _Quoted(BaseModel):
-    text: str
-    source: str
 
 
 class _PublishedFigure(BaseModel):
@@ -227,12 +220,12 @@ class _PublishedFigure(BaseModel):
 
 class _ExpectedFile(BaseModel):
     arms: list[_ArmForecast]
-    quoted: list[_Quoted]
+    quoted: list[Quoted]
     figures: list[_PublishedFigure]
 
 
-def against_published(folder: Path, summary: Mapping[str, Any], raw: RawRun) -> dict[str, Any]:
-    """`expectations`, `quoted`, `drafts`, `hardware` and `predicted_cost` of the summary of `raw`. Values without classes of their own are
+def against_published(folder: Path, result: Result, cells: Cells) -> dict[str, Any]:
+    """`expectations`, `quoted`, `drafts`, `hardware` and `predicted_cost` of the result of `cells`. Values without classes of their own are
     geometric means over the classes at the largest load.
 
     Raises ResultsError for an invalid file.
@@ -244,10 +237,10 @@ def against_published(folder: Path, summary: Mapping[str, Any], raw: RawRun) -> 
         except ValueError as error:
             text = f"{path}: is not a valid file of expectations ({str(error).splitlines()[0]}); fetch it again, or remove it"
             raise ResultsError(text) from None
-    arms, cells = expected.arms, cells_of(raw)
-    figures = [_met(figure, cells, summary["run"]["provenance"]) for figure in expected.figures]
+    arms = expected.arms
+    figures = [_met(figure, cells, result.run.provenance) for figure in expected.figures]
     return {
-        "expectations": [*figures, *(row for arm in arms for row in _of_arm(arm, summary))],
+        "expectations": [*figures, *(row for arm in arms for row in _of_arm(arm, result))],
         "quoted": [quoted.model_dump() for quoted in expected.quoted],
         "drafts": {arm.arm: arm.speculation.model_dump() for arm in arms if arm.speculation},
         "hardware": {arm.arm: {"instance": arm.instance, "chips": arm.chips} for arm in arms},
@@ -298,37 +291,41 @@ def _estimate(figure: _PublishedFigure, cells: Cells) -> tuple[Estimate | None, 
     arm = next((arm for arm in cells.plan.arms if arm.name == figure.arm), None)
     if arm is None:
         return None, "the arm was not measured"
-    sample: list[tuple[Source, float]] = []
+    logs, sources = [], []
     places = (place for place in cells.places if place.load.concurrency == figure.concurrency)
     for place in (place for place in places if place.class_ in (figure.classes or cells.plan.classes)):
         if (arm.name, place.class_) in cells.made_up:
             return None, f"the emulator makes up the acceptance of {place.class_}"
+        own = cells.of(arm, place)
         if figure.metric == "speed_up":
-            sample += log_ratios(cells, (cells.baseline_of(arm), arm), place)[TPOT.name]
+            gains, known = log_gains(cells.pairs((cells.baseline_of(arm), arm), place), TPOT)
         elif figure.metric != TOKENS_PER_STEP.name or step_yield_at(cells, arm, place).caution is None:
-            sample += logs_at(cells, arm, place, figure.metric).values()
+            values = own.metrics[figure.metric]
+            gains, known = np.log(values[values > 0]), own.sources.of(values > 0)
+        else:
+            continue
+        logs.append(gains)
+        sources.append(known)
+    if not sum(map(len, logs)):
+        return None, "it was not measured"
+    together = joined(sources)
     # All classes of a figure count as one class.
-    together = [
-        (source._replace(class_="", prompt=f"{source.class_} {source.prompt}"), value)
-        for source, value in sample
-    ]
-    return (of_sample(together), "") if together else (None, "it was not measured")
+    return of_sample(np.concatenate(logs), together._replace(class_=np.zeros_like(together.class_))), ""
 
 
-def _of_arm(arm: _ArmForecast, summary: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _of_arm(arm: _ArmForecast, result: Result) -> Iterator[dict[str, Any]]:
     """Whether an arm is within the range of its forecast: its decode step relative to a plain step if it drafts, else its time per token.
     Nothing if a value is unknown."""
     if own := arm.drafted:
-        what, rows = "step_over_plain", summary["explanations"]
+        what, rows = "step_over_plain", result.explanations
         expected, low, high = own.step_over_plain, own.step_over_plain_low, own.step_over_plain_high
-        known = [
-            (row["concurrency"] or 0, row["step_time_ratio"]) for row in rows if row["treatment"] == arm.arm
-        ]
+        known = [(row.concurrency or 0, row.step_time_ratio) for row in rows if row.treatment == arm.arm]
     else:
-        what, rows = "plain_tpot_s", summary["cells"]
+        what, cells = "plain_tpot_s", result.cells
         expected, low, high = arm.plain_tpot_s, arm.plain_tpot_low_s, arm.plain_tpot_high_s
-        own_cells = (row for row in rows if row["arm"] == arm.arm and row["concurrency"] and row[TPOT.name])
-        known = [(row["concurrency"], row[TPOT.name]["p50"]) for row in own_cells]
+        known = [
+            (c.concurrency, c.tpot_s.p50) for c in cells if c.arm == arm.arm and c.concurrency and c.tpot_s
+        ]
     largest = max((load for load, value in known if value), default=0)
     values = [value for load, value in known if load == largest and value]
     if not (values and expected and low and high):
@@ -339,7 +336,7 @@ def _of_arm(arm: _ArmForecast, summary: Mapping[str, Any]) -> Iterator[dict[str,
     if not low <= measured <= high:
         way, by = ("above", measured / expected) if measured > high else ("below", expected / measured)
         inside = f"{way} the range, by a factor of {by:.1f} from the forecast"
-    provenance = summary["run"]["provenance"]
+    provenance = result.run.provenance
     yield {
         **{"arm": arm.arm, "what": what},
         **{"measured": measured, "expected": expected, "low": low, "high": high},

@@ -8,90 +8,36 @@ cannot judge: with too few prompts, a load that was not held, a missing arm, or 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from statistics import fmean
+from typing import Any, NamedTuple
 
-from pydantic import AfterValidator, AliasPath, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
-from trnspec.benchmark.analyse.cells import Cells, Footing, Place, cells_of
-from trnspec.benchmark.analyse.comparison import adjust, logs_at, result, starts_differ
+from trnspec.benchmark.analyse.decision import at_loads
+from trnspec.benchmark.analyse.requests import Cells, Footing, Place, Requests, cells_of
+from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.sentences import rendered
-from trnspec.benchmark.analyse.stats import Source, mean
+from trnspec.benchmark.analyse.speed_up import adjust, as_ratio, starts_differ
+from trnspec.benchmark.analyse.statistics import weighted_mean
 from trnspec.benchmark.analyse.summary import FILE_NAME
 from trnspec.benchmark.errors import ResultsError
 from trnspec.benchmark.measure import journal, sanity_check
 from trnspec.benchmark.measure.client import one_line
 from trnspec.benchmark.measure.journal import RawRun, extent
 from trnspec.benchmark.metrics import COMPARED
-from trnspec.benchmark.plan import Load, Plan
+from trnspec.benchmark.plan import Plan
 from trnspec.core.files import text_of
 
 _METRIC = COMPARED[0]
 _MAY_DIFFER = ("max_tokens", "temperature", "extra_body", "ignore_eos")
 _IDENTITY = ("run", "provenance", "started_unix_s", "client")
-_Text = Annotated[str, AfterValidator(lambda text: one_line(text, 2000))]
-_Number = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
+_EMPTY = dict.fromkeys(("ratio", "ci_low", "ci_high", "p_value", "p_holm", "detectable_ratio")) | {
+    "n_pairs": 0,
+    "n_prompts": 0,
+}
 UNFINISHED, UNREADABLE, OTHER = "unfinished run", "unreadable run", "other folder"
-
-
-class _ListedPart(BaseModel):
-    model_config = ConfigDict(strict=True)
-
-
-class _ListedLoad(_ListedPart):
-    concurrency: int | None
-    rate_per_s: _Number
-
-    @property
-    def as_planned(self) -> Load:
-        return Load(concurrency=self.concurrency, rate_per_s=self.rate_per_s)
-
-
-class _ListedMix(_ListedPart):
-    speed_up: _Number = Field(validation_alias="ratio")
-    ci_low: _Number = Field(validation_alias="low")
-    ci_high: _Number = Field(validation_alias="high")
-    usd_before: _Number
-    usd_after: _Number
-
-
-class _ListedAtLoad(_ListedPart):
-    load: _ListedLoad
-    mix: _ListedMix | None
-
-
-class _ListedArm(_ListedPart):
-    name: _Text
-
-
-class _ListedHardware(_ListedPart):
-    instance: _Text
-    chips: int
-
-
-def _at(*path: str) -> Any:
-    """A field with its path in a summary."""
-    return Field(validation_alias=AliasPath(*path))
-
-
-class _ListedSummary(_ListedPart):
-    """The parts of a summary that a list of runs reads, with the names of the columns."""
-
-    id: _Text = _at("run", "id")
-    started: _Text = _at("run", "started")
-    experiment: _Text = _at("run", "experiment")
-    provenance: _Text = _at("run", "provenance")
-    complete: bool = _at("run", "complete")
-    model: _Text = _at("run", "model")
-    engine: _Text = _at("served_by")
-    answer: _Text = _at("decision", "sentence")
-    arms: list[_ListedArm] = _at("run", "arms")
-    here: Annotated[int, Field(ge=0)] = _at("decision", "here")
-    at_loads: list[_ListedAtLoad] = _at("decision", "loads")
-    hardware: dict[str, _ListedHardware] = {}
-    """Not known where the answers make no sense."""
 
 
 class ListedRun(NamedTuple):
@@ -147,18 +93,30 @@ def row_of(path: Path) -> ListedRun:
 
 def _known(path: Path) -> dict[str, Any]:
     """Raises OSError, ValueError."""
-    run = _ListedSummary.model_validate_json(text_of(path / FILE_NAME))
-    hardware = dict.fromkeys(f"{own.chips} chips of {own.instance}" for own in run.hardware.values())
-    known = run.model_dump(exclude={"here", "at_loads"}) | {
-        "hardware": " and ".join(hardware),
+    result = Result.model_validate_json(text_of(path / FILE_NAME))
+    run, hardware = result.run, result.hardware.values()
+    texts = {
+        "id": run.id,
+        "started": run.started,
+        "experiment": run.experiment,
+        "provenance": run.provenance,
+        "model": run.model,
+        "engine": result.served_by,
+        "answer": result.sentence,
+        "hardware": " and ".join(dict.fromkeys(f"{own.chips} chips of {own.instance}" for own in hardware)),
+    }
+    known: dict[str, Any] = {name: one_line(text, 2000) for name, text in texts.items()} | {
+        "complete": run.complete,
         "report": (path / "report.html").is_file(),
         "kind": "" if run.complete else UNFINISHED,
-        "arms": tuple(arm.name for arm in run.arms),
+        "arms": tuple(one_line(arm.name) for arm in run.arms),
     }
-    for at in run.at_loads[run.here :][:1]:
-        load = at.load.as_planned
-        known |= {"load": load.in_words, "load_size": load.rate_per_s or load.concurrency}
-        known |= at.mix.model_dump() if at.mix else {}
+    for at in at_loads(result)[result.here :][:1]:
+        known |= {"load": at.load.in_words, "load_size": at.load.size}
+        if at.mix:
+            names = {"speed_up": "ratio", "ci_low": "ci_low", "ci_high": "ci_high"}
+            known |= {name: getattr(at.mix, of) for name, of in names.items()}
+            known |= {"usd_before": at.mix.usd_before, "usd_after": at.mix.usd_after}
     return known
 
 
@@ -197,25 +155,23 @@ def _cells(old: RawRun, new: RawRun) -> list[dict[str, Any]]:
 def _cell(runs: tuple[Cells, Cells], place: Place, name: str, *, sensible: bool) -> dict[str, Any]:
     """The comparison over prompts that both runs answered; without a verdict if an emulator made up the acceptance, or the answers of
     a run are not `sensible`."""
-    before, after = (
-        _by_prompt(logs_at(cells, cells.plan.arm(name), place, _METRIC.name).values()) for cells in runs
-    )
-    shared = {prompt: (old, after[prompt]) for prompt, old in before.items() if prompt in after}
-    gains = [(Source("", prompt), old - new) for prompt, (old, new) in shared.items()]
-    old_mean, new_mean = (
-        math.exp(mean([values[side] for values in shared.values()])) if shared else None for side in (0, 1)
-    )
+    before, after = (_by_prompt(cells.of(cells.plan.arm(name), place)) for cells in runs)
+    shared = [(old, after[prompt]) for prompt, old in before.items() if prompt in after]
+    means = [math.exp(fmean(values)) for values in zip(*shared, strict=True)] or [None, None]
     judged = sensible and not any((name, place.class_) in cells.made_up for cells in runs)
-    row = result(gains, judged=judged, footing=_footing(runs, place))
+    gain = weighted_mean([old - new for old, new in shared]) if shared and judged else None
+    row = as_ratio(gain, _footing(runs, place)) | ({} if judged else {"verdict": "not judged"})
     where = {**place.to_dict(), "arm": name, "metric": _METRIC.name}
-    return {**where, "old": old_mean, "new": new_mean, **row}
+    return {**where, "old": means[0], "new": means[1], **_EMPTY, **row}
 
 
-def _by_prompt(sample: Iterable[tuple[Source, float]]) -> dict[str, float]:
+def _by_prompt(requests: Requests) -> dict[str, float]:
+    """The mean log of the metric of each prompt."""
     logs: dict[str, list[float]] = {}
-    for source, log in sample:
-        logs.setdefault(source.prompt, []).append(log)
-    return {prompt: mean(values) for prompt, values in logs.items()}
+    for one, value in zip(requests.answers, requests.metrics[_METRIC.name].tolist(), strict=True):
+        if value > 0:
+            logs.setdefault(one.prompt_id, []).append(math.log(value))
+    return {prompt: fmean(values) for prompt, values in logs.items()}
 
 
 def _footing(runs: tuple[Cells, Cells], place: Place) -> Footing:

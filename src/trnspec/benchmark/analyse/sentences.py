@@ -5,17 +5,17 @@ Jinja2 is imported when the first sentence is needed. A client that sends reques
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from trnspec.benchmark.analyse.cells import Place
-from trnspec.benchmark.analyse.comparison import VERDICT_WORDS
+from trnspec.benchmark.analyse.requests import Place
+from trnspec.benchmark.analyse.result import Comparison, Result
+from trnspec.benchmark.analyse.speed_up import VERDICT_WORDS
 from trnspec.core.words import count, listed
 
 _TEMPLATES = Path(__file__).parent / "templates"
-SummaryRow = Mapping[str, Any]
 
 
 def rendered(template: str, **content: Any) -> str:
@@ -32,14 +32,14 @@ def environment_of_sentences() -> Any:
     filters |= {"long": _long, "place": Place.of, "percent": "{:.1%}".format, "size": "{:g}".format}
     filters["listed"] = lambda names, most=None: listed(list(names), max_names=most)
     names: dict[str, Any] = templates.globals
-    names |= {"here": " in this start of the servers", "interval": interval}
+    names |= {"here": " in this start of the servers", "interval": interval, "words": VERDICT_WORDS}
     return templates
 
 
-def _by_verdict(gains: Sequence[Any]) -> list[tuple[str, list[Any]]]:
-    """Gains in the order of their ratio, by verdict in the order of the codes."""
-    ordered = sorted(gains, key=lambda gain: gain.ratio or 0)
-    groups = {word: [gain for gain in ordered if gain.verdict == word] for word in VERDICT_WORDS.values()}
+def _by_verdict(ones: Sequence[Comparison]) -> list[tuple[str, list[Comparison]]]:
+    """Comparisons in the order of their ratio, by the words of their verdict."""
+    ordered = sorted(ones, key=lambda one: one.ratio or 0)
+    groups = {word: [one for one in ordered if one.verdict == code] for code, word in VERDICT_WORDS.items()}
     return [(word, own) for word, own in groups.items() if own]
 
 
@@ -53,10 +53,9 @@ def money(usd: float) -> str:
     return f"${usd:,.2f}" if usd >= 0.1 or usd == 0 else f"${usd:.3g}"
 
 
-def about_loads(summary: SummaryRow) -> Iterator[str]:
+def about_loads(result: Result) -> Iterator[str]:
     """The sentences about load: up to which load each treatment pays."""
-    rows = [row for row in summary.get("pays_up_to", ()) if row["class"] is None]
-    yield from (rendered("loads", row=row) for row in rows)
+    yield from (rendered("loads", row=row) for row in result.pays_up_to if row.class_ is None)
 
 
 def _long(seconds: float) -> str:

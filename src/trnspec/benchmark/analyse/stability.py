@@ -7,17 +7,18 @@ cell, which is repeated at the end, shows it.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise, product
 from operator import itemgetter
+from statistics import fmean
 from typing import Any
 
-from trnspec.benchmark.analyse.cells import cells_of
-from trnspec.benchmark.analyse.comparison import as_ratio, times_of
-from trnspec.benchmark.analyse.stats import Estimate, Sample, clustered_mean, mean, summed
+from trnspec.benchmark.analyse.requests import Cells, Requests, cells_of, joined
+from trnspec.benchmark.analyse.result import Course
+from trnspec.benchmark.analyse.speed_up import as_ratio
+from trnspec.benchmark.analyse.statistics import UNKNOWN, Estimate, summed, weighted_mean
 from trnspec.benchmark.measure.journal import RawRun
 from trnspec.benchmark.metrics import TPOT
 
@@ -25,60 +26,75 @@ _GAP_S = 60.0
 """A longer time without a request in flight is a gap: between two blocks the client needs less than a second."""
 
 
-def stability(raw: RawRun) -> dict[str, Any]:
-    """`course` of a summary: `restarts`, `nodes` (replaced ones) and `gaps` in time order; `drift`: the first cell compared
-    with its repetition, if both ran on the same nodes."""
-    raw = raw.by_nodes
+def stability(cells: Cells) -> Course:
+    """`course` of a result, in time order; the first cell is compared with its repetition if both ran on the same nodes."""
+    raw = cells.raw
     nodes = [
         {"at": iso(change.at_unix_s), "arm": change.arm, "before": change.before, "after": change.after}
         for change in raw.node_changes
     ]
-    return {"restarts": list(_restarts(raw)), "nodes": nodes, "gaps": list(_gaps(raw)), "drift": _drift(raw)}
+    drift = list(_drift(cells, cells_of(raw, repeated=True)))
+    known = {"restarts": list(_restarts(raw)), "nodes": nodes, "gaps": list(_gaps(raw)), "drift": drift}
+    return Course.model_validate(known)
 
 
-def _drift(raw: RawRun) -> list[dict[str, Any]]:
+def _drift(before: Cells, after: Cells) -> Iterator[dict[str, Any]]:
     """Each arm in the first cell compared with the repetition at the end, under the same start of the servers; above 1 the arm
     became faster."""
-    before, after = cells_of(raw), cells_of(raw, repeated=True)
-    again = [(place.load, record.start) for (_, place), own in after.requests.items() for record in own]
-    rows = []
-    for arm in raw.plan.arms if again else ():
-        load, start = again[0]
-        old, new = (
-            [
-                sample
-                for by_pair in times_of(cells, arm, load).values()
-                for sample in by_pair.values()
-                if sample[0].start == start
-            ]
-            for cells in (before, after)
-        )
-        if moved := _moved(old, new):
-            rows.append({"arm": arm.name, "metric": TPOT.name, **as_ratio(moved)})
-    return rows
+    for (_, place), again in list(after.requests.items())[:1]:
+        for arm in before.plan.arms:
+            sides = []
+            for cells in (before, after):
+                known = joined([cells.none, *cells.known(arm, place.load).values()])
+                same_start = known.sources.start == again.sources.start[0]
+                sides.append(known.at(same_start & (known.metrics[TPOT.name] > 0)))
+            if moved := _moved(*sides):
+                yield {"arm": arm.name, "metric": TPOT.name, **as_ratio(moved)}
 
 
-def _moved(before: Sample, after: Sample) -> Estimate | None:
+def _moved(before: Requests, after: Requests) -> Estimate | None:
     """The log of the speed-up of `after` over `before`, over their common prompts. The interval is over prompts or, if wider, over blocks
     after the effect of the prompts is removed. None without a common prompt."""
-    logs: defaultdict[str, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
-    for side, sample in enumerate((before, after)):
-        for source, log_s in sample:
-            logs[f"{source.class_}/{source.prompt}"][side].append(log_s)
-    means = {name: tuple(map(mean, sides)) for name, sides in logs.items() if all(sides)}
-    if not means:
+    sides = [list(_logs(own)) for own in (before, after)]
+    by_prompt = [_grouped((prompt, log_s) for prompt, _, log_s in side) for side in sides]
+    means = [
+        {prompt: fmean(logs) for prompt, logs in own.items() if prompt in by_prompt[1 - i]}
+        for i, own in enumerate(by_prompt)
+    ]
+    if not means[0]:
         return None
-    over_prompts = clustered_mean({name: [old - new] for name, (old, new) in means.items()})
-    blocks: tuple[defaultdict[str, list[float]], ...] = (defaultdict(list), defaultdict(list))
-    for side, sample in enumerate((before, after)):
-        for source, log_s in sample:
-            if source.block is not None and (own := means.get(f"{source.class_}/{source.prompt}")):
-                blocks[side][f"{source.queue}/{source.block}"].append(log_s - own[side])
-    parts = [clustered_mean(own) for own in blocks if len(own) > 1]
+    over_prompts = weighted_mean([old - means[1][prompt] for prompt, old in means[0].items()])
+    parts = []
+    for side, mean in zip(sides, means, strict=True):
+        blocks = _grouped(
+            (block, log_s - mean[prompt])
+            for prompt, block, log_s in side
+            if prompt in mean and block is not None
+        )
+        if len(blocks) > 1:
+            parts.append(
+                weighted_mean([fmean(own) for own in blocks.values()], [len(own) for own in blocks.values()])
+            )
     over_blocks = summed(over_prompts.mean, parts)
     if len(parts) < 2 or over_prompts.error is None or (over_blocks.error or 0.0) <= over_prompts.error:
         return over_prompts
     return replace(over_blocks, n=over_prompts.n, clusters=over_prompts.clusters)
+
+
+def _logs(requests: Requests) -> Iterator[tuple[Hashable, Hashable, float]]:
+    """Prompt, block (None: unknown) and log of the time per token of each answer."""
+    queues, blocks = requests.sources.queue.tolist(), requests.sources.block.tolist()
+    for one, queue, block, tpot_s in zip(
+        requests.answers, queues, blocks, requests.metrics[TPOT.name], strict=True
+    ):
+        yield (one.class_, one.prompt_id), None if block == UNKNOWN else (queue, block), math.log(tpot_s)
+
+
+def _grouped(values: Iterable[tuple[Hashable, float]]) -> dict[Hashable, list[float]]:
+    groups: dict[Hashable, list[float]] = {}
+    for group, value in values:
+        groups.setdefault(group, []).append(value)
+    return groups
 
 
 def _restarts(raw: RawRun) -> Iterator[dict[str, Any]]:

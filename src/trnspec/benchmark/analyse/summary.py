@@ -1,98 +1,39 @@
-"""`summary.json`: the data of all tables and plots, calculated from the raw records alone.
-
-An unknown value is null, never zero; every number is a JSON number. A cell is identified by its arm, its
-class and its load: `concurrency` for a closed loop (`rate_per_s` null), `rate_per_s` for an open one
-(`concurrency` null).
-
-- `schema`: 1
-- `run`: id, experiment, model, baseline, arms (as planned, without addresses), provenance, started, finished,
-  plan_sha256, prompts_sha256 (runs with other prompts cannot be compared), complete, requests_planned, requests_recorded, sittings, requests_per_cell, warmup, seed,
-  max_tokens, temperature, ignore_eos, extra_body, slo, timeout_s, client, python, token_source, interval;
-  `aa`: two arms have one address; `warnings`: [text]; `largest_client_lag_s`;
-- `cells`: [{arm, class, concurrency, rate_per_s, n, errors, error_rate, error_names, finish_reasons,
-  forced_length (requests), cached_tokens, token_source, <metric of the registry with values of its own>:
-  {n, mean, p50, p90, p95, p99}, completion_tokens: the same,
-  `acceptance`: {source: "server per-request" | "server counters" | "generation counter" | "tokens per chunk" |
-  "plain decoding" | "unknown" | "made up", tokens_per_step (null where what is known of it is not possible), per_position: [share of steps in which draft 1, 2, ... was accepted] | null, ceiling,
-  share_of_ceiling, steps, distribution: {tokens: chunks} | null, steps_above_ceiling, caution: why chunks are not
-  taken for steps | null, note},
-  `acceptance_length`: acceptance.tokens_per_step,
-  `output_equality`: {baseline, n_pairs, equal, rate, first_divergence_chars: [..]} | null for the baseline,
-  `throughput`: {requests_per_s, output_tokens_per_s, loaded_s, mean_in_flight, client_lag_s} | null,
-  `goodput`: {slo, share, per_s} | null, `cost`: {usd_per_million_output_tokens, usd_per_hour,
-  output_tokens_per_s_of_arm} | null}]
-- `comparisons`, each arm with its own baseline: [{class, concurrency, rate_per_s, baseline, treatment, metric, ratio (speed-up, above 1 is better),
-  ci_low, ci_high, n_pairs, n_prompts, verdict, one_start (the verdict is about the one start of the servers that was measured), p_value (of a
-  ratio from 0.95 to 1.05; null where the load was not held and the ratio is near 1), p_holm, verdict_holm (both for the headline only),
-  detectable_ratio, error_rates: [baseline, treatment], warning}]; the verdict "not judged", with a null ratio, is of
-  classes whose acceptance an emulated arm made up, and of all of them where `sense` is withheld
-- `explanations`: [{class, concurrency, rate_per_s, baseline, treatment, tokens_per_step, step_time_ratio,
-  break_even_tokens_per_step, predicted_speed_up, pooled_speed_up, measured_speed_up, text}]
-- `mix`: [{class: null, concurrency, rate_per_s, baseline, treatment, ratio, ci_low, ci_high, together (intervals that hold at once),
-  verdict, one_start, detectable_ratio, classes: [{class, n_prompts, share (0: too few prompts, not in the mix), baseline_tpot_s,
-  treatment_tpot_s (geometric means over pairs)}]}], all classes with equal shares of the output tokens
-  (`src/trnspec/benchmark/analyse/comparison.py`)
-- `pays_up_to`, of several loads: [{class (null: the mix), baseline, treatment, by: "concurrency" | "rate", pays: the last load at which
-  the treatment is faster | null, costs: the first load above that at which it is slower | null, loads: [[load, verdict]]}], by the
-  verdicts of `mix` and `comparisons`; empty for an A/A
-- `limits_kept`, empty without an SLO: [{arm, concurrency, rate_per_s, metric (null: within all limits), limit_s, n (requests), within (of them),
-  prompts, share, low, high (its 95 % interval over prompts)}], over all classes
-- `course`: {restarts: [{arm, after, before: when its counters began again}], nodes: [{at, arm, before, after: its node was replaced, which is another start of the servers}], gaps: [{from, to, seconds, resumed: whether the run was resumed in it}],
-  drift: [{arm, metric, ratio (above 1: faster at the end), ci_low, ci_high, verdict, ...}], each arm in the first cell against its
-  repetition at the end (`src/trnspec/benchmark/analyse/stability.py`)
-- `best`, of several treatments with one baseline: [{class (null: the mix), concurrency, rate_per_s, baseline, arm,
-  over: [{arm, ratio (above 1: `best` is faster), ci_low, ci_high, together, verdict, one_start}]}]
-- `losslessness`: {`baseline`: {arm, and as a treatment has them, of its second answers} | null where it was not
-  asked again, `treatments`: [{treatment, n_pairs, equal, differing, ci_low, ci_high (of the share that differs), p_holm,
-  more_than_baseline}]} | null where answers were drawn at a temperature (`src/trnspec/benchmark/analyse/losslessness.py`)
-- `sense`: {arm, asked, right, needed, withheld: whether the run gets no verdict because of its answers, text, questions:
-  [{question, answer, error, judgement: "right" | "wrong" | "loop" | "noise" | "no answer"}]}, what the baseline answered
-  before the load; null where it was not asked (`src/trnspec/benchmark/measure/sanity_check.py`)
-
-From the optional files of a results folder (`src/trnspec/benchmark/analyse/result_files.py`), the verb `report` adds:
-
-- `engines`: {arm: {compared, compiled_at_serving (graphs), baseline_key, declared (values that differ because the arm speculates),
-  undeclared: [{path, baseline, this}]}}; an arm without a comparison is not in it
-- `expectations`: [{arm, what: "plain_tpot_s" | "step_over_plain", measured, expected, low, high, text}], empty if nothing
-  was expected (`src/trnspec/benchmark/analyse/result_files.py`); before them the published figures that the run should meet, with what:
-  "tpot_s" | "speed_up" | "tokens_per_step" and also classes, concurrency, ci_low, ci_high, origin (the run's provenance) and
-  verdict: "reproduced" | "not reproduced" | "cannot tell"; `quoted`: [{text, source}], published results of the same target;
-  `drafts`: {arm: {mode, draft}}, as the experiment has them; `hardware`: {arm: {instance, chips}}
-- `predicted_cost`: {plain arm: {usd_per_million_output_tokens, tpot_s, concurrency}}, decoding alone, as `./trnspec check` says
-- `served_by`: the engines, in words; empty where they are not known
-- `decision`: the recommendation (`src/trnspec/benchmark/analyse/decision.py`)
-- `quality`: {task, questions: {dataset, revision, sha256} | null, answered: {arm: day}, scores: [{arm, filter, n, correct}],
-  comparisons: [{filter, baseline, treatment, n, difference, ci_low, ci_high, gained, lost, p_value}]} | null
-"""
+"""The result of a run, from its requests and from the optional files in its folder."""
 
 from __future__ import annotations
 
+import math
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from trnspec.benchmark import metrics
 from trnspec.benchmark.analyse import stability
-from trnspec.benchmark.analyse import values as request
 from trnspec.benchmark.analyse.acceptance.yields import acceptance, step_yield_at
-from trnspec.benchmark.analyse.cells import (
-    Cells,
-    Place,
-    cells_of,
-    cost,
-    goodput,
-    limits_kept,
-    throughput,
-    token_source,
-)
-from trnspec.benchmark.analyse.comparison import adjust, comparisons, mixes, output_equality, pays_up_to
-from trnspec.benchmark.analyse.decision import is_withheld
+from trnspec.benchmark.analyse.decision import advised, average
+from trnspec.benchmark.analyse.delivered import cost, goodput, limits_kept, throughput, token_source
 from trnspec.benchmark.analyse.explanation import explain, is_aa, warnings
 from trnspec.benchmark.analyse.losslessness import losslessness
-from trnspec.benchmark.analyse.stats import distribution
-from trnspec.benchmark.analyse.values import Records
+from trnspec.benchmark.analyse.requests import Cells, Place, Requests
+from trnspec.benchmark.analyse.result import Cell, Comparison, Course, Explanation, Result
+from trnspec.benchmark.analyse.result_files import against_published, optional_results, served_by
+from trnspec.benchmark.analyse.speed_up import (
+    BAND,
+    MIN_PROMPTS,
+    adjust,
+    bests,
+    comparisons,
+    mixes,
+    output_equality,
+    pays_up_to,
+)
+from trnspec.benchmark.analyse.statistics import distribution
+from trnspec.benchmark.analyse.values import gaps, server_counts
 from trnspec.benchmark.measure import sanity_check
 from trnspec.benchmark.measure.journal import RawRun, extent, write_whole
 from trnspec.benchmark.plan import PlannedArm
@@ -100,64 +41,142 @@ from trnspec.core.json_text import json_text
 
 FILE_NAME = "summary.json"
 _HEADLINE = metrics.COMPARED[0].name
-_RATIO = ("ratio", "ci_low", "ci_high", "together", "p_value", "p_holm", "verdict_holm", "detectable_ratio")
 _OF_PLAN = ("warmup", "seed", "max_tokens", "temperature", "ignore_eos")
+_BAND_MARGIN = 0.005
+"""A log ratio this close to an end of the band of no difference counts as on it: no number of prompts would show a difference."""
+_UNJUDGED = (
+    "metric",
+    "error_rates",
+    "warning",
+    "baseline_tpot_s",
+    "treatment_tpot_s",
+    "classes",
+    "n_pairs",
+    "n_prompts",
+)
 
 
-def summarise(raw: RawRun) -> dict[str, Any]:
-    """The summary of a run, finished or not. It has no verdicts if the baseline failed the sanity check."""
-    cells, happened = cells_of(raw), stability.stability(raw)
-    compared, mixed = list(comparisons(cells)), mixes(cells)
-    headlines = [row for row in compared if row["metric"] == _HEADLINE]
-    for _, together in groupby(headlines, key=lambda row: Place.of(row).load):
-        adjust(list(together))
+def summarise(cells: Cells, folder: Path | None = None) -> Result:
+    """The result of a run, finished or not; `folder` may hold further files of it. It has no verdicts if the baseline failed the sanity
+    check. Raises ResultsError for an invalid file."""
+    raw, happened, sense = cells.raw, stability.stability(cells), sanity_check.outcome(cells.raw.sense)
+    withheld, aa = bool(sense and sense["withheld"]), is_aa(raw.plan)
     described = {
         (place, arm.name): _cell(cells, arm, place) for place, arm in product(cells.places, cells.plan.arms)
     }
-    summary = {
-        "schema": 1,
-        "run": {
-            **_run(raw),
-            "warnings": warnings(raw, described.values(), happened),
-        },
-        "cells": list(described.values()),
-        "comparisons": compared,
-        "explanations": list(_explanations(cells, described, compared)),
-        "losslessness": losslessness(raw),
-        **mixed,
-        "pays_up_to": [] if is_aa(raw.plan) else list(pays_up_to([*mixed["mix"], *headlines])),
-        "limits_kept": list(limits_kept(cells)),
-        "course": happened,
-        "sense": sanity_check.outcome(raw.sense),
-    }
-    return _withheld(summary) if is_withheld(summary) else summary
+    rows = list(comparisons(cells))
+    headlines = [row for row in rows if row["metric"] == _HEADLINE]
+    for _, together in groupby(headlines, key=lambda row: Place.of(row).load):
+        adjust(list(together))
+    explanations = list(_explanations(cells, described, headlines))
+    mixed = list(mixes(cells))
+    if withheld:
+        rows, mixed = ([_not_judged(row) for row in own] for own in (rows, mixed))
+    compared = [_in_class(cells, row, described, explanations, mixed) for row in rows]
+    mix = [_of_mix(cells, row, compared) for row in mixed]
+    headline = [one for one in compared if one.metric == _HEADLINE]
+    result = Result.model_validate(
+        {
+            "run": _run(raw, described.values(), happened),
+            "cells": list(described.values()),
+            "comparisons": compared,
+            "mix": mix,
+            "best": [] if withheld else list(bests(cells)),
+            "pays_up_to": [] if aa or withheld else list(pays_up_to([*mix, *headline])),
+            "explanations": [] if withheld else explanations,
+            "limits_kept": list(limits_kept(cells)),
+            "losslessness": losslessness(raw),
+            "course": happened,
+            "sense": sense,
+        }
+    )
+    if folder is not None:
+        known = optional_results(folder, raw.plan.baselines) | {"served_by": served_by(folder, raw)}
+        known |= {} if withheld else against_published(folder, result, cells)
+        result = Result.model_validate({**dict(result), **known})
+    return advised(result)
 
 
-def _withheld(summary: dict[str, Any]) -> dict[str, Any]:
-    """The summary without verdicts about arms, because the times of a server that writes nonsense say nothing about a working server. The
-    measurements of each arm are kept."""
-    rows = {
-        key: [
-            row | {name: None for name in _RATIO if name in row} | {"verdict": "not judged"}
-            for row in summary[key]
-        ]
-        for key in ("comparisons", "mix")
-    }
-    empty: dict[str, Any] = {key: [] for key in ("explanations", "best", "pays_up_to")}
-    return {**summary, **rows, **empty}
+def _not_judged(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A comparison without a verdict, because the times of a server that writes nonsense say nothing about a working server. The measurements
+    of each arm are kept."""
+    kept = ("class", "concurrency", "rate_per_s", "baseline", "treatment", *_UNJUDGED)
+    return {key: row[key] for key in kept if key in row} | {"verdict": "not judged"}
 
 
-def write(summary: dict[str, Any], folder: Path) -> Path:
-    """Store the summary in `folder`, completely or not at all. Raises StorageError."""
-    return write_whole(folder / FILE_NAME, json_text(summary, indent=1) + "\n")
+def write(result: Result, folder: Path) -> Path:
+    """Store the result in `folder`, completely or not at all. Raises StorageError."""
+    return write_whole(folder / FILE_NAME, json_text(result.model_dump(mode="json"), indent=1) + "\n")
 
 
-def _run(raw: RawRun) -> dict[str, Any]:
+def _named(cells: Cells, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The window of a treatment, and its name without it."""
+    name, window = row["treatment"], cells.plan.arm(row["treatment"]).speculative_tokens
+    return {"window": window, "family": re.sub(rf"-k{window}(?=(-b\d+)?$)", "", name)}
+
+
+def _in_class(
+    cells: Cells,
+    row: Mapping[str, Any],
+    described: Mapping[tuple[Place, str], Cell],
+    explanations: Sequence[Explanation],
+    mixed: Sequence[Mapping[str, Any]],
+) -> Comparison:
+    """A comparison with what belongs to it: dollars, steps, times."""
+    known = {**row, **_named(cells, row)}
+    if row["metric"] != _HEADLINE:
+        return Comparison.model_validate(known)
+    place, names = Place.of(row), (row["baseline"], row["treatment"])
+    costs = [described[place, name].cost for name in names]
+    if row["verdict"] != "not judged":  # else calculated from times that are made up
+        known |= {
+            key: own and own.usd_per_million_output_tokens
+            for key, own in zip(("usd_before", "usd_after"), costs, strict=True)
+        }
+    for one in explanations:
+        if (one.place, one.treatment) == (place, names[1]):
+            known |= {"tokens_per_step": one.tokens_per_step, "step_cost": one.step_time_ratio}
+    for mix in mixed:
+        if (Place.of(mix).load, mix["baseline"], mix["treatment"]) == (place.load, *names):
+            times = next((own for own in mix["classes"] if own["class"] == place.class_), {})
+            known |= {key: times.get(key) for key in ("baseline_tpot_s", "treatment_tpot_s")}
+    return Comparison.model_validate({**known, "prompts_to_tell": _prompts_to_tell(known)})
+
+
+def _of_mix(cells: Cells, row: Mapping[str, Any], compared: Sequence[Comparison]) -> Comparison:
+    """A comparison over the mix. Dollars are the mean over the classes, because all classes have equal shares of the tokens."""
+    inside = {own["class"] for own in row["classes"] if own["share"]}
+    members = [
+        one
+        for one in compared
+        if (one.metric, one.load, one.baseline, one.treatment)
+        == (_HEADLINE, Place.of(row).load, row["baseline"], row["treatment"])
+        and one.class_ in inside
+    ]
+    known = {**row, **_named(cells, row), "metric": _HEADLINE}
+    known |= {"n_prompts": min((one.n_prompts for one in members), default=0)}
+    known |= {side: average(members, side) for side in ("usd_before", "usd_after")}
+    return Comparison.model_validate({**known, "prompts_to_tell": _prompts_to_tell(known)})
+
+
+def _prompts_to_tell(row: Mapping[str, Any]) -> int | None:
+    if row["verdict"] == "too few":
+        return MIN_PROMPTS
+    if row["verdict"] != "not shown" or not row["detectable_ratio"] or row["p_value"] is None:
+        return None
+    log_ratio, (low, high) = math.log(row["ratio"]), BAND
+    wanted = max(min(abs(log_ratio - low), abs(log_ratio - high)), _BAND_MARGIN)
+    # The interval shrinks with the square root of the number of prompts.
+    more = (math.log(row["detectable_ratio"]) - high) / wanted
+    return max(row["n_prompts"] + 1, math.ceil(row["n_prompts"] * more**2))
+
+
+def _run(raw: RawRun, cells: Iterable[Cell], course: Course) -> dict[str, Any]:
     plan, first, measured = raw.plan, raw.sessions[0], raw.measured
     planned, complete = extent(raw)
     ends = [record.started_unix_s + (record.e2e_s or 0.0) for record in raw.requests]
     starts = defaultdict[str, set[int]](set)
-    for record in raw.by_nodes.measured:
+    for record in raw.measured:
         starts[record.class_].add(record.start)
     return {
         "id": first.run,
@@ -184,75 +203,68 @@ def _run(raw: RawRun) -> dict[str, Any]:
         "python": first.python,
         "token_source": token_source(measured),
         "largest_client_lag_s": max((block.client_lag_s for block in raw.blocks), default=None),
+        "warnings": warnings(raw, cells, course),
         "interval": f"95 % interval: Student t over prompts and {'starts' if any(len(own) > 1 for own in starts.values()) else 'blocks'}, mapped back from log ratios",
     }
 
 
 def _explanations(
     cells: Cells,
-    described: Mapping[tuple[Place, str], dict[str, Any]],
-    compared: Sequence[Mapping[str, Any]],
-) -> Iterator[dict[str, Any]]:
-    headlines = [row for row in compared if row["metric"] == _HEADLINE]
-    ratios = {(Place.of(row), row["baseline"], row["treatment"]): row["ratio"] for row in headlines}
+    described: Mapping[tuple[Place, str], Cell],
+    headlines: Sequence[Mapping[str, Any]],
+) -> Iterator[Explanation]:
+    ratios = {(Place.of(row), row["baseline"], row["treatment"]): row.get("ratio") for row in headlines}
     for place, arm in product(cells.places, cells.treatments):
         base = cells.baseline_of(arm)
-        if cells.pairs((base, arm), place):
+        if len(cells.pairs((base, arm), place)[0]):
             here = {name: cell for (where, name), cell in described.items() if where == place}
             yield explain(cells, arm, place, here, ratios[place, base.name, arm.name])
 
 
-def _cell(cells: Cells, arm: PlannedArm, place: Place) -> dict[str, Any]:
-    plan, records, (together, blocks) = cells.plan, cells.of(arm, place), cells.loaded(arm, place)
-    answered = cells.answered(arm, place)
-    errors = Counter(record.error for record in records if record.error)
-    steps = acceptance(arm, records, step_yield_at(cells, arm, place))
-    delivered = throughput(arm, together, blocks)
-    lengths = [float(r.completion_tokens) for r in answered if r.completion_tokens]
+def _cell(cells: Cells, arm: PlannedArm, place: Place) -> Cell:
+    requests, blocks = cells.of(arm, place), cells.blocks_of(arm, place)
+    answered, answers = requests.answered, requests.answered.answers
+    errors = Counter(one.error for one in requests.answers if one.error)
+    steps = acceptance(arm, requests.answers, step_yield_at(cells, arm, place))
+    delivered = throughput(cells.loaded(arm, place), blocks)
+    lengths = np.array([one.completion_tokens or np.nan for one in answers], float)
     base = cells.baseline_of(arm)
     equality = None if base is arm else output_equality(base.name, cells.pairs((base, arm), place))
-    return {
+    known = {
         "arm": arm.name,
         **place.to_dict(),
         "n": len(answered),
         "errors": errors.total(),
-        "error_rate": errors.total() / len(records) if records else None,
+        "error_rate": errors.total() / len(requests) if len(requests) else None,
         "error_names": dict(errors.most_common()),
-        **_distributions(answered, arm, by_chunk=steps["caution"] is None),
+        **_distributions(answered, by_chunk=steps["caution"] is None),
         metrics.ACCEPTANCE_LENGTH.name: steps["tokens_per_step"],
         "completion_tokens": distribution(lengths),
-        "cached_tokens": sum(r.cached_tokens or 0 for r in answered),
-        "finish_reasons": dict(Counter(str(r.finish_reason) for r in answered)),
-        "forced_length": sum(r.forced_length for r in answered),
-        "token_source": token_source(answered),
+        "cached_tokens": sum(one.cached_tokens or 0 for one in answers),
+        "finish_reasons": dict(Counter(str(one.finish_reason) for one in answers)),
+        "forced_length": sum(one.forced_length for one in answers),
+        "token_source": token_source(answers),
         "acceptance": steps,
         "output_equality": equality,
         "throughput": delivered,
-        "goodput": goodput(plan.slo, arm, records, blocks),
+        "goodput": goodput(cells.plan.slo, requests, blocks),
         "cost": cost(arm, delivered),
     }
+    return Cell.model_validate(known)
 
 
-def _distributions(answered: Records, arm: PlannedArm, *, by_chunk: bool) -> dict[str, Any]:
+def _distributions(answered: Requests, *, by_chunk: bool) -> dict[str, Any]:
     """The distribution of each metric: over requests, or over chunks for the inter-chunk latency.
 
     `by_chunk` is whether chunks may count as steps.
     """
-    values = [request.request_values(record, arm.max_tokens_per_step) for record in answered]
-    for record, own in zip(answered, values, strict=True):
-        if not by_chunk and request.server_counts(record) is None:
-            own.pop(metrics.TOKENS_PER_STEP.name, None)
-    known = {
-        metric.name: distribution([own[metric.name] for own in values if metric.name in own])
-        for metric in metrics.METRICS
-        if metric.scope == "request" and metric.published and metric.unit != "requests"
+    values = dict(answered.metrics)
+    if not by_chunk:
+        counted = [server_counts(one) is not None for one in answered.answers]
+        values[metrics.TOKENS_PER_STEP.name] = np.where(counted, values[metrics.TOKENS_PER_STEP.name], np.nan)
+    return {
+        **{name: distribution(own) for name, own in values.items()},
+        metrics.INTER_CHUNK_LATENCY.name: distribution(
+            np.array([gap for one in answered.answers for gap in gaps(one)], float)
+        ),
     }
-    chunks = [
-        request.tokens_per_chunk(record, request.output_tokens(record, arm.max_tokens_per_step))
-        for record in answered
-    ]
-    known[metrics.TOKENS_PER_CHUNK.name] = distribution([mean for mean in chunks if mean is not None])
-    known[metrics.INTER_CHUNK_LATENCY.name] = distribution(
-        [gap for record in answered for gap in request.gaps(record)]
-    )
-    return known

@@ -36,8 +36,12 @@ def request_values(record: RequestRecord, max_tokens_per_step: int) -> dict[str,
     if record.error is not None or record.ttft_s is None or record.e2e_s is None:
         return {}
     tokens = output_tokens(record, max_tokens_per_step)
-    decoded, counts = decoding(record, tokens), server_counts(record)
-    per_step = counts.tokens_per_step if counts and counts.steps else tokens_per_chunk(record, tokens)
+    decoded, counts, per_chunk = (
+        decoding(record, tokens),
+        server_counts(record),
+        tokens_per_chunk(record, tokens),
+    )
+    per_step = counts.tokens_per_step if counts and counts.steps else per_chunk
     if per_step is not None and not 1 <= per_step <= max_tokens_per_step:
         per_step = None  # chunks were merged or split on the way, so they do not show steps
     stream_chunks = record.stream_chunks or len(record.chunk_s)
@@ -46,6 +50,7 @@ def request_values(record: RequestRecord, max_tokens_per_step: int) -> dict[str,
         metrics.E2E.name: record.e2e_s,
         metrics.TPOT.name: decoded.tpot_s if decoded else None,
         metrics.OUTPUT_TOKENS_PER_S.name: tokens / record.e2e_s if tokens and record.e2e_s else None,
+        metrics.TOKENS_PER_CHUNK.name: per_chunk,
         metrics.TOKENS_PER_STEP.name: per_step,
         metrics.LLMPERF_INTER_TOKEN_LATENCY.name: record.e2e_s / stream_chunks if stream_chunks else None,
     }

@@ -17,6 +17,8 @@ from trnspec.core.json_text import json_text
 from trnspec.core.words import count
 
 if TYPE_CHECKING:
+    from trnspec.benchmark.analyse.requests import Cells
+    from trnspec.benchmark.analyse.result import Result
     from trnspec.benchmark.measure.journal import RawRun
     from trnspec.benchmark.measure.records import RunRecord
 
@@ -31,45 +33,39 @@ def report(**given: Any) -> int:
 
 def reported(folder: Path, raw: RawRun, *, as_json: bool, everything: bool = False) -> int:
     """Write summary, page and exports, print the answer and the names of the files; the exit code is that of `show`."""
+    from trnspec.benchmark.analyse.requests import cells_of
     from trnspec.benchmark.measure.journal import write_whole
     from trnspec.benchmark.show import exports, page
 
-    summary = summarised(folder, raw)
+    cells = cells_of(raw)
+    result = summarised(folder, cells)
     plan = json_text(raw.sessions[-1].plan.to_dict(), indent=1) + "\n"
     written = [write_whole(folder / page.PLAN_FILE, plan).name]
-    written += [path.name for path in exports.write_csv(raw, summary, folder)]
-    written.append(f"{exports.LLMPERF}/ ({count(len(exports.write_llmperf(raw, folder)), 'file')})")
-    html = write_whole(folder / page.FILE_NAME, page.render(raw, summary))
-    code = show(summary, as_json=as_json, everything=everything)
+    written += [path.name for path in exports.write_csv(raw, result, folder)]
+    written.append(f"{exports.LLMPERF}/ ({count(len(exports.write_llmperf(cells, folder)), 'file')})")
+    html = write_whole(folder / page.FILE_NAME, page.render(cells, result))
+    code = show(result, as_json=as_json, everything=everything)
     sys.stdout.flush()
     print(f"Page: {html}\nAlso written: {', '.join(written)}", file=sys.stderr)
     return code
 
 
-def summarised(folder: Path, raw: RawRun | None = None) -> dict[str, Any]:
-    """Make the summary of `folder` and store it there. `raw` is its journal, if it was read already."""
-    from trnspec.benchmark.analyse.decision import decide, is_withheld
-    from trnspec.benchmark.analyse.result_files import against_published, optional_results, served_by
+def summarised(folder: Path, cells: Cells) -> Result:
+    """Make the result of the run in `folder` and store it there."""
     from trnspec.benchmark.analyse.summary import summarise, write
-    from trnspec.benchmark.measure import journal
 
-    raw = raw or journal.read(folder)
-    summary = summarise(raw)
-    summary |= optional_results(folder, raw.plan.baselines) | {"served_by": served_by(folder, raw)}
-    if not is_withheld(summary):
-        summary |= against_published(folder, summary, raw)
-    summary["decision"] = decide(summary).as_json()
-    write(summary, folder)
-    return summary
+    result = summarise(cells, folder)
+    write(result, folder)
+    return result
 
 
-def show(summary: dict[str, Any], *, as_json: bool, everything: bool = False) -> int:
+def show(result: Result, *, as_json: bool, everything: bool = False) -> int:
     """Print the recommendation, or `everything`; returns 1 if a cell has no answer at all, else 0."""
     from trnspec.benchmark.show.report_templates import render, render_all
 
     text = render_all if everything else render
-    print(json_text(summary, indent=1) if as_json else text(summary))
-    return 0 if all(cell["n"] for cell in summary["cells"]) else 1
+    print(json_text(result.model_dump(mode="json"), indent=1) if as_json else text(result))
+    return 0 if all(cell.n for cell in result.cells) else 1
 
 
 @cli.verb("publish")
@@ -185,6 +181,7 @@ def advise(**given: Any) -> int:
     from trnspec.benchmark.analyse.acceptance import advice
     from trnspec.benchmark.analyse.acceptance.windows import AdviceOptions, step_times
     from trnspec.benchmark.analyse.acceptance.yields import survivals
+    from trnspec.benchmark.analyse.requests import cells_of
 
     run, acceptance, times, timed_with = (
         given[name] for name in ("folder", "acceptance", "step_times", "timed_with")
@@ -212,7 +209,7 @@ def advise(**given: Any) -> int:
         unused_drafts=None if given["yields"] is None else int(given["yields"] == "k"),
     )
     if raw:
-        predicted = advice.advise(raw, wishes)
+        predicted = advice.advise(cells_of(raw), wishes)
     else:
         predicted = advice.forecast(survivals(acceptance), wishes, basis=f"acceptance as in {acceptance}")
     _print(predicted, "advise.txt", as_json=given["json"])

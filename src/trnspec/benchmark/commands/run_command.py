@@ -67,15 +67,20 @@ def command(**given: Any) -> int:
         measured = journal.read(out)
         raw.append(measured if given["no_repeats"] else await ask_again(measured, **about))
 
+    def show_so_far() -> None:
+        from trnspec.benchmark.analyse.requests import cells_of
+
+        show(summarised(out, cells_of(journal.read(out))), as_json=given["json"])
+
     try:
         signal = run_until_signalled(work())
     except ErrorRateExceeded:
-        show(summarised(out), as_json=given["json"])
+        show_so_far()
         raise
     if signal is None:
         return reported(out, raw.pop(), as_json=given["json"])
     if journal.exists(out):
-        show(summarised(out), as_json=given["json"])
+        show_so_far()
     who = click.get_current_context().command_path.removeprefix("python -m ")
     print(f"{who}: stopped by {signal.name}; repeat the command to continue", file=sys.stderr)
     return 128 + signal
@@ -91,18 +96,16 @@ def _look_at_steps(loader: Loader) -> None:
     """Print whether the sources of the tokens per step of each drafting arm agree, from the warm-up."""
     if not any(arm.speculative_tokens for arm in loader.plan.arms):
         return
-    from trnspec.benchmark.analyse.acceptance.yields import first_look, step_yield_at
-    from trnspec.benchmark.analyse.cells import Cells, Place
-    from trnspec.benchmark.plan import Load
+    from trnspec.benchmark.analyse.acceptance.yields import first_look, step_yield
+    from trnspec.benchmark.analyse.values import pooled
 
-    warm = Cells(loader.plan, {}, {})
-    place = Place("warm-up", Load(concurrency=1))
-    for name, state in loader.arm_states.items():
-        warm.requests[name, place] = state.warmup
-        warm.blocks[name, place] = state.warmup_block
-    for one in loader.plan.arms:
-        if one.speculative_tokens and warm.answered(one, place):
-            known = step_yield_at(warm, one, place)
+    arms, states = loader.plan.arms, loader.arm_states
+    timed = (pooled(states[one.name].warmup, 1) for one in arms if one.max_tokens_per_step == 1)
+    plain_s = next((own.tpot_s for own in timed if own), None)
+    for one in arms:
+        state = states[one.name]
+        if one.speculative_tokens and any(record.error is None for record in state.warmup):
+            known = step_yield(one, state.warmup, state.warmup_block, plain_s)
             (loader.progress.warn if known.caution else loader.progress.tell)(first_look(one, known))
 
 

@@ -17,9 +17,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from trnspec.benchmark import metrics
-from trnspec.benchmark.analyse.cells import Place, cells_of, covered
-from trnspec.benchmark.analyse.stats import PERCENTILES, percentile
+from trnspec.benchmark.analyse.delivered import covered
+from trnspec.benchmark.analyse.requests import Cells, Place
+from trnspec.benchmark.analyse.result import Result
+from trnspec.benchmark.analyse.statistics import PERCENTILES
 from trnspec.benchmark.analyse.values import gaps, output_tokens, request_values
 from trnspec.benchmark.measure.journal import RawRun, write_whole
 from trnspec.benchmark.measure.records import RequestRecord, to_json
@@ -67,15 +71,16 @@ _RESPONSE = {
 _SUMMARISED = (*list(_RESPONSE)[:4], "number_input_tokens", "number_output_tokens", *list(_RESPONSE)[7:])
 
 
-def write_csv(raw: RawRun, summary: Mapping[str, Any], folder: Path) -> list[Path]:
+def write_csv(raw: RawRun, result: Result, folder: Path) -> list[Path]:
     """The three CSV files in `folder`. Raises StorageError."""
+    names = ("error_rate_baseline", "error_rate_treatment")
     comparisons = (
-        one | dict(zip(("error_rate_baseline", "error_rate_treatment"), one["error_rates"], strict=True))
-        for one in summary["comparisons"]
+        one.model_dump() | dict(zip(names, one.error_rates or (None, None), strict=True))
+        for one in result.comparisons
     )
     files = (
         ("requests.csv", REQUEST_COLUMNS, _requests(raw)),
-        ("cells.csv", CELL_COLUMNS, _cells(summary)),
+        ("cells.csv", CELL_COLUMNS, _cells(result)),
         ("comparisons.csv", COMPARISON_COLUMNS, comparisons),
     )
     return [write_whole(folder / name, _csv(columns, rows)) for name, columns, rows in files]
@@ -88,8 +93,8 @@ def _requests(raw: RawRun) -> Iterator[Json]:
         yield to_json(one) | {"counts": counts, **dict.fromkeys(_OF_REQUEST), **values}
 
 
-def _cells(summary: Mapping[str, Any]) -> Iterator[Json]:
-    for cell in summary["cells"]:
+def _cells(result: Result) -> Iterator[Json]:
+    for cell in (one.model_dump() for one in result.cells):
         row = _flat("", cell) | (cell["cost"] or {})
         outputs = {"equal_outputs": "output_equality_equal", "paired_outputs": "output_equality_n_pairs"}
         yield row | {name: row.get(key) for name, key in outputs.items()}
@@ -107,11 +112,11 @@ def _csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     return out.getvalue()
 
 
-def write_llmperf(raw: RawRun, folder: Path) -> list[Path]:
+def write_llmperf(cells: Cells, folder: Path) -> list[Path]:
     """Responses and summary under `folder`/llmperf for each cell with a measured request. Raises StorageError."""
-    written = []
-    for (arm, place), members in cells_of(raw).requests.items():
-        records = sorted(members, key=_ended)
+    raw, written = cells.raw, []
+    for (arm, place), requests in cells.requests.items():
+        records = sorted(requests.answers, key=_ended)
         answers = [_response(raw.plan.arm(arm), record) for record in records]
         whole = _summary(raw, arm, place, records, answers)
         size = f"{raw.plan.model}_{whole['mean_input_tokens']}_{raw.plan.max_tokens}"
@@ -182,9 +187,10 @@ def _summary(
 
 def _spread(values: Iterable[float | None]) -> Json:
     """Quantiles (linear), mean, extremes and sample deviation; null if there are too few values."""
-    known = sorted(value for value in values if value is not None)
+    known, wanted = sorted(value for value in values if value is not None), (25, 50, 75, 90, 95, 99)
+    found = np.percentile(known, wanted).tolist() if known else [None] * len(wanted)
     return {
-        "quantiles": {f"p{q}": percentile(known, q) if known else None for q in (25, 50, 75, 90, 95, 99)},
+        "quantiles": {f"p{q}": value for q, value in zip(wanted, found, strict=True)},
         "mean": statistics.fmean(known) if known else None,
         "min": known[0] if known else None,
         "max": known[-1] if known else None,

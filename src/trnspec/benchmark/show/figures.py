@@ -7,18 +7,22 @@ otherwise predicted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from trnspec.benchmark.analyse.cells import Cells, Place
-from trnspec.benchmark.analyse.comparison import EQUIVALENT, VERDICT_WORDS
-from trnspec.benchmark.analyse.decision import AtLoad, Gain
+import numpy as np
+
+from trnspec.benchmark.analyse.attached import Expectation
+from trnspec.benchmark.analyse.decision import AtLoad
+from trnspec.benchmark.analyse.requests import Cells, Place, Requests
+from trnspec.benchmark.analyse.result import Comparison, Result
 from trnspec.benchmark.analyse.result_files import QUANTITIES, VERDICTS
 from trnspec.benchmark.analyse.sentences import interval, money
-from trnspec.benchmark.analyse.stats import percentile
-from trnspec.benchmark.analyse.values import Records, gaps, request_values
+from trnspec.benchmark.analyse.speed_up import EQUIVALENT, VERDICT_WORDS
+from trnspec.benchmark.analyse.statistics import Array
+from trnspec.benchmark.analyse.values import gaps
 from trnspec.benchmark.metrics import COMPARED, E2E, INTER_CHUNK_LATENCY, TPOT, TTFT, Metric
-from trnspec.benchmark.plan import Load, Plan
+from trnspec.benchmark.plan import Load
 from trnspec.benchmark.show.drawing import (
     FAILED,
     LEVEL,
@@ -45,21 +49,20 @@ _END = 99
 _MAX_STEPS = 200
 """The maximum number of steps of a distribution."""
 _DASHED = "mark line dashed"
-_KINDS = {word: code.replace(" ", "-") for code, word in VERDICT_WORDS.items()}
+_KINDS = {code: code.replace(" ", "-") for code in VERDICT_WORDS}
 """The class of each verdict in the style sheet."""
 _NUMBERS = ("speed-up [95 %]", "ms per token", "$ per million tokens")
-_ENDS = ("ci_low", "ci_high", "low", "high")
 
 
 def against_windows(loads: Sequence[AtLoad], predicted: Sequence[Mapping[str, Any]]) -> Iterator[Figure]:
     """Speed-up against window, with a panel for each family of arms and each load: measured if several windows were run, else predicted. No
     panel if only one window is known."""
-    gains: dict[tuple[str, Load, str], list[Gain]] = {}
+    gains: dict[tuple[str, Load, str], list[Comparison]] = {}
     for at in loads:
         for gain in (*at.by_window, *at.by_arm):
             if gain.window and gain.ratio:
                 gains.setdefault((gain.family, at.load, gain.class_ or ALL_CLASSES), []).append(gain)
-    arms = {(gain.family, gain.arm) for own in gains.values() for gain in own}
+    arms = {(gain.family, gain.treatment) for own in gains.values() for gain in own}
     formula: dict[tuple[str, Load, str], Points] = {}
     for row in predicted:
         place, families = Place.of(row), [family for family, arm in arms if arm == row["arm"]]
@@ -81,7 +84,7 @@ def against_windows(loads: Sequence[AtLoad], predicted: Sequence[Mapping[str, An
         for key, line in ((key, line) for key, line in lines.items() if key[:2] == (family, load)):
             look, best = styles[key[2]], max(shown[key], key=lambda point: point[1])
             for gain in gains.get(key, ()):
-                plot.interval((gain.window, gain.window), (gain.low, gain.high), look)
+                plot.interval((gain.window, gain.window), (gain.ci_low, gain.ci_high), look)
             plot.line(formula.get(key, ()), look, _DASHED)
             plot.line(line if len(line) > 1 else (), look)
             plot.dots(line, look)
@@ -91,58 +94,61 @@ def against_windows(loads: Sequence[AtLoad], predicted: Sequence[Mapping[str, An
     yield Figure("windows", "Speed-up against the window", panels, [*styles.values()][1:], {})
 
 
-def _places(cells: Cells, arms: Arms) -> Iterator[tuple[str, str, Sequence[tuple[Look, Records]]]]:
-    """Each class and load with records: an identifier, a title, and the requests of each arm in the order of sending."""
+def _places(cells: Cells, arms: Arms) -> Iterator[tuple[str, str, Sequence[tuple[Look, Requests]]]]:
+    """Each class and load with requests: an identifier, a title, and the requests of each arm."""
     for number, load in enumerate(cells.plan.loads):
         for index, class_ in enumerate(cells.plan.classes):
             place = Place(class_, load)
             members = [
-                (look, sorted(records, key=lambda record: record.started_unix_s))
+                (look, cells.requests[arm, place])
                 for arm, look in arms.items()
-                if (records := cells.requests.get((arm, place)))
+                if (arm, place) in cells.requests
             ]
             if members:
                 yield f"{number}-{index}", str(place) if len(cells.plan.loads) > 1 else class_, members
 
 
-def _points(plan: Plan, metric: Metric, records: Records, begin_unix_s: float = 0.0) -> Points:
-    """(seconds since the beginning of the run, value) of each answer with a value."""
-    values = (
-        request_values(record, plan.arm(record.arm).max_tokens_per_step).get(metric.name)
-        for record in records
-    )
-    pairs = zip(records, values, strict=True)
-    return [(record.started_unix_s - begin_unix_s, value) for record, value in pairs if value is not None]
-
-
 def over_time(cells: Cells, arms: Arms) -> Iterator[Figure]:
     """A figure for each metric with values: every request over time."""
-    started = [record.started_unix_s for records in cells.requests.values() for record in records] or [0.0]
+    known = [
+        (id_, where, [(look, own, _started(own)) for look, own in members])
+        for id_, where, members in _places(cells, arms)
+    ]
+    started = [at_s for own in cells.requests.values() for at_s in _started(own)] or [0.0]
     begin, span_s = min(started), max(started) - min(started)
     units = (("s", 1.0, 180.0), ("min", 60.0, 3 * 3600.0), ("h", 3600.0, float("inf")))
     time_name, per = next((name, length) for name, length, maximum in units if span_s < maximum)
     x = Axis(high=span_s / per or 1, title=f"{time_name} since the first request")
     for metric, unit, scale in _TIMES:
         name, title, panels = metric.name.removesuffix("_s"), f"{metric.title} over the run", []
-        known = [
-            (id_, where, [(*own, _points(cells.plan, metric, own[1], begin)) for own in members])
-            for id_, where, members in _places(cells, arms)
-        ]
-        top = max((v * scale for *_, lines in known for *_, points in lines for _, v in points), default=0.0)
+        top = max(
+            (_known(own, metric).max(initial=0) * scale for *_, lines in known for _, own, _ in lines),
+            default=0.0,
+        )
         y = Axis(high=top * 1.08 or 1, title=unit, max_ticks=5)
         for id_, where, lines in known if top else ():
             plot = Plot(f"t{id_}-{name}", where, x, y, NARROW, f"{title}, {where}")
-            for look, records, points in lines:
-                line = [(at_s / per, value * scale) for at_s, value in points]
+            for look, own, at_s in lines:
+                values, order = own.metrics[metric.name] * scale, np.argsort(at_s, kind="stable")
+                line = [((at_s[i] - begin) / per, values[i]) for i in order if not np.isnan(values[i])]
                 plot.dots(line[:: -(-len(line) // MAX_POINTS) or 1], look)
-                failures = [((r.started_unix_s - begin) / per, y.low) for r in records if r.error]
+                failures = [((at_s[i] - begin) / per, y.low) for i in order if not own.ok[i]]
                 plot.dots(failures, FAILED, "mark cross")
                 if line:
-                    middle = percentile(sorted(value for _, value in line), 50)
+                    middle = float(np.nanmedian(values))
                     plot.line([(x.low, middle), (x.high, middle)], look, _DASHED)
                     plot.said.append(f"{look.name} median {middle:.3g} {unit} of {len(line)} requests")
             panels.append(plot)
         yield Figure(f"time-{name}", title, panels, [*arms.values()], {"metric": metric})
+
+
+def _started(requests: Requests) -> Array:
+    return np.array([one.started_unix_s for one in requests.answers], float)
+
+
+def _known(requests: Requests, metric: Metric) -> Array:
+    values = requests.metrics[metric.name]
+    return values[~np.isnan(values)]
 
 
 def distributions(cells: Cells, arms: Arms) -> Iterator[Figure]:
@@ -151,14 +157,15 @@ def distributions(cells: Cells, arms: Arms) -> Iterator[Figure]:
         name, known = metric.name.removesuffix("_s"), []
         for id_, where, members in _places(cells, arms):
             curves = []
-            for look, records in members:
-                values: Iterable[float] = (value for _, value in _points(cells.plan, metric, records))
+            for look, own in members:
                 if metric is INTER_CHUNK_LATENCY:
-                    values = (gap for record in records if record.error is None for gap in gaps(record))
-                if ordered := sorted(1000 * value for value in values):
-                    curves.append((look, ordered))
+                    values = np.array([gap for one in own.answered.answers for gap in gaps(one)], float)
+                else:
+                    values = _known(own, metric)
+                if len(values):
+                    curves.append((look, np.sort(1000 * values)))
             known += [(id_, where, curves)] if curves else []
-        ends = [percentile(ordered, _END) for *_, curves in known for _, ordered in curves]
+        ends = [float(np.percentile(ordered, _END)) for *_, curves in known for _, ordered in curves]
         x = Axis(high=max(ends, default=0) * 1.05 or 1, title="ms")
         y, panels = Axis(high=100, unit=" %", max_ticks=5), []
         for id_, where, curves in known:
@@ -171,7 +178,7 @@ def distributions(cells: Cells, arms: Arms) -> Iterator[Figure]:
                     corners += [(value, corners[-1][1]), (value, share)]
                 plot.line([*corners, *((x.high, share) for _, share in corners[-1:])], look)
                 plot.dots(steps[:: max(1, len(steps) // 8)], look)
-                middle, tail = percentile(ordered, 50), percentile(ordered, 95)
+                middle, tail = np.percentile(ordered, (50, 95))
                 text = f"{look.name} median {middle:.3g} ms, 95th percentile {tail:.3g} ms, n {len(ordered)}"
                 plot.said.append(text)
             panels.append(plot)
@@ -179,62 +186,63 @@ def distributions(cells: Cells, arms: Arms) -> Iterator[Figure]:
         yield Figure(f"spread-{name}", title, panels, [*arms.values()], {"over": over})
 
 
-def _shares(ordered: Sequence[float]) -> Points:
+def _shares(ordered: Array) -> Points:
     """(value, percentage of values that are not above it), in a limited number of steps."""
-    count, last = len(ordered), _MAX_STEPS - 1
+    count = len(ordered)
     if count <= _MAX_STEPS:
-        return [(value, 100 * ((index + 1) / count)) for index, value in enumerate(ordered)]
-    return [(percentile(ordered, 100 * i / last), 100 * (i / last)) for i in range(_MAX_STEPS)]
+        return [(float(value), 100 * ((index + 1) / count)) for index, value in enumerate(ordered)]
+    shares = np.linspace(0, 100, _MAX_STEPS)
+    return list(zip(np.percentile(ordered, shares).tolist(), shares.tolist(), strict=True))
 
 
 def answer(at: AtLoad, axis: Axis) -> Table:
     """The best treatment of each class, then the best treatment over all classes; empty if nothing could be compared."""
     gains = [*at.by_class, *([at.mix] if at.mix and len(at.by_class) > 1 else ())]
-    rows = [((gain.class_ or ALL_CLASSES, gain.arm), gain) for gain in gains if any(g.ratio for g in gains)]
+    known = gains if any(gain.ratio for gain in gains) else []
+    rows = [((gain.class_ or ALL_CLASSES, gain.treatment), gain) for gain in known]
     total, title = len(gains) > len(at.by_class), f"Speed-up by class, {at.load.in_words}"
     return _of_gains(title, ("class", "arm"), rows, axis, total=total)
 
 
 def treatments(at: AtLoad, axis: Axis) -> Table:
     """Every treatment over all classes, the best first; empty if there is only one."""
-    rows = [((gain.arm, gain.baseline), gain) for gain in at.by_arm if len(at.by_arm) > 1]
+    rows = [((gain.treatment, gain.baseline), gain) for gain in at.by_arm if len(at.by_arm) > 1]
     return _of_gains(f"Arms over {ALL_CLASSES}", ("arm", "baseline"), rows, axis)
 
 
 def _of_gains(
-    title: str, names: Row, gains: Sequence[tuple[Row, Gain]], axis: Axis, *, total: bool = False
+    title: str, names: Row, gains: Sequence[tuple[Row, Comparison]], axis: Axis, *, total: bool = False
 ) -> Table:
     rows = []
     for words, gain in gains:
-        times = change(gain.tpot_before_s, gain.tpot_after_s, ms, "→")
+        times = change(gain.baseline_tpot_s, gain.treatment_tpot_s, ms, "→")
         dollars = change(gain.usd_before, gain.usd_after, money, "→")
-        speed_up, lane = _compared(axis, gain.verdict, gain.ratio, gain.low, gain.high)
+        speed_up, lane = _compared(axis, gain)
         rows.append(((*words, speed_up, times, dollars), lane))
     return _pictured(title, (*names, *_NUMBERS), rows, axis, total=total)
 
 
-def _compared(
-    axis: Axis, verdict: str, ratio: float | None, low: float | None, high: float | None
-) -> tuple[str, Lane]:
+def _compared(axis: Axis, one: Comparison) -> tuple[str, Lane]:
     """A verdict with its ratio and interval, if known, and their picture."""
-    text = verdict if ratio is None else f"{verdict}: {ratio:.2f}×{interval(low, high)}"
-    return text, _lane(axis, _KINDS[verdict], ratio, low, high)
+    text, ends = VERDICT_WORDS[one.verdict], (one.ci_low, one.ci_high)
+    text += "" if one.ratio is None else f": {one.ratio:.2f}×{interval(*ends)}"
+    return text, _lane(axis, _KINDS[one.verdict], one.ratio, *ends)
 
 
-def by_other_metrics(summary: Mapping[str, Any], at: AtLoad) -> Iterator[Table]:
+def by_other_metrics(result: Result, at: AtLoad) -> Iterator[Table]:
     """The same arms and classes by the other metrics, on one axis."""
-    wanted = {(at.load, gain.class_, gain.baseline, gain.arm) for gain in at.by_class}
+    wanted = {(at.load, one.class_, one.baseline, one.treatment) for one in at.by_class}
     known = [
-        (row, (row["ratio"], row["ci_low"], row["ci_high"]))
-        for row in summary["comparisons"]
-        if (Place.of(row).load, row["class"], row["baseline"], row["treatment"]) in wanted and row["ratio"]
+        one
+        for one in result.comparisons
+        if (one.load, one.class_, one.baseline, one.treatment) in wanted and one.ratio
     ]
-    axis = ratio_axis(numbers for _, numbers in known)
+    axis = ratio_axis((one.ratio, one.ci_low, one.ci_high) for one in known)
     for metric in COMPARED[1:]:
         rows = []
-        for row, numbers in (entry for entry in known if entry[0]["metric"] == metric.name):
-            speed_up, lane = _compared(axis, VERDICT_WORDS[row["verdict"]], *numbers)
-            rows.append(((row["class"], row["treatment"], speed_up), lane))
+        for one in (one for one in known if one.metric == metric.name):
+            speed_up, lane = _compared(axis, one)
+            rows.append(((one.class_ or "", one.treatment, speed_up), lane))
         if table := _pictured(metric.title, ("class", "arm", _NUMBERS[0]), rows, axis):
             yield table
 
@@ -247,17 +255,17 @@ def step_costs(at: AtLoad) -> Table:
     rows = []
     for gain, tokens, cost in steps:
         expected, measured = f"{tokens / cost:.2f}×", plain(gain.ratio, ".2f", "×")
-        row = (gain.class_ or "", gain.arm, f"{tokens:.2f}", f"{cost:.2f}", expected, measured)
+        row = (gain.class_ or "", gain.treatment, f"{tokens:.2f}", f"{cost:.2f}", expected, measured)
         end, need = axis.percent(tokens), axis.percent(cost)
         rows.append((row, Lane(_KINDS[gain.verdict], (("bar", f"M0 10H{end}"), ("need", f"M{need} 2v16")))))
     headings = ("class", "arm", "tokens per step", "cost of a step", "speed-up to expect", "observed")
     return _pictured("Tokens per step", headings, rows, axis)
 
 
-def forecast(expectations: Sequence[Mapping[str, Any]]) -> Table:
+def forecast(expectations: Sequence[Expectation]) -> Table:
     """The run compared with the forecast from published results. Each row has its own quantity; its bounds are shaded."""
     ratios = [
-        tuple(row[key] / row["expected"] if row.get(key) else None for key in ("measured", *_ENDS))
+        tuple(value / row.expected if value else None for value in (row.measured, *_ends(row)))
         for row in expectations
     ]
     axis = ratio_axis([ends for r in ratios for ends in ((r[0], r[1], r[2]), (1.0, r[3], r[4]))])
@@ -271,27 +279,31 @@ def forecast(expectations: Sequence[Mapping[str, Any]]) -> Table:
     return _pictured("Against the forecast", headings, rows, axis, shaded=())
 
 
-def _expected(row: Mapping[str, Any]) -> Row:
+def _ends(row: Expectation) -> tuple[float | None, ...]:
+    return row.ci_low, row.ci_high, row.low, row.high
+
+
+def _expected(row: Expectation) -> Row:
     """The columns of a row: arm, quantity, value of the run with its interval, expected value, bounds."""
-    quantity, what, kind = QUANTITIES[row["what"]], "", "forecast range"
-    if "verdict" in row:
-        what = f": {', '.join(row['classes']) or ALL_CLASSES}, {row['concurrency']} at a time"
+    quantity, what, kind = QUANTITIES[row.what], "", "forecast range"
+    if row.verdict:
+        what = f": {', '.join(row.classes) or ALL_CLASSES}, {row.concurrency} at a time"
         kind = "tolerance"
-    value, expected, *ends = quantity.shown(*map(row.get, ("measured", "expected", *_ENDS)))
+    value, expected, *ends = quantity.shown(row.measured, row.expected, *_ends(row))
     bounds = f"{ends[2]} to {ends[3]}".replace(" ", "\N{NO-BREAK SPACE}")
-    value += f" [{ends[0]},\N{NO-BREAK SPACE}{ends[1]}]" if row.get("ci_low") else ""
-    return row["arm"], f"{quantity.label}{what}", value, expected, f"{bounds} ({kind})"
+    value += f" [{ends[0]},\N{NO-BREAK SPACE}{ends[1]}]" if row.ci_low else ""
+    return row.arm, f"{quantity.label}{what}", value, expected, f"{bounds} ({kind})"
 
 
-def _against(row: Mapping[str, Any]) -> tuple[str, str]:
+def _against(row: Expectation) -> tuple[str, str]:
     """The class in the style sheet of a row against the forecast, and its result in words."""
-    if row.get("verdict") == "cannot tell":
+    if row.verdict == "cannot tell" or row.measured is None:
         return "not-shown", VERDICTS["cannot tell"]
-    side = (row["measured"] > row["high"]) - (row["measured"] < row["low"])
+    side = (row.measured > row.high) - (row.measured < row.low)
     if not side:
-        return "equivalent", VERDICTS["reproduced"] if "verdict" in row else "within the range"
-    good = (side > 0) == (QUANTITIES[row["what"]].better == "higher")
-    missed = f"{VERDICTS['not reproduced']}, " if "verdict" in row else ""
+        return "equivalent", VERDICTS["reproduced"] if row.verdict else "within the range"
+    good = (side > 0) == (QUANTITIES[row.what].better == "higher")
+    missed = f"{VERDICTS['not reproduced']}, " if row.verdict else ""
     return ("faster", f"{missed}better") if good else ("slower", f"{missed}worse")
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from typing import Any
 
 from trnspec.benchmark.analyse.acceptance.advice import advise
-from trnspec.benchmark.analyse.cells import Place, cells_of, pairs_of
-from trnspec.benchmark.analyse.comparison import first_difference
-from trnspec.benchmark.analyse.decision import AtLoad, Decision, decide
+from trnspec.benchmark.analyse.decision import AtLoad, at_loads
+from trnspec.benchmark.analyse.requests import Cells, Place
+from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.sentences import about_loads
+from trnspec.benchmark.analyse.speed_up import first_difference
 from trnspec.benchmark.errors import ResultsError
 from trnspec.benchmark.measure.journal import RawRun
 from trnspec.benchmark.measure.records import RequestRecord
@@ -31,14 +32,14 @@ _MAX_ARMS = 6
 """The maximum number of arms in a figure."""
 
 
-def render(raw: RawRun, summary: Mapping[str, Any]) -> str:
+def render(cells: Cells, result: Result) -> str:
     """The page as HTML."""
-    run, predicted, cells, decision = summary["run"], predictions(raw), cells_of(raw), decide(summary)
-    at, shown = decision.at, _shown(summary, decision)
-    arms = {name: look for name, look in looks(arm["name"] for arm in run["arms"]).items() if name in shown}
-    gains = [gain for load in decision.loads for gain in (*load.by_class, *load.by_arm)]
-    axis = ratio_axis((gain.ratio, gain.low, gain.high) for gain in gains)
-    answers = [(load, figures.answer(load, axis)) for load in decision.loads]
+    raw, run, predicted, loads = cells.raw, result.run, predictions(cells), at_loads(result)
+    at, shown = loads[result.here], _shown(result, loads)
+    arms = {name: look for name, look in looks(arm.name for arm in run.arms).items() if name in shown}
+    ones = [one for load in loads for one in (*load.by_class, *load.by_arm)]
+    axis = ratio_axis((one.ratio, one.ci_low, one.ci_high) for one in ones)
+    answers = [(load, figures.answer(load, axis)) for load in loads]
 
     def drawn(made: Iterable[Figure]) -> list[Figure]:
         return [figure for figure in made if figure.panels]
@@ -47,23 +48,23 @@ def render(raw: RawRun, summary: Mapping[str, Any]) -> str:
         "report.html",
         raw=raw,
         run=run,
-        summary=summary,
-        decision=decision,
-        said_first=_parted(decision.sentence.replace("->", "→")),
-        load_lines=list(about_loads(summary)),
-        loads=_loads(summary),
+        result=result,
+        at=at,
+        said_first=_parted(result.sentence.replace("->", "→")),
+        load_lines=list(about_loads(result)),
+        loads=_loads(result),
         answer=figures.answer(at, axis),
         elsewhere=[table for load, table in answers if table and load is not at],
-        others=list(figures.by_other_metrics(summary, at)),
+        others=list(figures.by_other_metrics(result, at)),
         treatments=figures.treatments(at, axis),
         step_costs=figures.step_costs(at),
-        unexplained=_unexplained(summary, at),
-        windows=drawn(figures.against_windows(decision.loads, predicted)),
-        shown=", ".join(shown) if len(shown) < len(run["arms"]) else "",
-        errors=tables.error_table(summary, _messages(raw)),
-        forecast=figures.forecast(summary.get("expectations", ())),
+        unexplained=_unexplained(result, at),
+        windows=drawn(figures.against_windows(loads, predicted)),
+        shown=", ".join(shown) if len(shown) < len(run.arms) else "",
+        errors=tables.error_table(result, _messages(raw)),
+        forecast=figures.forecast(result.expectations),
         predicted=predicted,
-        samples=_samples(raw),
+        samples=list(_samples(cells)),
         plan_file=PLAN_FILE,
         max_points=figures.MAX_POINTS,
         over_time=drawn(figures.over_time(cells, arms)),
@@ -78,22 +79,22 @@ def _parted(sentence: str) -> tuple[str, str]:
     return sentence[:end], sentence[end:]
 
 
-def _loads(summary: Mapping[str, Any]) -> str:
+def _loads(result: Result) -> str:
     """The loads of the run, in words."""
     loads: dict[str, list[Load]] = defaultdict(list)
-    for load in dict.fromkeys(Place.of(cell).load for cell in summary["cells"]):
+    for load in result.loads:
         loads[load.unit].append(load)
     sizes = {unit: listed([f"{load.size:g}" for load in of if load.size]) for unit, of in loads.items()}
     return ", ".join(f"{size} {unit}".strip() for unit, size in sizes.items())
 
 
-def _shown(summary: Mapping[str, Any], decision: Decision) -> list[str]:
+def _shown(result: Result, loads: Sequence[AtLoad]) -> list[str]:
     """The arms in figures: all or, if there are many, the baselines and the arms that the answer names."""
-    names = [arm["name"] for arm in summary["run"]["arms"]]
+    names = [arm.name for arm in result.run.arms]
     if len(names) <= _MAX_ARMS:
         return names
-    best = {gain.arm for at in decision.loads for gain in (*at.by_class, at.mix) if gain}
-    return [name for name in names if name in {*best, *(at.baseline for at in decision.loads)}]
+    best = {one.treatment for at in loads for one in (*at.by_class, at.mix) if one}
+    return [name for name in names if name in {*best, *(at.baseline for at in loads)}]
 
 
 def _together(texts: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
@@ -104,17 +105,17 @@ def _together(texts: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     return subjects
 
 
-def _unexplained(summary: Mapping[str, Any], at: AtLoad) -> dict[str, list[str]]:
+def _unexplained(result: Result, at: AtLoad) -> dict[str, list[str]]:
     """The reasons why steps are not known, each with its classes."""
-    wanted = {(Place(gain.class_ or "", at.load), gain.arm) for gain in at.by_class if not gain.step_cost}
-    rows = (row for row in summary["explanations"] if (Place.of(row), row["treatment"]) in wanted)
-    return _together((row["text"], row["class"]) for row in rows)
+    wanted = {(one.place, one.treatment) for one in at.by_class if not one.step_cost}
+    rows = (row for row in result.explanations if (row.place, row.treatment) in wanted)
+    return _together((row.text, row.class_ or "") for row in rows)
 
 
-def predictions(raw: RawRun) -> list[dict[str, Any]]:
+def predictions(cells: Cells) -> list[dict[str, Any]]:
     """Predictions of the run by class and for all classes together; empty if there are none."""
     try:
-        advice = advise(raw)
+        advice = advise(cells)
     except ResultsError:
         return []
     return [*advice["cells"], *({"class": figures.ALL_CLASSES, **mix} for mix in advice["mixes"])]
@@ -130,21 +131,20 @@ def _messages(raw: RawRun) -> dict[tuple[str, str], str]:
     return messages
 
 
-def _samples(raw: RawRun) -> list[dict[str, Any]]:
+def _samples(cells: Cells) -> Iterator[dict[str, Any]]:
     """One pair for each class and treatment: the first whose texts differ, else the first."""
-    plan, samples = raw.plan, []
-    prompts = {prompt.id: _prompt_text(prompt) for prompt in plan.prompts}
-    written: dict[tuple[str, str], list[RequestRecord]] = defaultdict(list)
-    for record in raw.measured:
-        if record.text is not None:
-            written[record.arm, record.class_].append(record)
-    for class_, arm in product(plan.classes, plan.arms):
-        base, own = (written.get((name, class_), ()) for name in (plan.baselines[arm.name], arm.name))
-        pairs = pairs_of(base, own) if plan.baselines[arm.name] != arm.name else ()
+    prompts = {prompt.id: _prompt_text(prompt) for prompt in cells.plan.prompts}
+    for class_, arms in product(cells.plan.classes, cells.compared):
+        found = [cells.pairs(arms, Place(class_, load)) for load in cells.plan.loads]
+        pairs = [
+            (base, own)
+            for first, second in found
+            for base, own in zip(first.answers, second.answers, strict=True)
+            if base.text is not None and own.text is not None
+        ]
         if pairs:
             pair = next((pair for pair in pairs if pair[0].text != pair[1].text), pairs[0])
-            samples.append(_sample(prompts.get(pair[0].prompt_id, ""), *pair))
-    return samples
+            yield _sample(prompts.get(pair[0].prompt_id, ""), *pair)
 
 
 def _sample(prompt: str, base: RequestRecord, treated: RequestRecord) -> dict[str, Any]:

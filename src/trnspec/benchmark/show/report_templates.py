@@ -18,12 +18,13 @@ import jinja2
 from markupsafe import Markup, escape
 
 from trnspec.benchmark.analyse.acceptance.yields import MADE_UP
-from trnspec.benchmark.analyse.cells import Place
-from trnspec.benchmark.analyse.comparison import EQUIVALENT, MIN_PROMPTS, VERDICT_WORDS
-from trnspec.benchmark.analyse.decision import AtLoad, baseline_of, decide
+from trnspec.benchmark.analyse.decision import AtLoad, at_loads
 from trnspec.benchmark.analyse.explanation import split_steps
+from trnspec.benchmark.analyse.requests import Place
+from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.result_files import CIRCULAR, VERDICTS
 from trnspec.benchmark.analyse.sentences import about_loads, environment_of_sentences, interval, money
+from trnspec.benchmark.analyse.speed_up import EQUIVALENT, MIN_PROMPTS, VERDICT_WORDS
 from trnspec.benchmark.jinja_environment import compile_all, environment
 from trnspec.benchmark.metrics import METRICS
 from trnspec.benchmark.plan import Load
@@ -55,22 +56,22 @@ def sentence(name: str, *values: Any) -> str:
     return " ".join(sentences(name, *values))
 
 
-def render(summary: Mapping[str, Any], *, everything: bool = False) -> str:
+def render(result: Result, *, everything: bool = False) -> str:
     """The text for the terminal: question, recommendation, numbers and warnings. With `everything` also the answer at every load, the cost
     of steps, every cell, engines, quality, and the definitions of the numbers."""
     from trnspec.benchmark.show.figures import step_costs
 
     def cells(at: AtLoad) -> tables.Table:
         title = f"Every cell, {at.load.in_words}: medians"
-        return tables.cell_table(summary, at.load, title, tables.MEDIANS, "tok/step")
+        return tables.cell_table(result, at.load, title, tables.MEDIANS, "tok/step")
 
     text = filled(
         "answer.txt",
-        summary=summary,
-        run=summary["run"],
-        decision=decide(summary),
+        result=result,
+        run=result.run,
+        at_loads=at_loads(result),
         everything=everything,
-        load_lines=list(about_loads(summary)),
+        load_lines=list(about_loads(result)),
         cells=cells,
         step_costs=step_costs,
         min_prompts=MIN_PROMPTS,
@@ -100,10 +101,8 @@ def _templates() -> jinja2.Environment:
         "breakable": lambda text: escape(text).replace("_", Markup("_<wbr>")),
         "form": lambda value, form: f"{value:{form}}",
     }
-    tests: dict[str, Any] = templates.tests
-    tests["same_place"] = lambda one, cell: Place.of(one) == Place.of(cell)
     names: dict[str, Any] = templates.globals
-    names |= {"baseline_of": baseline_of, "circular": CIRCULAR}
+    names |= {"circular": CIRCULAR}
     names |= {"drawn": _drawn, "expected_verdicts": VERDICTS, "interval": interval, "load": Load}
     names |= {
         "made_up": MADE_UP,

@@ -1,4 +1,4 @@
-"""The tables of a summary. Rows are text only, so that templates only print them."""
+"""The tables of a result. Rows are text only, so that templates only print them."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from trnspec.benchmark.analyse.cells import Place
-from trnspec.benchmark.analyse.decision import AtLoad, Decision, Gain
+from trnspec.benchmark.analyse.decision import AtLoad, at_loads
+from trnspec.benchmark.analyse.requests import Place
+from trnspec.benchmark.analyse.result import Cell, Comparison, Result
 from trnspec.benchmark.analyse.sentences import interval, money
+from trnspec.benchmark.analyse.speed_up import VERDICT_WORDS
 from trnspec.benchmark.metrics import E2E, INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PER_S, TPOT, TTFT, Metric
 from trnspec.benchmark.plan import Load
 from trnspec.benchmark.show.drawing import Axis
 from trnspec.core import screen
 
 Row = tuple[str, ...]
-Summary = Mapping[str, Any]
 UNKNOWN = "-"
 Numbers = tuple[tuple[str, Metric, str, float, int], ...]
 """Heading, metric, statistic, scale and digits."""
@@ -98,8 +99,8 @@ def ms(seconds: float) -> str:
     return f"{seconds * 1000:.1f}"
 
 
-def _names(cell: Summary) -> Row:
-    return cell["class"], cell["arm"], Place.of(cell).load.in_words
+def _names(cell: Cell) -> Row:
+    return cell.class_ or "", cell.arm, cell.load.in_words
 
 
 def decision_tables(at: AtLoad) -> list[Table]:
@@ -114,98 +115,98 @@ def decision_tables(at: AtLoad) -> list[Table]:
     return [best, _gains("Every treatment, all classes in equal shares", at.by_arm)]
 
 
-def every_comparison(decision: Decision) -> list[Table]:
+def every_comparison(result: Result) -> list[Table]:
     """A table for each load: each treatment in each class."""
-    compared = (at for at in decision.loads if at.by_window)
+    compared = (at for at in at_loads(result) if at.by_window)
     return [_gains(at.load.in_words, at.by_window) for at in compared]
 
 
-def _gains(title: str, gains: Sequence[Gain]) -> Table:
-    several, of_mix = len({gain.baseline for gain in gains}) > 1, not any(gain.class_ for gain in gains)
+def _gains(title: str, ones: Sequence[Comparison]) -> Table:
+    several, of_mix = len({one.baseline for one in ones}) > 1, not any(one.class_ for one in ones)
     rows = [
         (
-            *(gain.class_ or "all, equal shares", gain.arm, *([gain.baseline] * several), str(gain.window)),
-            change(gain.tpot_before_s, gain.tpot_after_s, ms),
-            f"{plain(gain.ratio, '.2f')}{interval(gain.low, gain.high)}",
-            gain.verdict,
-            change(gain.usd_before, gain.usd_after, "{:.2f}".format),
+            *(one.class_ or "all, equal shares", one.treatment, *([one.baseline] * several), str(one.window)),
+            change(one.baseline_tpot_s, one.treatment_tpot_s, ms),
+            f"{plain(one.ratio, '.2f')}{interval(one.ci_low, one.ci_high)}",
+            VERDICT_WORDS[one.verdict],
+            change(one.usd_before, one.usd_after, "{:.2f}".format),
         )[of_mix:]
-        for gain in gains
+        for one in ones
     ]
     headings = ("class", "arm", *(["baseline"] * several), "window", "TPOT, ms", "speed-up", "verdict", "$/M")
     return Table(title, headings[of_mix:], rows, names=2 + several - of_mix)
 
 
-def cell_tables(summary: Summary) -> list[Table]:
+def cell_tables(result: Result) -> list[Table]:
     """A table for each load: medians and tails of every cell."""
-    loads = dict.fromkeys(Place.of(cell).load for cell in summary["cells"])
-    return [cell_table(summary, load, load.in_words, CELL_NUMBERS, "tokens per step") for load in loads]
+    return [cell_table(result, load, load.in_words, CELL_NUMBERS, "tokens per step") for load in result.loads]
 
 
-def cell_table(summary: Summary, load: Load, title: str, numbers: Numbers, steps: str) -> Table:
+def cell_table(result: Result, load: Load, title: str, numbers: Numbers, steps: str) -> Table:
     """The cells of one load with these numbers; `steps` is the heading for the tokens per step."""
     rows = []
-    for cell in (cell for cell in summary["cells"] if Place.of(cell).load == load):
+    for cell in (cell for cell in result.cells if cell.load == load):
+        own = [getattr(cell, metric.name) for _, metric, *_ in numbers]
         shown = (
-            plain(cell[metric.name] and cell[metric.name][part] * scale, f".{digits}f")
-            for _, metric, part, scale, digits in numbers
+            plain(known and getattr(known, part) * scale, f".{digits}f")
+            for known, (_, _, part, scale, digits) in zip(own, numbers, strict=True)
         )
-        known = cell["class"], cell["arm"], str(cell["n"]), str(cell["errors"])
-        rows.append((*known, *shown, plain(cell["acceptance"]["tokens_per_step"], ".2f")))
+        names = cell.class_ or "", cell.arm, str(cell.n), str(cell.errors)
+        rows.append((*names, *shown, plain(cell.acceptance.tokens_per_step, ".2f")))
     return Table(title, ("class", "arm", "n", "errors", *(heading for heading, *_ in numbers), steps), rows)
 
 
-def error_table(summary: Summary, messages: Mapping[tuple[str, str], str]) -> Table:
+def error_table(result: Result, messages: Mapping[tuple[str, str], str]) -> Table:
     """Failed requests by cell and name, with an example of a message."""
     rows = [
-        (*_names(cell), name, messages.get((cell["arm"], name), ""), str(count))
-        for cell in summary["cells"]
-        for name, count in cell["error_names"].items()
+        (*_names(cell), name, messages.get((cell.arm, name), ""), str(count))
+        for cell in result.cells
+        for name, count in cell.error_names.items()
     ]
     return Table("Failed requests", ("class", "arm", "load", "error", "for example", "requests"), rows, 5)
 
 
-def equality_table(summary: Summary) -> Table:
+def equality_table(result: Result) -> Table:
     """How often a treatment wrote the same text as the baseline."""
     rows = []
-    for cell in summary["cells"]:
-        equality = cell["output_equality"]
-        if equality and equality["n_pairs"]:
-            places = equality["first_divergence_chars"]
+    for cell in result.cells:
+        equality = cell.output_equality
+        if equality and equality.n_pairs:
+            places = equality.first_divergence_chars
             middle = str(places[len(places) // 2]) if places else UNKNOWN
-            rows.append((*_names(cell), f"{equality['equal']} of {equality['n_pairs']}", middle))
+            rows.append((*_names(cell), f"{equality.equal} of {equality.n_pairs}", middle))
     same = ("pairs with the same text", "median first difference, characters")
     return Table("Outputs", ("class", "treatment", "load", *same), rows, 3)
 
 
-def load_table(summary: Summary) -> Table:
+def load_table(result: Result) -> Table:
     """The last load at which each treatment pays and the first at which it costs, over all classes and by class; empty if the run has one
     load or one class."""
-    known = summary.get("pays_up_to", ())
-    several = len({row["class"] for row in known}) > 2
+    known = result.pays_up_to
+    several = len({row.class_ for row in known}) > 2
     rows = [
         (
-            *(row["treatment"], row["class"] or "all, equal shares"),
-            *("none" if row[key] is None else f"{row[key]:g}" for key in ("pays", "costs")),
+            *(row.treatment, row.class_ or "all, equal shares"),
+            *("none" if load is None else f"{load:g}" for load in (row.pays, row.costs)),
         )
         for row in known
         if several
     ]
     by = {"rate": "requests/s", "concurrency": "requests at a time"}
-    unit = by[known[0]["by"]] if known else ""
+    unit = by[known[0].by] if known else ""
     title = f"Loads in {unit}: the last at which an arm pays, and the first above that at which it costs"
     return Table(title, ("arm", "class", "last that pays", "first that costs"), rows)
 
 
-def limits_table(summary: Summary) -> Table:
+def limits_table(result: Result) -> Table:
     """The share of requests within each limit of the SLO and within all of them, by load and arm."""
     rows: dict[tuple[str, str], dict[str, str]] = {}
-    for row in summary.get("limits_kept", ()):
-        name = f"{row['metric'].removesuffix('_s').upper()} {row['limit_s']:g} s" if row["metric"] else "all"
-        share, low, high = (100 * row[key] for key in ("share", "low", "high"))
-        own = rows.setdefault((Place.of(row).load.in_words, row["arm"]), {})
-        own[name] = f"{share:.1f} % [{low:.1f}, {high:.1f}]"
-        own |= {" requests": str(row["n"]), " prompts": str(row["prompts"])}
+    for row in result.limits_kept:
+        limit = f" {row.limit_s:g} s" if row.limit_s is not None else ""
+        name = row.metric.removesuffix("_s").upper() + limit if row.metric else "all"
+        own = rows.setdefault((row.load.in_words, row.arm), {})
+        own[name] = f"{100 * row.share:.1f} % [{100 * row.low:.1f}, {100 * row.high:.1f}]"
+        own |= {" requests": str(row.n), " prompts": str(row.prompts)}
     every = dict.fromkeys(name for own in rows.values() for name in own)
     names = sorted(every, key=lambda name: name.startswith(" "))
     title = "Requests within the limits of the SLO, with the 95 % interval over prompts"
@@ -213,13 +214,11 @@ def limits_table(summary: Summary) -> Table:
     return Table(title, ("load", "arm", *(name.strip() for name in names)), cells)
 
 
-def cost_by_class(summary: Summary) -> list[Table]:
+def cost_by_class(result: Result) -> list[Table]:
     """Dollars per million output tokens, and the share of requests within the SLO: one row for each arm and load, one column for each class.
     If all values are equal, one row."""
-    made_up = {
-        (Place.of(row), row["treatment"]) for row in summary["comparisons"] if row["verdict"] == "not judged"
-    }
-    known = {(Place.of(cell), cell["arm"]): cell for cell in summary["cells"]}
+    made_up = {(one.place, one.treatment) for one in result.comparisons if one.verdict == "not judged"}
+    known = {(cell.place, cell.arm): cell for cell in result.cells}
     cells = {key: cell for key, cell in known.items() if key not in made_up}
     classes = tuple(dict.fromkeys(place.class_ for place, _ in cells))
     lines = dict.fromkeys((place.load, arm) for place, arm in cells)
@@ -228,8 +227,9 @@ def cost_by_class(summary: Summary) -> list[Table]:
     for title, part, key, form in _BY_CLASS:
         rows: list[Row] = []
         for load, arm in lines:
-            parts = [(cells.get((Place(class_, load), arm)) or {}).get(part) for class_ in classes]
-            values = [UNKNOWN if own is None or own[key] is None else form(own[key]) for own in parts]
+            parts = [getattr(cells.get((Place(class_, load), arm)), part, None) for class_ in classes]
+            found = [getattr(own, key, None) for own in parts]
+            values = [UNKNOWN if value is None else form(value) for value in found]
             rows += [(load.in_words, arm, *values)] if {*values} != {UNKNOWN} else []
         columns = classes
         if len(classes) > 1 and all(len({*row[2:]}) == 1 for row in rows):
@@ -248,26 +248,26 @@ def value_text(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:59]}…"
 
 
-def engine_table(summary: Summary) -> Table:
+def engine_table(result: Result) -> Table:
     """Every undeclared difference between compiled configurations."""
     rows = [
-        (arm, row["path"], value_text(row["baseline"]), value_text(row["this"]))
-        for arm, engine in summary.get("engines", {}).items()
-        for row in engine["undeclared"]
+        (arm, row.path, value_text(row.baseline), value_text(row.this))
+        for arm, engine in result.engines.items()
+        for row in engine.undeclared
     ]
     return Table("Compiled configurations", ("arm", "key", "baseline", "this arm"), rows, names=4)
 
 
-def quality_table(summary: Summary) -> Table:
+def quality_table(result: Result) -> Table:
     """The share of correct answers of every arm that was asked."""
     rows = []
-    for row in (summary.get("quality") or {"scores": ()})["scores"]:
-        share = f"{row['correct'] / row['n']:.1%}" if row["n"] else UNKNOWN
-        rows.append((row["arm"], row["filter"], f"{row['correct']} of {row['n']}", share))
+    for row in result.quality.scores if result.quality else ():
+        share = f"{row.correct / row.n:.1%}" if row.n else UNKNOWN
+        rows.append((row.arm, row.filter, f"{row.correct} of {row.n}", share))
     return Table("gsm8k", ("arm", "answers read by", "right", "share"), rows)
 
 
-def windows_table(cell: Summary) -> Table:
+def windows_table(cell: Mapping[str, Any]) -> Table:
     """Yield and cost of each window in one class. `*` marks the recommended one, `?` windows that are statistically equal."""
     rows = []
     for row in cell["by_k"]:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.benchmark.analyse.acceptance.process import DRAFT_S, PLAIN_S, VERIFY_S, Process
 from tests.benchmark.conftest import Captured
-from tests.benchmark.records import answered, counted_drafts, raw_run, recorded_run, store
+from tests.benchmark.records import answered, counted_drafts, raw_run, recorded_run, store, summary_of
 from trnspec.benchmark.__main__ import main
 from trnspec.benchmark.analyse.acceptance.advice import _advice, advise, forecast, windows_by_load
 from trnspec.benchmark.analyse.acceptance.windows import (
@@ -24,8 +24,8 @@ from trnspec.benchmark.analyse.acceptance.windows import (
     step_times,
 )
 from trnspec.benchmark.analyse.acceptance.yields import survivals
-from trnspec.benchmark.analyse.stats import clustered_mean
-from trnspec.benchmark.analyse.summary import summarise
+from trnspec.benchmark.analyse.requests import cells_of
+from trnspec.benchmark.analyse.statistics import weighted_mean
 from trnspec.benchmark.errors import ResultsError
 from trnspec.benchmark.measure.journal import RawRun, read
 
@@ -36,7 +36,7 @@ SHORT = replace(UPSTREAM, conditional=(0.95,) * 7, tokens=65)
 
 
 def cell(raw: RawRun, **wishes: Any) -> dict[str, Any]:
-    found: dict[str, Any] = advise(raw, AdviceOptions(**wishes))["cells"][0]
+    found: dict[str, Any] = advise(cells_of(raw), AdviceOptions(**wishes))["cells"][0]
     return found
 
 
@@ -57,7 +57,7 @@ def test_one_run_at_the_largest_window_tells_of_every_smaller_one(engine: Proces
         assert row["ci_low"] <= row["speed_up"] <= row["ci_high"]
     assert found["draft_s"] == pytest.approx(DRAFT_S, rel=0.02)
     assert found["unused_drafts"] == engine.unused
-    measured, predicted = summarise(engine.run())["comparisons"][0], found["by_k"][-1]
+    measured, predicted = summary_of(engine.run())["comparisons"][0], found["by_k"][-1]
     assert predicted["speed_up"] == pytest.approx(measured["ratio"], rel=0.01)
     assert predicted["ci_high"] == pytest.approx(measured["ci_high"], rel=0.02)
     chosen, best = found["recommended_k"], max(range(1, 8), key=engine.measured_speed_up)
@@ -133,7 +133,7 @@ def test_a_window_that_is_best_however_drafting_costs_is_recommended_alone_and_n
 
 def measured_in(name: str, folder: Path) -> float:
     """The speed-up that a run at that window measured."""
-    rows = summarise(recorded_run(name, folder))["comparisons"]
+    rows = summary_of(recorded_run(name, folder))["comparisons"]
     return float(next(row["ratio"] for row in rows if row["metric"] == "tpot_s"))
 
 
@@ -145,7 +145,7 @@ def test_one_window_of_a_convex_engine_spans_what_smaller_ones_were_measured_to_
         assert rows[k]["low"] < measured_in(name, tmp_path) < rows[k]["high"]
         assert (rows[k]["ci_low"], rows[k]["ci_high"]) == (rows[k]["low"], rows[k]["high"])
         assert rows[k]["verdict"] == "not shown", "a narrow interval around one price would say slower"
-    measured = summarise(read(tmp_path / "e1-mid"))["comparisons"][0]["ratio"]
+    measured = summary_of(read(tmp_path / "e1-mid"))["comparisons"][0]["ratio"]
     assert rows[7]["speed_up"] == pytest.approx(measured, rel=0.01)
     both = "plain decoding and window 1"
     assert found["text"].startswith(f"cannot choose between {both}. Time window 1 next (--timed-with). ")
@@ -175,7 +175,7 @@ def test_a_second_window_of_a_convex_engine_is_used_and_predicts_the_others(how:
 
 def test_what_cannot_be_used_of_another_run_is_named(tmp_path: Path, capsys: Captured) -> None:
     run = recorded_run("e1-mid", tmp_path)
-    (note,) = advise(run, AdviceOptions(timed_in=[(UPSTREAM.run(), None)]))["cells"][0]["notes"]
+    (note,) = advise(cells_of(run), AdviceOptions(timed_in=[(UPSTREAM.run(), None)]))["cells"][0]["notes"]
     assert note == "the step of spec of run r1 (window 7) is not used: it is not known 4 at a time there"
     store(replace(UPSTREAM, narrow_k=1).run(), tmp_path / "both")
     assert main(["advise", str(tmp_path / "both")]) == 0
@@ -242,10 +242,12 @@ def test_step_times_of_another_machine_go_with_the_acceptance_of_a_run_or_of_a_f
 def test_step_times_that_replace_the_runs_own_or_cannot_be_right_are_named() -> None:
     run = replace(UPSTREAM, narrow_k=1).run()
     replaced = "not used: the run's own steps of plain decoding and window 7 (spec) and window 1 (narrow); --step-times replaces all of them"
-    assert advise(run, AdviceOptions(step_times=step_times({0: 0.02, 7: 0.03})))["notes"] == [replaced]
+    assert advise(cells_of(run), AdviceOptions(step_times=step_times({0: 0.02, 7: 0.03})))["notes"] == [
+        replaced
+    ]
     wishes = AdviceOptions(step_times=step_times({0: 0.0186, 1: 0.01}))
     short = "--step-times: a step of window 1 (10.0 ms) is shorter than a plain one (18.6 ms), which drafting cannot make it; check both"
-    assert advise(run, wishes)["notes"] == [short, replaced]
+    assert advise(cells_of(run), wishes)["notes"] == [short, replaced]
     assert forecast({"code": [0.9]}, wishes, basis="a file")["notes"] == [short]
 
 
@@ -254,8 +256,8 @@ def test_the_mixtures_interval_contains_the_truth_as_often_as_it_says() -> None:
     for _ in range(300):
         parts = []
         for gain in (3.0, 1.0):
-            values = {str(i): [math.log(gain) + dice.gauss(0, 0.2)] for i in range(8)}
-            parts.append((0.5, 0.04, clustered_mean(values)))
+            values = [math.log(gain) + dice.gauss(0, 0.2) for _ in range(8)]
+            parts.append((0.5, 0.04, weighted_mean(values)))
         found = mixture(parts)
         assert found.low is not None
         assert found.high is not None
@@ -304,7 +306,7 @@ TWO_PLAIN = [{"name": name, "url": f"http://{name}/v1"} for name in ("steady", "
 )  # fmt: skip
 def test_what_cannot_be_advised_is_refused(run: RawRun, wishes: AdviceOptions, message: str) -> None:
     with pytest.raises(ResultsError, match=message):
-        advise(run, wishes)
+        advise(cells_of(run), wishes)
 
 
 def test_the_verb_predicts_from_a_run_and_from_its_summary(tmp_path: Path, capsys: Captured) -> None:
@@ -318,7 +320,7 @@ def test_the_verb_predicts_from_a_run_and_from_its_summary(tmp_path: Path, capsy
     assert json.loads(capsys.readouterr().out)["cells"][0]["recommended_k"] >= 4
 
     given = tmp_path / "summary.json"
-    given.write_text(json.dumps(summarise(UPSTREAM.run())))
+    given.write_text(json.dumps(summary_of(UPSTREAM.run())))
     times = f"0={PLAIN_S},7={VERIFY_S + 7 * DRAFT_S}"
     assert main(["advise", "--acceptance", str(given), "--step-times", times, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)

@@ -39,13 +39,12 @@ from trnspec.benchmark.analyse.acceptance.windows import (
     Window,
 )
 from trnspec.benchmark.analyse.acceptance.yields import step_yield_at
-from trnspec.benchmark.analyse.cells import Cells, cells_of
-from trnspec.benchmark.analyse.comparison import verdict
+from trnspec.benchmark.analyse.requests import Cells, cells_of
 from trnspec.benchmark.analyse.sentences import rendered
-from trnspec.benchmark.analyse.stats import Estimate
+from trnspec.benchmark.analyse.speed_up import verdict
+from trnspec.benchmark.analyse.statistics import Estimate
 from trnspec.benchmark.errors import ResultsError
 from trnspec.benchmark.measure import sanity_check
-from trnspec.benchmark.measure.journal import RawRun
 from trnspec.benchmark.plan import Plan, PlannedArm
 
 _MAX_WINDOWS = 1001
@@ -61,14 +60,14 @@ _Predicted = tuple[Subject, Sequence[Window], Sequence[Sequence[Window]]]
 _OTHER_MACHINE = "as given, of another machine"
 
 
-def advise(raw: RawRun, options: AdviceOptions | None = None) -> dict[str, Any]:
+def advise(cells: Cells, options: AdviceOptions | None = None) -> dict[str, Any]:
     """Advice from a run, for each speculating arm, class and load of it.
 
     Raises ResultsError for options that are not possible with this run, and for a run without a plain arm, a speculating arm, or
     acceptance by position.
     """
-    options, plan, run = options or AdviceOptions(), raw.plan, raw.sessions[0]
-    if why := sanity_check.withholds(raw.sense):
+    options, plan, run = options or AdviceOptions(), cells.plan, cells.raw.sessions[0]
+    if why := sanity_check.withholds(cells.raw.sense):
         raise ResultsError(
             f"run {run.run}: {why}; nothing can be predicted from it, correct the server and measure again"
         )
@@ -76,7 +75,6 @@ def advise(raw: RawRun, options: AdviceOptions | None = None) -> dict[str, Any]:
     speculating = {arm.name: arm for arm in plan.arms if arm.speculative_tokens}
     if not undrafted or not speculating:
         raise ResultsError(f"run {run.run}: {_undeclared(plan, not undrafted)}")
-    cells = cells_of(raw)
     timed = list(_timed(cells, speculating, options))
     subjects, skipped = [], []
     for place, arm in product(cells.places, speculating.values()):

@@ -22,9 +22,10 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from statistics import fmean, geometric_mean
 from typing import Any, NamedTuple
 
-from trnspec.benchmark.analyse import stats
+from trnspec.benchmark.analyse import statistics as stats
 from trnspec.benchmark.analyse.acceptance.yields import (
     COUNTERS,
     SERVER,
@@ -33,9 +34,9 @@ from trnspec.benchmark.analyse.acceptance.yields import (
     of_server,
     step_yield_at,
 )
-from trnspec.benchmark.analyse.cells import Cells, Place
-from trnspec.benchmark.analyse.comparison import log_ratios
-from trnspec.benchmark.analyse.stats import Estimate, Variance, geometric_mean, mean
+from trnspec.benchmark.analyse.requests import Cells, Place
+from trnspec.benchmark.analyse.speed_up import log_gains
+from trnspec.benchmark.analyse.statistics import Estimate, Variance
 from trnspec.benchmark.analyse.values import Decoding, Drafts, pooled
 from trnspec.benchmark.measure.journal import RawRun
 from trnspec.benchmark.measure.records import RequestRecord
@@ -135,10 +136,10 @@ def step_times(points: Mapping[int, float]) -> StepTimes:
     pools: list[tuple[list[int], list[float]]] = []
     for k, seconds in sorted((k, seconds) for k, seconds in points.items() if k):
         pools.append(([k], [seconds]))
-        while len(pools) > 1 and mean(pools[-2][1]) > mean(pools[-1][1]):
+        while len(pools) > 1 and fmean(pools[-2][1]) > fmean(pools[-1][1]):
             windows, steps = pools.pop()
             pools[-1] = pools[-1][0] + windows, pools[-1][1] + steps
-    return StepTimes(plain_s=points[0], timed={k: mean(steps) for windows, steps in pools for k in windows})
+    return StepTimes(plain_s=points[0], timed={k: fmean(steps) for windows, steps in pools for k in windows})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,13 +173,13 @@ def predict(subject: Subject, k: int) -> Window:
     for sample in samples:
         drafts, times = k - subject.unused, sample.times
         tokens = effective_tokens_per_step(sample.survival, drafts, sample.tokens)
-        yields.append((effective_tokens_per_step(sample.survival, drafts, None), sample.steps))
-        gains.append((math.log(tokens * times.plain_s / times.step_s(k)), 1.0))
-    gain = stats.weighted_mean(gains, n=len(samples))
+        yields.append(effective_tokens_per_step(sample.survival, drafts, None))
+        gains.append(math.log(tokens * times.plain_s / times.step_s(k)))
+    gain = stats.weighted_mean(gains)
     if extra_variance and gain.error is not None:
         variance, degrees = stats.added([(gain.error**2, gain.degrees), extra_variance])
         gain = replace(gain, error=math.sqrt(variance), degrees=degrees)
-    return Window(k, stats.weighted_mean(yields, n=len(samples)), gain)
+    return Window(k, stats.weighted_mean(yields, [sample.steps for sample in samples]), gain)
 
 
 def effective_tokens_per_step(survival: Sequence[float], drafts: int, tokens: float | None) -> float:
@@ -257,7 +258,9 @@ class Subject:
 
     def step_s(self, k: int) -> float:
         """Seconds per step with window `k`: the mean over prompts of the ratio to the plain step, multiplied by the plain step."""
-        return self.plain_s * mean([sample.times.step_s(k) / sample.times.plain_s for sample in self.samples])
+        return self.plain_s * fmean(
+            [sample.times.step_s(k) / sample.times.plain_s for sample in self.samples]
+        )
 
     @property
     def timed(self) -> tuple[int, ...]:
@@ -304,9 +307,9 @@ def subject_of(
     if known.positions is None:
         return None
     source, of_cell = known.positions
-    pairs, k = cells.pairs((plain, arm), place), arm.speculative_tokens
-    answers = cells.answered(arm, place) if options.step_times else [record for _, record in pairs]
-    plain_answers = _by_prompt(record for record, _ in pairs)
+    (plain_pairs, pairs), k = cells.pairs((plain, arm), place), arm.speculative_tokens
+    answers = (cells.of(arm, place).answered if options.step_times else pairs).answers
+    plain_answers = _by_prompt(plain_pairs.answers)
     others, notes = _steps_of_other_arms(cells, arm, place, () if options.step_times else timed)
     samples = []
     for prompt, step in _steps(arm, known, answers).items():
@@ -324,7 +327,7 @@ def subject_of(
             )
     if options.step_times and source == COUNTERS and len({sample.survival for sample in samples}) == 1:
         # Neither acceptance nor times are known by prompt, so there is no interval over prompts.
-        samples = [replace(samples[0], tokens=mean([sample.tokens or 0.0 for sample in samples]))]
+        samples = [replace(samples[0], tokens=fmean([sample.tokens or 0.0 for sample in samples]))]
     if not samples:
         return None
     unused_here = max(0, k + 1 - arm.max_tokens_per_step)
@@ -347,8 +350,10 @@ def subject_of(
 def _variance_beyond_prompts(
     cells: Cells, arms: tuple[PlannedArm, PlannedArm], place: Place
 ) -> Variance | None:
-    sample = log_ratios(cells, arms, place)[TPOT.name]
-    return stats.variance_beyond_prompts(stats.mean_of(sample)[1]) if sample else None
+    gains, sources = log_gains(cells.pairs(arms, place), TPOT)
+    return (
+        stats.variance_beyond_prompts(stats.mean_of(gains, sources.start)[1], sources) if len(gains) else None
+    )
 
 
 class _OtherSteps(NamedTuple):
@@ -388,12 +393,12 @@ def _steps_of_other_arms(
 def _steps_of_other_arm(other: TimedArm, place: Place, *, own: bool) -> _OtherSteps | None:
     cells, arm = other.cells, other.arm
     known, plain, plain_s = step_yield_at(cells, arm, place), cells.plain_of(arm), cells.plain_s(arm, place)
-    steps = _steps(arm, known, cells.answered(arm, place)) if known.positions else {}
+    steps = _steps(arm, known, cells.of(arm, place).answered.answers) if known.positions else {}
     if not steps or not plain or not plain_s:
         return None
     varies = _variance_beyond_prompts(cells, (plain, arm), place)
     seconds = {prompt: step.seconds for prompt, step in steps.items()}
-    mean_s = stats.weighted_mean([(step.seconds, step.drafts.steps) for step in steps.values()], n=1).mean
+    mean_s = stats.weighted_mean([*seconds.values()], [step.drafts.steps for step in steps.values()]).mean
     return _OtherSteps(arm.speculative_tokens, mean_s / plain_s, seconds if own else {}, varies)
 
 

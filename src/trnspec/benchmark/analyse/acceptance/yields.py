@@ -14,15 +14,17 @@ from dataclasses import dataclass
 from itertools import chain, pairwise
 from pathlib import Path
 from reprlib import repr as shown
-from typing import Any
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
 from trnspec.benchmark.analyse import values
-from trnspec.benchmark.analyse.cells import Cells, Place
-from trnspec.benchmark.analyse.stats import mean
 from trnspec.benchmark.analyse.values import Blocks, Drafts, Records
 from trnspec.benchmark.errors import ResultsError
 from trnspec.benchmark.plan import PlannedArm
 from trnspec.core.files import json_of, text_of
+
+if TYPE_CHECKING:
+    from trnspec.benchmark.analyse.requests import Cells, Place
 
 SERVER = "server per-request"
 COUNTERS = "server counters"
@@ -77,13 +79,12 @@ MADE_UP_YIELD = StepYield(source=MADE_UP, tokens_per_step=None, note=_MADE_UP, c
 def step_yield_at(cells: Cells, arm: PlannedArm, place: Place) -> StepYield:
     if (arm.name, place.class_) in cells.made_up:
         return MADE_UP_YIELD
-    records, plain_s = cells.of(arm, place), cells.plain_s(arm, place)
-    queue = Place(cells.loaded_with(place.class_), place.load)
-    blocks, unmeasured = cells.blocks_of(arm, queue), cells.unmeasured.get((arm.name, queue), ())
-    if queue == place:
+    records, plain_s = cells.of(arm, place).answers, cells.plain_s(arm, place)
+    blocks, unmeasured = cells.blocks_of(arm, place), cells.beside(arm, place).answers
+    if not cells.together:
         return step_yield(arm, records, blocks, plain_s, unmeasured=unmeasured)
     # Counters are of all classes together, so whether chunks are steps is checked over all classes.
-    whole = step_yield(arm, cells.loaded(arm, place)[0], blocks, plain_s, unmeasured=unmeasured)
+    whole = step_yield(arm, cells.loaded(arm, place).answers, blocks, plain_s, unmeasured=unmeasured)
     return step_yield(arm, records, (), plain_s, doubt=whole.caution)
 
 
@@ -187,7 +188,7 @@ def _per_chunk(arm: PlannedArm, answered: Records) -> tuple[Drafts | None, float
     totals = [values.output_tokens(record, arm.max_tokens_per_step) for record in answered]
     means = map(values.tokens_per_chunk, answered, totals)
     known = [tokens for tokens in means if tokens is not None]
-    return None, mean(known) if known else None
+    return None, fmean(known) if known else None
 
 
 def _doubts(

@@ -16,43 +16,64 @@ three: over prompts, over starts, and over both.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 PERCENTILES = (50, 90, 95, 99)
 CONFIDENCE = 0.95
 POWER = 0.8
-Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
-
-
-class Source(NamedTuple):
-    """The source of random variation of a pair of requests."""
-
-    class_: str
-    prompt: str
-    queue: str = ""
-    """The class of its block: its own class, or all classes together."""
-    block: str | None = None
-    """The number of the block, the same for both arms; None if unknown."""
-    start: int = 1
-
-
-Sample = Sequence[tuple[Source, float]]
-Moves = Mapping[Source, float]
-"""How much the pairs of each source move a mean."""
+Z = 1.959963984540054
+"""The quantile of the normal distribution for CONFIDENCE."""
+UNKNOWN = -1
+"""The code of a block that is not known."""
+Array = np.ndarray[Any, Any]
 Variance = tuple[float, float]
 """A variance and its degrees of freedom."""
-UNITS: Mapping[str, Callable[[Source], tuple[Hashable, Hashable]]] = {
-    "prompts": lambda source: (source.class_, source.prompt),
-    "blocks": lambda source: (source.queue, source.block),
-    "starts": lambda source: (None, source.start),
-    "prompts in blocks": lambda source: (source.class_, (source.prompt, source.queue, source.block)),
-    "prompts in starts": lambda source: (source.class_, (source.prompt, source.start)),
-}
-"""The stratum and the unit that a source belongs to, by kind of unit."""
+
+
+class Sources(NamedTuple):
+    """The sources of random variation of values: arrays of codes, one for each value."""
+
+    class_: Array
+    prompt: Array
+    queue: Array
+    """The class of its block: its own class, or all classes together."""
+    block: Array
+    """The number of the block, the same for both arms, or UNKNOWN."""
+    start: Array
+
+    def of(self, rows: Any) -> Sources:
+        return Sources(*(codes[rows] for codes in self))
+
+    @property
+    def within(self) -> Array:
+        """Prompts in blocks; with several starts, prompts in starts."""
+        return paired_codes(self.prompt, self.start if self.several_starts else self.block)
+
+    @property
+    def several_starts(self) -> bool:
+        """Whether a class had several starts. Different classes may have different starts, if a node was replaced between them."""
+        return len(np.unique(paired_codes(self.class_, self.start))) > len(np.unique(self.class_))
+
+    @property
+    def blocks_known(self) -> bool:
+        """Whether the block of each value is known, and a class has at least two blocks."""
+        if not len(self.block) or (self.block == UNKNOWN).any():
+            return False
+        queues, _ = np.unique(np.stack([self.queue, self.block]), axis=1)
+        return bool(np.bincount(queues).max() > 1)
+
+
+def joined(parts: Sequence[Sources]) -> Sources:
+    return Sources(*(np.concatenate(codes) for codes in zip(*parts, strict=True)))
+
+
+def paired_codes(codes: Array, others: Array) -> Array:
+    """A code for each pair of codes, which are whole numbers from -1."""
+    return codes * (int(others.max(initial=0)) + 2) + others
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +105,9 @@ class Estimate:
         away = max(self.mean - high, low - self.mean, 0.0)
         if self.error == 0:
             return 0.0 if away else 1.0
-        from scipy.special import stdtr  # imported late, because a sending client does not need it
+        from scipy.special import (
+            stdtr,  # takes half a second to import, and a run without an interval needs none
+        )
 
         return min(1.0, self.together * 2 * float(stdtr(self.degrees, -away / self.error)))
 
@@ -138,54 +161,31 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     return adjusted
 
 
-def percentile(ordered: Sequence[float], percent: float) -> float:
-    """The percentile of sorted values, linear between neighbours (Hyndman and Fan's type 7)."""
-    position = (len(ordered) - 1) * percent / 100
-    below = math.floor(position)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
-
-
-def distribution(values: Sequence[float]) -> dict[str, float] | None:
-    """n, mean and percentiles; None without a value."""
-    if not values:
+def distribution(values: Array) -> dict[str, float] | None:
+    """n, mean and percentiles (linear between neighbours) of the known values; None without one."""
+    known = values[~np.isnan(values)]
+    if not len(known):
         return None
-    ordered = sorted(values)
-    tails = {f"p{percent}": percentile(ordered, percent) for percent in PERCENTILES}
-    return {"n": len(ordered), "mean": mean(ordered), **tails}
+    tails = np.percentile(known, PERCENTILES)
+    named = {f"p{percent}": float(value) for percent, value in zip(PERCENTILES, tails, strict=True)}
+    return {"n": len(known), "mean": math.fsum(known) / len(known), **named}
 
 
-def mean(values: Sequence[float]) -> float:
-    """The arithmetic mean; `values` must not be empty."""
-    return math.fsum(values) / len(values)
-
-
-def geometric_mean(values: Sequence[float]) -> float:
-    """The geometric mean; `values` must be above 0, and not empty."""
-    return math.exp(mean([math.log(value) for value in values]))
-
-
-def clustered_mean(clusters: Mapping[str, Sequence[float]]) -> Estimate:
-    """The mean over all values, with an interval over the clusters' means: the clusters are the independent units.
-
-    `clusters` must not be empty, nor any cluster.
-    """
-    means = [(mean(values), len(values)) for values in clusters.values()]
-    return weighted_mean(means, n=sum(map(len, clusters.values())))
-
-
-def weighted_mean(units: Sequence[tuple[float, float]], *, n: int) -> Estimate:
-    """The mean of independent (value, weight), with Student's t interval; `n` is the number of observations in the units.
+def weighted_mean(values: Sequence[float], weights: Sequence[float] | None = None) -> Estimate:
+    """The mean of independent values, with Student's t interval. `values` must not be empty.
 
     With equal weights this is the textbook interval; with unequal ones each value counts as its weight does
-    (the linearised ratio estimator, Cochran, Sampling Techniques, 3rd ed., section 9A). `units` must not be empty.
+    (the linearised ratio estimator, Cochran, Sampling Techniques, 3rd ed., section 9A).
     """
-    weight, count = math.fsum(w for _, w in units), len(units)
-    middle = math.fsum(value * w for value, w in units) / weight
+    value, weight = (
+        np.asarray(values, float),
+        np.ones(len(values)) if weights is None else np.asarray(weights),
+    )
+    middle, count = float(np.average(value, weights=weight)), len(value)
     if count < 2:
-        return Estimate(mean=middle, error=None, n=n, clusters=count)
-    variance = math.fsum((w * (value - middle) / weight) ** 2 for value, w in units) * count / (count - 1)
-    return Estimate(mean=middle, error=math.sqrt(variance), degrees=count - 1, n=n, clusters=count)
+        return Estimate(mean=middle, error=None, n=count, clusters=count)
+    variance = ((weight * (value - middle) / weight.sum()) ** 2).sum() * count / (count - 1)
+    return Estimate(mean=middle, error=math.sqrt(variance), degrees=count - 1, n=count, clusters=count)
 
 
 def summed(mean: float, parts: Sequence[Estimate]) -> Estimate:
@@ -197,78 +197,63 @@ def summed(mean: float, parts: Sequence[Estimate]) -> Estimate:
     return Estimate(mean=mean, error=math.sqrt(variance), degrees=degrees, n=n, clusters=clusters)
 
 
-def mean_of(sample: Sample) -> tuple[float, dict[Source, float]]:
-    """The mean over all values (with several starts, the mean of their means), and its moves. `sample` must not be empty."""
-    counts = Counter(source.start for source, _ in sample)
-    weights = [1 / len(counts) / counts[source.start] for source, _ in sample]
-    middle = math.fsum(w * value for w, (_, value) in zip(weights, sample, strict=True))
-    moves: defaultdict[Source, float] = defaultdict(float)
-    for weight, (source, value) in zip(weights, sample, strict=True):
-        moves[source] += weight * (value - middle)
-    return middle, dict(moves)
+def mean_of(values: Array, starts: Array) -> tuple[float, Array]:
+    """The mean (with several starts, the mean of their means), and how much each value moves it. `values` must not be empty."""
+    _, start, counts = np.unique(starts, return_inverse=True, return_counts=True)
+    weights = 1 / len(counts) / counts[start]
+    middle = math.fsum(weights * values)
+    return middle, weights * (values - middle)
 
 
-def of_sample(sample: Sample) -> Estimate:
-    """The mean of a sample that is not empty, with its interval."""
-    middle, moves = mean_of(sample)
-    return estimate(middle, moves, n=len(sample))
+def of_sample(values: Array, sources: Sources) -> Estimate:
+    """The mean of values, at least one, with its interval."""
+    middle, moves = mean_of(values, sources.start)
+    return estimate(middle, moves, sources)
 
 
-def estimate(mean: float, moves: Moves, *, n: int) -> Estimate:
-    """A mean of `n` values with the error from its moves; without an error if a class has one prompt."""
-    prompts = {(source.class_, source.prompt) for source in moves}
-    if min(Counter(class_ for class_, _ in prompts).values(), default=0) < 2:
-        return Estimate(mean=mean, error=None, n=n, clusters=len(prompts))
-    variance, degrees = spread(moves)
-    return Estimate(mean=mean, error=math.sqrt(variance), degrees=degrees, n=n, clusters=len(prompts))
+def estimate(mean: float, moves: Array, sources: Sources) -> Estimate:
+    """A mean with the error from its moves; without an error if a class has one prompt."""
+    classes, _ = np.unique(np.stack([sources.class_, sources.prompt]), axis=1)
+    n, clusters = len(moves), len(classes)
+    if np.unique(classes, return_counts=True)[1].min(initial=n) < 2:
+        return Estimate(mean=mean, error=None, n=n, clusters=clusters)
+    variance, degrees = spread(moves, sources)
+    return Estimate(mean=mean, error=math.sqrt(variance), degrees=degrees, n=n, clusters=clusters)
 
 
-def spread(moves: Moves) -> Variance:
+def spread(moves: Array, sources: Sources) -> Variance:
     """The variance of a mean with these moves, and its degrees of freedom."""
-    prompts = between(moves, "prompts")
-    if several_starts(moves):
-        starts = between(moves, "starts")
-        parts = (prompts, starts, _both(prompts, starts, between(moves, "prompts in starts")))
+    prompts, class_ = between(moves, sources.class_, sources.prompt), sources.class_
+    if sources.several_starts:
+        starts = between(moves, np.zeros_like(class_), sources.start)
+        parts = (prompts, starts, _both(prompts, starts, between(moves, class_, sources.within)))
         return max(parts, key=lambda of: t_quantile((1 + CONFIDENCE) / 2, round(of[1], 1)) * math.sqrt(of[0]))
-    if blocks_known(moves):
-        blocks, within = between(moves, "blocks"), between(moves, "prompts in blocks")
+    if sources.blocks_known:
+        blocks, within = between(moves, sources.queue, sources.block), between(moves, class_, sources.within)
         return prompts if blocks[0] <= within[0] else _both(prompts, blocks, within)
     return prompts
 
 
-def variance_beyond_prompts(moves: Moves) -> Variance | None:
+def variance_beyond_prompts(moves: Array, sources: Sources) -> Variance | None:
     """The variance that blocks (with several starts, starts) add to that over prompts; None if they add nothing."""
-    units = "starts" if several_starts(moves) else "blocks"
-    if units == "blocks" and not blocks_known(moves):
+    if sources.several_starts:
+        whole = between(moves, np.zeros_like(sources.start), sources.start)
+    elif sources.blocks_known:
+        whole = between(moves, sources.queue, sources.block)
+    else:
         return None
-    whole = between(moves, units)
-    extra = whole[0] - between(moves, f"prompts in {units}")[0]
+    extra = whole[0] - between(moves, sources.class_, sources.within)[0]
     return (extra, whole[1]) if extra > 0 else None
 
 
-def several_starts(moves: Iterable[Source]) -> bool:
-    """Whether a class had several starts. Different classes may have different starts, if a node was replaced between them."""
-    starts = {(source.class_, source.start) for source in moves}
-    return len(starts) > len({class_ for class_, _ in starts})
-
-
-def blocks_known(moves: Iterable[Source]) -> bool:
-    """Whether the block of each source is known, and a class has at least two blocks."""
-    blocks = {UNITS["blocks"](source) for source in moves}
-    several = Counter(queue for queue, _ in blocks).most_common(1)
-    return bool(several) and several[0][1] > 1 and all(block is not None for _, block in blocks)
-
-
-def between(moves: Moves, units: str) -> Variance:
-    """The variance between units of this kind, summed over strata. A stratum with one unit does not count."""
-    sums: defaultdict[Hashable, defaultdict[Hashable, float]] = defaultdict(lambda: defaultdict(float))
-    for source, move in moves.items():
-        stratum, unit = UNITS[units](source)
-        sums[stratum][unit] += move
-    several = [list(own.values()) for own in sums.values() if len(own) > 1]
-    return added(
-        [(len(own) / (len(own) - 1) * math.fsum(x * x for x in own), len(own) - 1.0) for own in several]
-    )
+def between(moves: Array, strata: Array, units: Array) -> Variance:
+    """The variance between units, summed over strata. A stratum with one unit does not count."""
+    (own, _), unit = np.unique(np.stack([strata, units]), axis=1, return_inverse=True)
+    sums, counts = np.bincount(unit.ravel(), moves), np.bincount(own)
+    squares = np.bincount(own, sums**2)
+    several = counts > 1
+    parts = squares[several] * counts[several] / (counts[several] - 1)
+    return added(list(zip(parts.tolist(), (counts[several] - 1.0).tolist(), strict=True)))
 
 
 def added(parts: Sequence[Variance]) -> Variance:

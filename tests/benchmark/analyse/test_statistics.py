@@ -6,21 +6,23 @@ import math
 import random
 from itertools import product
 
+import numpy as np
 import pytest
 from scipy import stats
 
-from trnspec.benchmark.analyse.cells import Footing
-from trnspec.benchmark.analyse.comparison import BAND, as_ratio, verdict
+from trnspec.benchmark.analyse.requests import Footing
 from trnspec.benchmark.analyse.result_files import compare, mcnemar
-from trnspec.benchmark.analyse.stats import (
+from trnspec.benchmark.analyse.speed_up import BAND, as_ratio, verdict
+from trnspec.benchmark.analyse.statistics import (
+    Array,
     Estimate,
-    Source,
-    clustered_mean,
+    Sources,
+    distribution,
     fisher_more,
     holm,
     of_sample,
-    percentile,
     t_quantile,
+    weighted_mean,
     wilson,
 )
 
@@ -29,17 +31,20 @@ COUNTS = [(0, 1), (1, 1), (0, 32), (2, 32), (31, 32), (32, 32), (7, 500), (0, 50
 
 def of(*values: float, times: int = 1) -> Estimate:
     """Each value is another prompt's."""
-    return clustered_mean({str(i): [value] * times for i, value in enumerate(values)})
+    return of_sample(*sample(*values * times, prompts=len(values)))
 
 
 def sure(ratio: float, error: float = 0.001, clusters: int = 10) -> Estimate:
     return Estimate(mean=math.log(ratio), error=error, degrees=9, n=clusters, clusters=clusters)
 
 
-def sample(*values: float, prompts: int, blocks: int = 1) -> list[tuple[Source, float]]:
+def sample(*values: float, prompts: int, blocks: int = 1) -> tuple[Array, Sources]:
     """Prompts in turn, and as many to each block."""
-    size = len(values) // blocks
-    return [(Source("c", str(i % prompts), "c", str(i // size)), value) for i, value in enumerate(values)]
+    index, one = np.arange(len(values)), np.zeros(len(values), int)
+    block = index // (len(values) // blocks)
+    return np.array(values), Sources(
+        class_=one, prompt=index % prompts, queue=one, block=block, start=one + 1
+    )
 
 
 def test_shares_tests_and_percentiles_are_those_of_scipy_and_of_papers() -> None:
@@ -59,9 +64,9 @@ def test_shares_tests_and_percentiles_are_those_of_scipy_and_of_papers() -> None
     for gained, lost in ((1, 0), (0, 6), (4, 5), (12, 3), (600, 700)):
         assert mcnemar(gained, lost) == pytest.approx(stats.binomtest(gained, gained + lost).pvalue)
     assert mcnemar(0, 0) == 1.0
-    values = [1.0, 2.0, 3.0, 4.0]
-    assert [percentile(values, p) for p in (0, 25, 50, 90, 100)] == pytest.approx([1, 1.75, 2.5, 3.7, 4])
-    assert percentile([7.0], 99) == 7.0
+    known = {"n": 4, "mean": 2.5, "p50": 2.5, "p90": 3.7, "p95": 3.85, "p99": 3.97}
+    assert distribution(np.array([4.0, 1.0, np.nan, 2.0, 3.0])) == pytest.approx(known)
+    assert distribution(np.array([np.nan])) is None
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.5, 0.9]) == pytest.approx([1.0, 1.0])
     assert holm([None, 0.02, None]) == [None, 0.02, None]
@@ -70,10 +75,12 @@ def test_shares_tests_and_percentiles_are_those_of_scipy_and_of_papers() -> None
 def test_an_interval_is_students_over_prompts_and_repeating_them_does_not_narrow_it() -> None:
     values = [0.3, 0.1, 0.4, 0.1, 0.5, 0.9, 0.2, 0.6]
     once, often, theirs = of(*values), of(*values, times=50), stats.ttest_1samp(values, 0)
-    alone = of_sample(sample(*values, prompts=8))
+    alone = of_sample(*sample(*values, prompts=8))
     for found in (once, often, alone):
         assert (found.low, found.high) == pytest.approx(tuple(theirs.confidence_interval()), rel=1e-6)
     assert (once.n, often.n, often.clusters) == (8, 400, 8)
+    by_weight = weighted_mean(values, [2.0] * 8)
+    assert (by_weight.low, by_weight.high) == pytest.approx((once.low, once.high))
     assert once.p_value() == pytest.approx(theirs.pvalue, rel=1e-9)
     assert of(0.0, 0.0).p_value() == 1.0
     assert of(0.1, 0.1).p_value() == 0.0
@@ -88,11 +95,11 @@ def test_an_interval_is_students_over_prompts_and_repeating_them_does_not_narrow
 
 def test_what_blocks_share_widens_an_interval_and_leaves_it_as_few_degrees_as_there_are_blocks() -> None:
     apart = [0.1 * (block % 2) for block in range(4) for _ in range(16)]
-    found = of_sample(sample(*apart, prompts=16, blocks=4))
+    found = of_sample(*sample(*apart, prompts=16, blocks=4))
     between, within = 4 / 3 * 4 * (0.05 / 4) ** 2, 64 / 63 * 64 * (0.05 / 64) ** 2
     assert found.error == pytest.approx(math.sqrt(between - within))
     assert found.degrees == pytest.approx(3)
-    alike = of_sample(sample(*(0.1 * (index % 2) for index in range(64)), prompts=16, blocks=4))
+    alike = of_sample(*sample(*(0.1 * (index % 2) for index in range(64)), prompts=16, blocks=4))
     assert alike.degrees == 15, "blocks add nothing"
 
 

@@ -1,0 +1,104 @@
+"""What the optional files of a results folder say, as parts of a result (`src/trnspec/benchmark/analyse/result_files.py` reads them)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+
+class ResultPart(BaseModel):
+    """A part of a result. An unknown value is None, never zero, and every number is finite."""
+
+    model_config = ConfigDict(
+        frozen=True, populate_by_name=True, serialize_by_alias=True, allow_inf_nan=False
+    )
+
+
+class Setting(ResultPart):
+    """A key of a compiled configuration, of the baseline and of this arm."""
+
+    path: str
+    baseline: Any
+    this: Any
+
+
+class EngineDifferences(ResultPart):
+    compared: bool
+    compiled_at_serving: int = 0
+    """Graphs that its server compiled when it started."""
+    baseline_key: str
+    declared: int
+    """Values that differ because the arm speculates."""
+    undeclared: list[Setting]
+
+
+class Score(ResultPart):
+    arm: str
+    filter: str
+    n: int
+    correct: int
+
+
+class ScoreDifference(ResultPart):
+    filter: str
+    baseline: str
+    treatment: str
+    n: int
+    difference: float | None
+    ci_low: float | None
+    ci_high: float | None
+    gained: int
+    lost: int
+    p_value: float | None
+
+
+class Quality(ResultPart):
+    task: str
+    questions: dict[str, Any] | None
+    """Data set, revision and SHA-256."""
+    answered: dict[str, str]
+    """The day of each arm's answers."""
+    scores: list[Score]
+    comparisons: list[ScoreDifference]
+
+
+class Expectation(ResultPart):
+    """A published figure, with a verdict, or the range of the forecast, without one."""
+
+    arm: str
+    what: Literal["tpot_s", "speed_up", "tokens_per_step", "plain_tpot_s", "step_over_plain"]
+    measured: float | None
+    ci_low: float | None = None
+    ci_high: float | None = None
+    expected: float
+    low: float
+    high: float
+    text: str
+    classes: tuple[str, ...] = ()
+    concurrency: int | None = None
+    verdict: Literal["reproduced", "not reproduced", "cannot tell"] | None = None
+    origin: str | None = None
+
+
+class Quoted(ResultPart):
+    text: str
+    source: str
+
+
+class Drafting(ResultPart):
+    mode: str
+    draft: str
+
+
+class Hardware(ResultPart):
+    instance: str
+    chips: int
+
+
+class PredictedCost(ResultPart):
+    """The cost of decoding alone, as `./trnspec check` says."""
+
+    usd_per_million_output_tokens: float
+    tpot_s: float | None
+    concurrency: int

@@ -1,0 +1,448 @@
+"""The result of a run: what `summary.json` holds, and what page, terminal, tables, gate and all other readers read.
+
+An unknown value is null, never zero. A cell is identified by its arm, its class and its load: `concurrency` for a closed loop
+(`rate_per_s` null), `rate_per_s` for an open one (`concurrency` null).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from trnspec.benchmark.analyse.attached import (
+    Drafting,
+    EngineDifferences,
+    Expectation,
+    Hardware,
+    PredictedCost,
+    Quality,
+    Quoted,
+    ResultPart,
+)
+from trnspec.benchmark.analyse.requests import Place
+from trnspec.benchmark.plan import Load
+
+Verdict = Literal["faster", "slower", "equivalent", "not shown", "too few", "not judged"]
+
+
+class UnderLoad(ResultPart):
+    concurrency: int | None
+    rate_per_s: float | None
+
+    @property
+    def load(self) -> Load:
+        return Load(concurrency=self.concurrency, rate_per_s=self.rate_per_s)
+
+
+class At(UnderLoad):
+    """What belongs to a class under a load."""
+
+    class_: str | None = Field(alias="class")
+    """None: the mix of all classes, with equal shares of the output tokens."""
+
+    @property
+    def place(self) -> Place:
+        return Place(self.class_ or "", self.load)
+
+
+class Distribution(ResultPart):
+    n: int
+    mean: float
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+
+
+class Acceptance(ResultPart):
+    source: str
+    tokens_per_step: float | None
+    per_position: list[float] | None
+    """The share of steps in which draft 1, 2, ... was accepted."""
+    ceiling: int
+    share_of_ceiling: float | None
+    steps: int | None
+    distribution: dict[str, int] | None
+    """Chunks by their number of tokens."""
+    steps_above_ceiling: int
+    caution: str | None
+    """Why chunks are not taken for steps."""
+    note: str
+
+
+class Equality(ResultPart):
+    """How often an arm wrote the same text as its baseline."""
+
+    baseline: str
+    n_pairs: int
+    equal: int
+    rate: float | None
+    first_divergence_chars: list[int]
+
+
+class Throughput(ResultPart):
+    requests_per_s: float
+    output_tokens_per_s: float | None
+    loaded_s: float
+    mean_in_flight: float
+    client_lag_s: float | None
+
+
+class Goodput(ResultPart):
+    slo: dict[str, float]
+    share: float
+    per_s: float | None
+
+
+class Cost(ResultPart):
+    usd_per_million_output_tokens: float
+    usd_per_hour: float
+    output_tokens_per_s_of_arm: float
+
+
+class Cell(At):
+    """An arm in a class under a load. Distributions are over requests, that of the inter-chunk latency over chunks."""
+
+    arm: str
+    n: int
+    errors: int
+    error_rate: float | None
+    error_names: dict[str, int]
+    finish_reasons: dict[str, int]
+    forced_length: int
+    cached_tokens: int
+    token_source: str | None
+    ttft_s: Distribution | None
+    tpot_s: Distribution | None
+    e2e_s: Distribution | None
+    inter_chunk_latency_s: Distribution | None
+    output_tokens_per_s: Distribution | None
+    tokens_per_chunk: Distribution | None
+    tokens_per_step: Distribution | None
+    llmperf_inter_token_latency_s: Distribution | None
+    completion_tokens: Distribution | None
+    acceptance_length: float | None
+    acceptance: Acceptance
+    output_equality: Equality | None
+    throughput: Throughput | None
+    goodput: Goodput | None
+    cost: Cost | None
+
+
+class ShareOfMix(ResultPart):
+    """A class in the mix; a share of 0 has too few prompts. Times are geometric means over pairs."""
+
+    class_: str = Field(alias="class")
+    n_prompts: int
+    share: float
+    baseline_tpot_s: float
+    treatment_tpot_s: float
+
+
+class Comparison(At):
+    """A treatment against its baseline by one metric. A ratio above 1 is better, whatever the metric's direction.
+
+    The verdict of the time per token in a class is the one after Holm's correction over the classes and treatments of a load; the
+    intervals over the mix hold together for all treatments.
+    """
+
+    baseline: str
+    treatment: str
+    metric: str
+    window: int
+    """Speculative tokens; 0 is plain decoding."""
+    family: str
+    """The treatment without its window; a figure connects the windows of a family with a line."""
+    ratio: float | None = None
+    ci_low: float | None = None
+    ci_high: float | None = None
+    together: int = 1
+    """The number of intervals that hold together."""
+    n_pairs: int = 0
+    n_prompts: int = 0
+    verdict: Verdict
+    one_start: bool = False
+    """Whether the verdict is about the one start of the servers that was measured."""
+    p_value: float | None = None
+    """That of a ratio from 0.95 to 1.05; null where the load was not held and the ratio is near 1."""
+    p_holm: float | None = None
+    detectable_ratio: float | None = None
+    prompts_to_tell: int | None = None
+    """Prompts per class with which a run would show a difference in four of five repetitions; None if one is shown already."""
+    error_rates: tuple[float | None, float | None] | None = None
+    warning: str | None = None
+    # Of the time per output token alone.
+    baseline_tpot_s: float | None = None
+    treatment_tpot_s: float | None = None
+    usd_before: float | None = None
+    """Dollars per million output tokens, prompts and waiting included."""
+    usd_after: float | None = None
+    tokens_per_step: float | None = None
+    step_cost: float | None = None
+    """The time of a step, in steps of the baseline."""
+    classes: tuple[ShareOfMix, ...] = ()
+
+
+class Explanation(At):
+    baseline: str
+    treatment: str
+    tokens_per_step: float | None
+    step_time_ratio: float | None = None
+    break_even_tokens_per_step: float | None = None
+    predicted_speed_up: float | None = None
+    pooled_speed_up: float | None = None
+    measured_speed_up: float | None
+    text: str
+
+
+class OverOther(ResultPart):
+    """The best treatment against another one."""
+
+    arm: str
+    ratio: float
+    ci_low: float | None = None
+    ci_high: float | None = None
+    together: int
+    verdict: Verdict
+    one_start: bool
+
+
+class Best(At):
+    """The best of several treatments with one baseline."""
+
+    baseline: str
+    arm: str
+    over: list[OverOther]
+
+    @property
+    def alike(self) -> list[str]:
+        """Treatments over which it is not clearly faster."""
+        return [other.arm for other in self.over if other.verdict != "faster"]
+
+
+class PaysUpTo(ResultPart):
+    class_: str | None = Field(alias="class")
+    baseline: str
+    treatment: str
+    by: Literal["concurrency", "rate"]
+    pays: float | None
+    """The last load at which the treatment is faster."""
+    costs: float | None
+    """The first load above that at which it is slower."""
+    loads: list[tuple[float, Verdict]]
+
+
+class LimitKept(UnderLoad):
+    """The share of an arm's requests within a limit of the SLO, over all classes, with its 95 % interval over prompts."""
+
+    arm: str
+    metric: str | None
+    """None: within all limits."""
+    limit_s: float | None
+    n: int
+    within: int
+    prompts: int
+    share: float
+    low: float
+    high: float
+
+
+class Advice(UnderLoad):
+    """What to do under a load. `use` the arm; `route` some classes to it; `keep` the baseline; `choose`, because one is faster and the other
+    cheaper; `wait` for its failures or worse answers to be explained; `unclear`, not enough is known; `none`, nothing is compared."""
+
+    baseline: str
+    arm: str | None
+    advice: Literal["use", "route", "keep", "choose", "wait", "unclear", "none"]
+    sentence: str
+    """Without a full stop."""
+
+
+class ArmFacts(ResultPart):
+    """An arm as planned, without its address."""
+
+    name: str
+    speculative_tokens: int
+    max_tokens_per_step: int
+    usd_per_hour: float | None
+    also_changes: tuple[str, ...] = ()
+    baseline: str | None = None
+
+
+class Run(ResultPart):
+    """What was asked of whom, when, by which client."""
+
+    id: str
+    experiment: str
+    model: str
+    baseline: str
+    arms: list[ArmFacts]
+    aa: bool
+    """Whether two arms have one address."""
+    provenance: Literal["measured", "emulated"]
+    started: str
+    finished: str | None
+    plan_sha256: str
+    prompts_sha256: str
+    """Runs with other prompts cannot be compared."""
+    complete: bool
+    requests_planned: int
+    requests_recorded: int
+    sittings: int
+    requests_per_cell: int
+    warmup: int
+    seed: int
+    max_tokens: int
+    temperature: float
+    ignore_eos: bool
+    slo: dict[str, float] | None
+    extra_body: dict[str, Any]
+    timeout_s: float
+    client: str
+    python: str
+    token_source: str | None
+    largest_client_lag_s: float | None
+    interval: str
+    warnings: list[str]
+
+    def baseline_of(self, name: str) -> str:
+        """The baseline of an arm; a baseline has itself."""
+        return next(arm.baseline for arm in self.arms if arm.name == name) or self.baseline
+
+    @property
+    def treatments(self) -> list[ArmFacts]:
+        return [arm for arm in self.arms if self.baseline_of(arm.name) != arm.name]
+
+
+class Restart(ResultPart):
+    """The counters of a server began again between two moments."""
+
+    arm: str
+    after: str
+    before: str
+
+
+class NodeReplaced(ResultPart):
+    at: str
+    arm: str
+    before: str
+    after: str
+
+
+class Gap(ResultPart):
+    from_: str = Field(alias="from")
+    to: str
+    seconds: float
+    resumed: bool
+    """Whether the run was resumed in it."""
+
+
+class Drift(ResultPart):
+    """An arm in the first cell against its repetition at the end; above 1 it was faster at the end."""
+
+    arm: str
+    metric: str
+    ratio: float
+    ci_low: float | None
+    ci_high: float | None
+    n_pairs: int
+    n_prompts: int
+    verdict: Verdict
+
+
+class Course(ResultPart):
+    restarts: list[Restart]
+    nodes: list[NodeReplaced]
+    gaps: list[Gap]
+    drift: list[Drift]
+
+
+class Repeated(ResultPart):
+    """How many pairs of greedy answers differ, with the interval of their share."""
+
+    n_pairs: int
+    equal: int
+    differing: int
+    ci_low: float
+    ci_high: float
+
+
+class BaselineRepeated(Repeated):
+    arm: str
+
+
+class TreatmentRepeated(Repeated):
+    treatment: str
+    p_holm: float | None
+    more_than_baseline: bool | None
+
+
+class Losslessness(ResultPart):
+    baseline: BaselineRepeated | None
+    """Its second answers; None where it was not asked again."""
+    treatments: list[TreatmentRepeated]
+
+
+class AskedQuestion(ResultPart):
+    question: str
+    answer: str | None
+    error: str | None
+    judgement: Literal["right", "wrong", "loop", "noise", "no answer"]
+
+
+class Sense(ResultPart):
+    """What the baseline answered before the load."""
+
+    arm: str
+    asked: int
+    right: int
+    needed: int
+    withheld: bool
+    """Whether the run gets no verdict because of its answers."""
+    text: str
+    questions: list[AskedQuestion]
+
+
+class Result(ResultPart):
+    schema_: Literal[2] = Field(2, alias="schema")
+    run: Run
+    question: str = ""
+    sentence: str = ""
+    here: int = 0
+    """Index in `advice` of the load that the sentence is about: the one with the cheapest tokens, or the largest if prices are unknown."""
+    advice: tuple[Advice, ...] = ()
+    cells: list[Cell]
+    comparisons: list[Comparison]
+    mix: list[Comparison]
+    """Each treatment over the mix of all classes, by load (`src/trnspec/benchmark/analyse/speed_up.py`)."""
+    best: list[Best]
+    pays_up_to: list[PaysUpTo]
+    """The loads at which treatments pay, of several loads, by the verdicts of `mix` and `comparisons`; empty for an A/A."""
+    explanations: list[Explanation]
+    limits_kept: list[LimitKept]
+    losslessness: Losslessness | None
+    """None where answers were drawn at a temperature."""
+    course: Course
+    sense: Sense | None
+    """None where the baseline was not asked."""
+    # From the optional files of a results folder.
+    served_by: str = ""
+    """The engines, in words."""
+    engines: dict[str, EngineDifferences] = Field(default_factory=dict)
+    quality: Quality | None = None
+    expectations: tuple[Expectation, ...] = ()
+    quoted: tuple[Quoted, ...] = ()
+    """Published results of the same target."""
+    drafts: dict[str, Drafting] = Field(default_factory=dict)
+    hardware: dict[str, Hardware] = Field(default_factory=dict)
+    predicted_cost: dict[str, PredictedCost] = Field(default_factory=dict)
+
+    @property
+    def withheld(self) -> bool:
+        """Whether its verdicts are withheld because the answers make no sense."""
+        return self.sense is not None and self.sense.withheld
+
+    @property
+    def loads(self) -> list[Load]:
+        return list(dict.fromkeys(cell.load for cell in self.cells))
