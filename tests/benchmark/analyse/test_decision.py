@@ -182,7 +182,7 @@ def test_worse_answers_speak_against_a_faster_treatment() -> None:
         "lost": 10,
     }
     worse |= {"difference": -0.05, "ci_low": -0.09, "ci_high": -0.01, "p_value": 0.01}
-    quality = {"task": "gsm8k", "questions": None, "scores": [], "comparisons": [worse]}
+    quality = {"task": "gsm8k", "questions": None, "answered": {}, "scores": [], "comparisons": [worse]}
     sentence = changed(result_of(one({"a": 2.0})), quality=quality).sentence
     assert sentence.startswith("Do not use spec-k7 (window 7) yet: it is 2.0")
     assert sentence.endswith("but its answers to gsm8k are worse by 5.0 points.")
