@@ -23,7 +23,7 @@ from infra.deployment_file import (
     validated,
 )
 from trnspec.core.checkout import ROOT
-from trnspec.core.findings import Misuse
+from trnspec.core.findings import Finding, Misuse
 from trnspec.experiment import Experiment, load
 from trnspec.experiment.naming import account_wide
 
@@ -174,13 +174,21 @@ def _stage(name: str, data: Any, file: str, manifests: Path, region: str) -> Sta
 
 def refuse_unknown_roles(experiment: Experiment, where: str) -> None:
     """`Misuse` for an experiment whose roles CloudFormation could not make: the deployment would end with that."""
-    # Beginnings of the names of roles that the committed execution policy lets CloudFormation make.
+    if wrong := unknown_roles(experiment.name):
+        raise Misuse(replace(wrong, where=where))
+
+
+def unknown_roles(name: str) -> Finding | None:
+    """Return what is wrong if the committed execution policy does not let CloudFormation make the roles of an experiment of this name."""
     text = BOOTSTRAP.read_text(encoding="utf-8")
     known = tuple(re.findall(r":role/([\w-]+)\*(?=[,\s])", text.partition("Resources:")[0]))
-    if not f"{experiment.name}-".startswith(known):
-        prefix = f"{experiment.name.partition('-')[0]}-"
-        raise Misuse(
-            f"{where}: the roles of {experiment.name} begin with its name, and {BOOTSTRAP.relative_to(ROOT)} allows "
-            f"{', '.join(known)} only; add role/{prefix}* and instance-profile/{prefix}* to its Roles, and "
-            "deploy it again in every account (docs/pipeline.md)"
-        )
+    if f"{name}-".startswith(known):
+        return None
+    why = f"the roles of {name} begin with its name, and {BOOTSTRAP.relative_to(ROOT)} allows {', '.join(known)} only"
+    return Finding("", None, why, roles_remedy(name))
+
+
+def roles_remedy(name: str) -> str:
+    """Return what lets CloudFormation make the roles of an experiment of this name."""
+    prefix, file = f"{name.partition('-')[0]}-", BOOTSTRAP.relative_to(ROOT)
+    return f"add role/{prefix}* and instance-profile/{prefix}* to Roles of {file}, and deploy it again in every account (docs/pipeline.md)"

@@ -159,6 +159,16 @@ class DeliveryRoleStack(ExperimentStack):
         )
         self._cluster = self._arn("eks", "cluster", naming.cluster_name(experiment))
         self._allow("SeeCluster", "eks:DescribeCluster", self._cluster)
+        # What the smoke step asks of pins, zone and quotas.
+        self._allow("SeeVersions", "eks:DescribeAddonVersions DescribeClusterVersions", "*")
+        self._allow("SeeOffers", "ec2:DescribeImages DescribeInstanceTypeOfferings", "*")
+        self._allow("SeeQuotas", "servicequotas:GetServiceQuota", self._arn("servicequotas", "ec2", "*"))
+        acknowledge_each(
+            self._role,
+            "IAM5",
+            (f"{NO_RESOURCE}; of metrics a condition names one namespace", r"Resource::\*"),
+            ("the quotas of one service", r"Resource::arn:.*:servicequotas:.*:ec2/\*"),
+        )
         if starts_nodes:
             self._allow_run(key)
 
@@ -224,7 +234,6 @@ class DeliveryRoleStack(ExperimentStack):
             (schedules_reason, r"Resource::arn:.*:schedule/.*-off/\*"),
             (UNKNOWN_KEYS, r"Resource::arn:.*:s3:::.*-results-.*/(runs|plans|state)/\*"),
             (UNKNOWN_KEYS, rf"Resource::arn:.*:s3:::.*-(artifacts|checkpoints)-.*{kept}"),
-            (f"{NO_RESOURCE}; a condition names one namespace", r"Resource::\*"),
         )
 
 

@@ -23,7 +23,7 @@ resource.k8s.io/v1: ResourceClaim ResourceSlice* ResourceClaimTemplate DeviceCla
 scheduling.k8s.io/v1: PriorityClass*
 rbac.authorization.k8s.io/v1: ClusterRole* ClusterRoleBinding* Role RoleBinding
 admissionregistration.k8s.io/v1: ValidatingAdmissionPolicy* ValidatingAdmissionPolicyBinding*
-networking.k8s.io/v1: NetworkPolicy
+networking.k8s.io/v1: NetworkPolicy Ingress
 policy/v1: PodDisruptionBudget
 """
 """By group; those with a star have no namespace."""
@@ -277,10 +277,11 @@ class DirectKubernetes(Kubernetes):
         self._api.requests.append(f"PATCH deployment/{deployment}")
         self._api.objects[self._key("deployment", deployment)]["spec"]["replicas"] = replicas
 
-    def delete(self, kind: str, name: str) -> None:
+    def delete(self, kind: str, name: str, *, namespace: str = "") -> None:
         self._ask("delete", plural(kind))
-        if self._key(kind, name) in self._api.objects:
-            self._api.remove(self._key(kind, name))
+        key = (plural(kind), namespace, name) if namespace else self._key(kind, name)
+        if key in self._api.objects:
+            self._api.remove(key)
 
     def logs(self, pod: str, *, container: str | None = None, lines: int = 20) -> str:
         self._ask("get", "pods/log")

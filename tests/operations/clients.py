@@ -16,8 +16,9 @@ from botocore.config import Config
 from botocore.stub import Stubber
 from moto.autoscaling.responses import AutoScalingResponse
 from moto.core.responses import ActionResult
-from moto.iam.access_control import IAMPolicy, PermissionResult
 from moto.iam.responses import IamResponse
+
+from tests.infra.pipeline.iam import Request, allows
 
 REGION = "us-east-2"
 # For the ARN of each role moto would make a session of its own, which takes longer than the rest of a cluster.
@@ -107,24 +108,27 @@ def _session() -> boto3.Session:
     return boto3.Session(aws_access_key_id="AKIAIOSFODNN7EXAMPLE", aws_secret_access_key="made-up")
 
 
-_WORDS = {
-    PermissionResult.PERMITTED: "allowed",
-    PermissionResult.DENIED: "explicitDeny",
-    PermissionResult.NEUTRAL: "implicitDeny",
-}
-
-
 def _simulate(self: Any) -> ActionResult:
-    """`iam:SimulatePrincipalPolicy`, which moto lacks, by moto's own evaluator of policies from a role's own ones."""
+    """`iam:SimulatePrincipalPolicy`, which moto lacks, by the tests' own evaluator: a role's policies, inside its boundary."""
     role = self.backend.get_role(self._get_param("PolicySourceArn").rpartition("/")[2])
     action, resource = self._get_param("ActionNames")[0], self._get_param("ResourceArns")[0]
-    found = {
-        IAMPolicy({"policy_document": document}).is_action_permitted(action, resource)
-        for document in role.policies.values()
-    }
-    order = (PermissionResult.DENIED, PermissionResult.PERMITTED, PermissionResult.NEUTRAL)
-    decision = next((one for one in order if one in found), PermissionResult.NEUTRAL)
-    result = {"EvalActionName": action, "EvalResourceName": resource, "EvalDecision": _WORDS[decision]}
+    entries = self._get_param("ContextEntries") or []
+    known = {one["ContextKeyName"]: one["ContextKeyValues"][0] for one in entries}
+    request = Request(action, resource, {"iam:PermissionsBoundary": None, **known})
+    given = [*role.policies.values(), *map(_document, role.managed_policies.values())]
+    own = [statement for document in given for statement in json.loads(document)["Statement"]]
+    edges = [
+        one for one in self.backend.managed_policies.values() if one.arn == role.permissions_boundary_arn
+    ]
+    anything = [{"Effect": "Allow", "Action": "*", "Resource": "*"}]
+    around = json.loads(_document(edges[0]))["Statement"] if edges else anything
+
+    def kept(*, denying: bool) -> bool:
+        lists = ([one for one in some if denying or one["Effect"] == "Allow"] for some in (own, around))
+        return all(allows(request, some) for some in lists)
+
+    allowed = "allowed" if kept(denying=True) else "explicitDeny" if kept(denying=False) else "implicitDeny"
+    result = {"EvalActionName": action, "EvalResourceName": resource, "EvalDecision": allowed}
     return ActionResult({"EvaluationResults": [result]})
 
 
@@ -137,4 +141,11 @@ def _activities(self: Any) -> ActionResult:
 
 
 AutoScalingResponse.describe_scaling_activities = _activities  # pyrefly: ignore[method-assign]  # moto answers that there is none
+
+
+def _document(policy: Any) -> str:
+    """Of a managed policy."""
+    return next(str(one.document) for one in policy.versions if one.is_default)
+
+
 IamResponse.simulate_principal_policy = _simulate  # moto finds an operation by its name

@@ -55,8 +55,11 @@ _ARNS = {
     "cloudformation:UpdateTerminationProtection": _STACK,
     "codebuild:BatchGetBuilds": "arn:aws:codebuild:{region}:{account}:project/{project}",
     "codebuild:StartBuild": "arn:aws:codebuild:{region}:{account}:project/{projectName}",
+    "ec2:DeleteNetworkInterface": "arn:aws:ec2:{region}:{account}:network-interface/{NetworkInterfaceId}",
+    "ec2:DeleteSecurityGroup": "arn:aws:ec2:{region}:{account}:security-group/{GroupId}",
     "ec2:DescribeVpcAttribute": "arn:aws:ec2:{region}:{account}:vpc/{VpcId}",
     "ec2:GetManagedPrefixListEntries": "arn:aws:ec2:{region}:aws:prefix-list/{PrefixListId}",
+    "ecr:DescribeImages": "arn:aws:ecr:{region}:{account}:repository/{repositoryName}",
     "eks:DeleteAccessEntry": _ENTRY,
     "eks:DescribeAccessEntry": _ENTRY,
     "eks:DescribeAddon": "arn:aws:eks:{region}:{account}:addon/{clusterName}/{addonName}/0a1b",
@@ -302,6 +305,10 @@ def _context(action: str, parameters: Mapping[str, Any]) -> dict[str, str | None
             return {"cloudwatch:namespace": parameters["Namespace"]}
         case "ssm:StartSession":
             return {"ssm:resourceTag/Name": "qwen3-32b-way-in", "ssm:SessionDocumentAccessCheck": "true"}
+        case "ec2:DeleteNetworkInterface":  # the tests of teardown have one cluster
+            return {"aws:ResourceTag/cluster.k8s.amazonaws.com/name": "qwen3-32b"}
+        case "ec2:DeleteSecurityGroup":
+            return {"aws:ResourceTag/aws:eks:cluster-name": "qwen3-32b"}
         case "ssm:TerminateSession":  # its own: the variable is the same on both sides
             return {"ssm:resourceTag/aws:ssmmessages:session-id": "${aws:userid}"}
     return {}

@@ -37,6 +37,20 @@ def new(tmp_path: Path) -> New:
     return written
 
 
+def test_a_name_that_the_committed_policies_do_not_admit_is_said_when_the_file_is_written(
+    capsys: Capture,
+) -> None:
+    assert main(["new", "mine"]) == 0
+    err = " ".join(capsys.readouterr().err.split())
+    assert (
+        "to deploy mine: the roles of mine begin with its name, and infra/bootstrap/policies.yaml allows"
+        in err
+    )
+    assert "add role/mine-* and instance-profile/mine-* to Roles of infra/bootstrap/policies.yaml" in err
+    assert main(["new", "qwen3-mine"]) == 0
+    assert "policies.yaml" not in capsys.readouterr().err
+
+
 def _prompts(path: Path, *texts: str) -> str:
     path.write_text("\n".join(json.dumps({"text": text}) for text in texts))
     return str(path)

@@ -2,37 +2,201 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import os
+import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
+from moto.cloudformation.models import cloudformation_backends
+from moto.core.models import DEFAULT_ACCOUNT_ID as ACCOUNT
 
+from infra.synthesis import configure
 from tests.conftest import REFERENCE
-from tests.operations.clients import make_stacks, protected
+from tests.operations import ready
+from tests.operations.clients import make_stacks, protected, shared_client
 from tests.operations.conftest import Say
 from tests.operations.driver import Driver
 from tests.operations.world import World
+from trnspec.core.findings import fine
 from trnspec.experiment import naming
 from trnspec.experiment.model import Network
+from trnspec.operations import deploying, replacements
 from trnspec.operations.cloud import cloudformation
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.cloud.clock import stamp
+from trnspec.operations.preflight import account_setup, checklist
 from trnspec.operations.running.state import LEASE, RunStore, claimed
+
+_SYNTHESIZED = replacements.synthesized
+ADMIN = "arn:aws:iam::123456789012:role/admin"
+Templates = Mapping[str, replacements.Template]
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[str]]]:
-    """Command lines of the CDK, which is not started."""
+def offers(world: World) -> Iterator[ready.Offers]:
+    with ready.offering(world.experiment) as found:
+        yield found
+
+
+@pytest.fixture
+def started(
+    offers: ready.Offers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[list[list[str]]]:
+    """Command lines of the CDK, which is not started, in an account where a deployment may begin. Its buckets have a stack."""
     here, found = Path.cwd(), list[list[str]]()
     monkeypatch.setenv("CDK_DOCKER", sys.executable)
     monkeypatch.setattr(os, "execv", lambda _program, words: found.append(words))
+    settings(monkeypatch, tmp_path, admins=f"[{ADMIN}]")
+    monkeypatch.setattr(replacements, "synthesized", lambda _: {"qwen3-32b-storage": {"Resources": {}}})
+    make_stacks("qwen3-32b", "storage", protected=())
+    ready.bootstrap()
     yield found
     os.chdir(here)
+
+
+def settings(monkeypatch: pytest.MonkeyPatch, folder: Path, **given: str) -> None:
+    """The deployment.yaml of this deployment."""
+    file = folder / "deployment.yaml"
+    file.write_text("".join(f"{key}: {value}\n" for key, value in given.items()), encoding="utf-8")
+    for module in (deploying, checklist):
+        monkeypatch.setattr(module, "DEPLOYMENT", file)
+
+
+def test_deploy_asks_what_preflight_asks_and_starts_nothing_that_would_end_in_the_middle(
+    world: World,
+    offers: ready.Offers,
+    say: Say,
+    started: list[list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    offers.vcpus = 8
+    code, _, err = say("deploy", str(REFERENCE))
+    assert (code, len(started)) == (0, 1), "nodes come later than a deployment"
+    assert (
+        "preflight, quota: 8 vCPUs for running on-demand Trn instances, 1 x trn2.48xlarge need 192; aws"
+        in err
+    )
+    assert (
+        "request-service-quota-increase --service-code ec2 --quota-code L-2C3B7624 --desired-value 192" in err
+    )
+    started.clear()
+    offers.zone = "us-east-2c"
+    code, _, err = say("deploy", str(REFERENCE))
+    assert (code, started) == (1, [])
+    assert "preflight, instance: trn2.48xlarge is offered in us-east-2c, not in us-east-2a" in err
+    offers.zone, offers.addons = "", {"coredns": "v9"}
+    code, _, err = say("deploy", str(REFERENCE))
+    assert (code, started) == (1, [])
+    assert "preflight, add-ons: EKS 1.35 in us-east-2 does not offer coredns v1" in err
+    offers.addons = {}
+    settings(monkeypatch, tmp_path, account="")
+    code, _, err = say("deploy", str(REFERENCE))
+    assert (code, started) == (1, [])
+    assert "preflight, admins: admins of deployment.yaml is empty, so nobody could use kubectl" in err
+    assert say("deploy", str(REFERENCE), "--dry-run")[0] == 0, "a difference needs no administrator"
+    settings(monkeypatch, tmp_path, admins=f"[{ADMIN}]")
+    world.client("ssm").delete_parameter(Name="/cdk-bootstrap/hnb659fds/version")
+    assert "us-east-2 of account 123456789012 is not bootstrapped; deploy" in say("deploy", str(REFERENCE))[2]
+
+
+def test_deploy_refuses_a_name_of_which_cloudformation_may_make_no_role(
+    started: list[list[str]], say: Say, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(deploying, "read", lambda *_: ())  # its manifests
+    file = tmp_path / "mine.yaml"
+    text = REFERENCE.read_text(encoding="utf-8").replace("name: qwen3-32b", "name: mine", 1)
+    file.write_text(text.replace("prompts/", f"{REFERENCE.parent}/prompts/"), encoding="utf-8")
+    code, _, err = say("deploy", str(file))
+    assert code != 0
+    assert "CloudFormation may not make roles whose names begin with mine-" in err
+
+
+@pytest.fixture(scope="module")
+def templates() -> Templates:
+    """Of the reference experiment's stacks, as a deployment compares them."""
+    return replacements.synthesized(REFERENCE)
+
+
+def changed(templates: Templates, part: str, kind: str, **properties: Any) -> Templates:
+    """The templates, of which one resource of a stack has these properties besides."""
+    found = copy.deepcopy(dict(templates))
+    resources = found[f"qwen3-32b-{part}"]["Resources"].values()
+    next(one for one in resources if one["Type"] == f"AWS::{kind}")["Properties"].update(properties)
+    return found
+
+
+def compared(before: Templates, after: Templates) -> list[str]:
+    parts = ("qwen3-32b-storage", "qwen3-32b-cluster")
+    found = [replacements.replaced(part, before[part], after[part]) for part in parts]
+    return [one.line() for one in found if one]
+
+
+@pytest.mark.slow
+def test_deploy_refuses_what_would_replace_the_cluster_or_a_bucket_and_nothing_that_changes_in_place(
+    templates: Templates,
+) -> None:
+    assert compared(templates, templates) == []
+    assert compared(templates, changed(templates, "cluster", "EKS::Cluster", Version="1.36")) == []
+    for part, kind, path, properties in (
+        ("cluster", "EKS::Cluster", "EncryptionConfig", {"EncryptionConfig": []}),
+        ("cluster", "EKS::Cluster", "BootstrapSelfManagedAddons", {"BootstrapSelfManagedAddons": True}),
+        ("storage", "S3::Bucket", "BucketName", {"BucketName": "another"}),
+    ):
+        (line,) = compared(templates, changed(templates, part, kind, **properties))
+        assert re.search(
+            rf"qwen3-32b-{part}: this .* replace \w+ \(AWS::{kind}, {path}\), which must stay", line
+        )
+
+
+@pytest.mark.slow
+def test_a_kms_key_that_is_named_after_the_first_deployment_is_refused_before_anything_is_built(
+    templates: Templates, say: Say, started: list[list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With the templates of a real synthesis, before and after."""
+    key = shared_client("kms").create_key(Policy=json.dumps({"Statement": ready.ANYTHING}))["KeyMetadata"][
+        "Arn"
+    ]
+    settings(monkeypatch, tmp_path, admins=f"[{ADMIN}]", kms_key=key)
+    monkeypatch.setattr(account_setup, "imported_key", lambda *_: fine("usable"))
+    later = configure({"experiment": str(REFERENCE)}, deployment=tmp_path / "deployment.yaml")
+    monkeypatch.setattr(replacements, "configure", lambda _: later)
+    monkeypatch.setattr(replacements, "synthesized", _SYNTHESIZED)
+    client = shared_client("cloudformation")
+    client.delete_stack(StackName="qwen3-32b-storage")
+    for part in ("storage", "cluster"):
+        standing = {"T": {"Type": "AWS::SNS::Topic"}}
+        tags = [{"Key": "experiment", "Value": "qwen3-32b"}]
+        client.create_stack(
+            StackName=f"qwen3-32b-{part}", TemplateBody=json.dumps({"Resources": standing}), Tags=tags
+        )
+    stacks = cloudformation_backends[ACCOUNT]["us-east-2"].stacks.values()
+    for stack in stacks:  # moto would make all of it
+        stack.template = json.dumps(templates[stack.name])
+    code, _, err = say("deploy", str(REFERENCE))
+    assert (code, started) == (1, [])
+    storage, cluster = err.splitlines()[-2:]
+    assert re.search(r"stack qwen3-32b-storage: .* replace StoreKey\w+ \(AWS::KMS::Key\), ", storage)
+    assert storage.count("(AWS::S3::Bucket, BucketEncryption)") == 3
+    assert (
+        "(AWS::EKS::Cluster, EncryptionConfig), which must stay as it was created; take the change" in cluster
+    )
+    assert "take the change of deployment.yaml (kms_key) or of the file back" in cluster
+
+
+def test_what_is_compared_is_what_the_schemas_of_cloudformation_fix_and_the_key_of_a_bucket() -> None:
+    for kind, compared in replacements.FIXED.items():
+        schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema("us-east-2", kind).schema
+        fixed = {path.removeprefix("/properties/") for path in schema.get("createOnlyProperties", ())}
+        assert {*compared} - {"BucketEncryption"} == fixed
 
 
 def test_deploy_says_before_the_synthesis_that_nothing_builds_the_images(

@@ -28,7 +28,7 @@ from trnspec.experiment.expected import expected_of
 from trnspec.operations.__main__ import main
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.forecast import Steps, measured, of_experiment, of_file, predict, published
-from trnspec.operations.preflight.checklist import instance_offered as where_offered
+from trnspec.operations.preflight.ec2_offers import instance_offered as where_offered
 from trnspec.operations.rental import Prediction
 
 ALL = [1.0] * 7

@@ -7,7 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from moto.core.models import DEFAULT_ACCOUNT_ID as ACCOUNT
+from moto.ec2.models import ec2_backends
 
+from tests.operations.api_server import DirectKubernetes
 from tests.operations.clients import make_stacks, protected, stack_names
 from tests.operations.clock import FakeClock
 from tests.operations.conftest import Say
@@ -16,9 +19,26 @@ from trnspec.operations import teardown
 from trnspec.operations.cloud import cloudformation
 from trnspec.operations.cloud.aws import Aws, AwsError
 from trnspec.operations.cloud.cloudformation import Stack
-from trnspec.operations.preflight.checklist import leftovers
+from trnspec.operations.preflight.account_setup import leftovers
 
 pytestmark = pytest.mark.usefixtures("direct")
+DOCKER = "application/vnd.docker"
+MANIFEST = {
+    "schemaVersion": 2,
+    "mediaType": f"{DOCKER}.distribution.manifest.v2+json",
+    "config": {
+        "mediaType": f"{DOCKER}.container.image.v1+json",
+        "size": 7023,
+        "digest": f"sha256:{'a' * 64}",
+    },
+    "layers": [
+        {
+            "mediaType": f"{DOCKER}.image.rootfs.diff.tar.gzip",
+            "size": 32654,
+            "digest": f"sha256:{'b' * 64}",
+        }
+    ],
+}
 TAGS = [{"Key": "experiment", "Value": "qwen3-32b"}]
 CONFIRMED = ("teardown", "--confirm", "qwen3-32b")
 
@@ -42,6 +62,133 @@ def test_teardown_asks_for_the_name_and_then_deletes_everything_in_an_order_that
     assert "7 of 7 stacks deleted" in out
     assert world.api.of("jobs") == [], "none holds a volume that the workloads stack deletes"
     assert say(*CONFIRMED)[0] == 0, "again, on nothing"
+
+
+def _balanced(world: World) -> None:
+    """Two ways to a load balancer and a claim's volume, made by somebody in another namespace, and a Service without one."""
+    made = {"web": {"type": "LoadBalancer"}, "db": {"type": "ClusterIP"}}
+    for name, spec in made.items():
+        world.api.put("services", name, {"spec": spec}, namespace="shop")
+    world.api.put("ingresses", "shop", {"spec": {}}, namespace="shop")
+
+
+def _volume(world: World, **tags: str) -> str:
+    ec2 = world.client("ec2")
+    volume = str(ec2.create_volume(AvailabilityZone="us-east-2a", Size=1)["VolumeId"])
+    ec2.create_tags(Resources=[volume], Tags=[{"Key": key, "Value": value} for key, value in tags.items()])
+    return volume
+
+
+def test_load_balancers_made_in_the_cluster_go_before_it_and_volumes_are_named(
+    world: World, say: Say
+) -> None:
+    _balanced(world)
+    volume, make_of = _volume(world), {"driver": "ebs.csi.aws.com"}
+    claim = {"csi": {**make_of, "volumeHandle": volume}, "claimRef": {"namespace": "shop", "name": "data"}}
+    world.api.put("persistentvolumes", "pv-1", {"spec": claim})
+    make_stacks("qwen3-32b", "network", "cluster")
+    code, out, err = say(*CONFIRMED)
+    assert ([one["metadata"]["name"] for one in world.api.of("services")], world.api.of("ingresses")) == (
+        ["db"],
+        [],
+    )
+    assert err.index("service shop/web: deleting, with its load") < err.index("qwen3-32b-cluster: deleting")
+    assert (code, "2 of 2 stacks deleted" in out) == (1, True)
+    assert f"volume {volume} of claim shop/data: stays, and bills by size" in err
+    left = f"left: volume/{volume}: was made in the cluster and bills; copy what you need, then aws ec2 delete-volume"
+    assert left in " ".join(out.split())
+
+
+def test_a_load_balancer_whose_controller_does_not_answer_is_named_and_looked_for_again_afterwards(
+    world: World, aws: Aws, say: Say, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _balanced(world)
+    make_stacks("qwen3-32b", "cluster")
+    monkeypatch.setattr(DirectKubernetes, "delete", lambda *_, **__: None)  # a finalizer keeps it
+    assert teardown.take_down(world.experiment, aws, clock := FakeClock()) == []
+    assert (clock.now() - FakeClock().now()).total_seconds() >= teardown.BALANCERS_S
+    assert "service shop/web: is still there, so its load balancer may outlive" in capfd.readouterr().err
+    elb, subnets = world.client("elbv2"), world.client("ec2").describe_subnets()["Subnets"][:2]
+    made = elb.create_load_balancer(Name="k8s-shop-web", Subnets=[one["SubnetId"] for one in subnets])
+    arn = made["LoadBalancers"][0]["LoadBalancerArn"]
+    elb.add_tags(ResourceArns=[arn], Tags=[{"Key": "elbv2.k8s.aws/cluster", "Value": "qwen3-32b"}])
+    code, out, _ = say(*CONFIRMED)
+    command = f"aws elbv2 delete-load-balancer --load-balancer-arn {arn} --region us-east-2"
+    assert (code, command in " ".join(out.split())) == (1, True), out
+
+
+def test_what_the_network_plugin_and_eks_leave_in_a_vpc_is_deleted_or_named(
+    world: World, aws: Aws, say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ec2 = world.client("ec2")
+    vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
+    ec2.create_tags(Resources=[vpc], Tags=TAGS)
+    subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.0.0.0/24")["Subnet"]["SubnetId"]
+    names = ("eks-cluster-sg-qwen3-32b-1", "eks-cluster-sg-other-1")
+    groups = [
+        ec2.create_security_group(GroupName=name, Description="x", VpcId=vpc)["GroupId"] for name in names
+    ]
+    interfaces = [
+        ec2.create_network_interface(SubnetId=subnet, Groups=[group])["NetworkInterface"][
+            "NetworkInterfaceId"
+        ]
+        for group in groups
+    ]
+    for name, *resources in (("qwen3-32b", groups[0], interfaces[0]), ("other", groups[1], interfaces[1])):
+        keys = ("cluster.k8s.amazonaws.com/name", "aws:eks:cluster-name")
+        for resource in resources:
+            for key in keys:
+                ec2_backends[ACCOUNT]["us-east-2"].create_tags([resource], {key: name})
+    make_stacks("qwen3-32b", "network")
+    code, _, err = say(*CONFIRMED)
+    assert code == 0
+    deleted = f"security group {groups[0]} (eks-cluster-sg-qwen3-32b-1): deleted"
+    assert err.index(deleted) < err.index("qwen3-32b-network: deleting"), "it would keep the VPC"
+    left = [one["GroupId"] for one in ec2.describe_security_groups()["SecurityGroups"]]
+    assert (groups[0] in left, groups[1] in left) == (False, True), "another cluster's stays"
+    (one,) = ec2.describe_network_interfaces(Filters=[{"Name": "vpc-id", "Values": [vpc]}])[
+        "NetworkInterfaces"
+    ]
+    assert one["NetworkInterfaceId"] == interfaces[1]
+    make_stacks("qwen3-32b", "network")
+    monkeypatch.setattr(teardown, "_await", lambda *_: "not deleted: subnet has dependencies")
+    code, out, _ = say(*CONFIRMED)
+    assert (code, "0 of 1 stack deleted" in out) == (1, True)
+    assert f"({vpc} has network interface {interfaces[1]} (" in " ".join(out.split())
+    assert f"security group {groups[1]} (eks-cluster-sg-other-1))" in " ".join(out.split())
+
+
+def test_a_group_that_something_still_uses_is_named_with_it(world: World, aws: Aws, say: Say) -> None:
+    error = AwsError(
+        "ec2:DeleteSecurityGroup in us-east-2: DependencyViolation: has a dependent object",
+        "DependencyViolation",
+    )
+    group = {"GroupId": "sg-1", "GroupName": "eks-cluster-sg-qwen3-32b-1"}
+
+    def refused(**_: str) -> None:
+        raise error
+
+    calls = aws.client("ec2")
+    calls.__dict__.update(delete_security_group=refused)
+    calls.__dict__["every"] = lambda _operation, key, **_: [group] if key == "SecurityGroups" else []
+    ((what, why),) = teardown.take_down(world.experiment, aws, FakeClock())
+    assert what == "security group sg-1 (eks-cluster-sg-qwen3-32b-1)"
+    assert why.endswith("has a dependent object; delete what uses it, then run ./trnspec teardown again")
+
+
+def test_images_in_the_registry_of_the_bootstrap_are_listed_with_what_deletes_the_unused(
+    world: World, say: Say
+) -> None:
+    name, ecr = "cdk-hnb659fds-container-assets-123456789012-us-east-2", world.client("ecr")
+    assert "images of this region" not in say(*CONFIRMED)[1], "no registry is no image"
+    ecr.create_repository(repositoryName=name)
+    ecr.put_image(repositoryName=name, imageManifest=json.dumps(MANIFEST), imageTag="0a1b")
+    out = " ".join(say(*CONFIRMED)[1].split())
+    assert "images of this region's CDK apps: 1 image, " in out
+    assert f"GB, billed by size {name}:0a1b delete those" in out
+    assert ".venv/bin/npx cdk gc aws://123456789012/us-east-2 --unstable=gc --type=ecr" in out
+    (listed,) = json.loads(say(*CONFIRMED, "--json")[1])["images"]
+    assert listed["image"] == f"{name}:0a1b"
 
 
 @pytest.mark.parametrize(
@@ -114,9 +261,7 @@ def test_what_still_bills_is_found_by_its_tag(
     assert [*teardown.tagged(world.experiment, aws)] == [f"arn:aws:s3:::{name}"]
     assert teardown.bills("arn:aws:ec2:us-east-2:1:natgateway/nat-1") == "by the hour, and traffic"
     assert teardown.bills("arn:aws:iam::1:role/x") == ""
-    ec2 = world.client("ec2")
-    volume = ec2.create_volume(AvailabilityZone="us-east-2a", Size=1)["VolumeId"]
-    ec2.create_tags(Resources=[volume], Tags=[{"Key": "kubernetes.io/cluster/qwen3-32b", "Value": "owned"}])
+    volume = _volume(world, **{"kubernetes.io/cluster/qwen3-32b": "owned"})
     found = {arn.rpartition("/")[2]: what for arn, what in teardown.tagged(world.experiment, aws).items()}
     assert found[volume] == "by size", "made by a controller of the cluster, unknown to every stack"
     out = " ".join(say("teardown", "--dry-run")[1].split())

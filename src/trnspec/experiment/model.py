@@ -141,7 +141,8 @@ class Capacity(FileSection):
     ends_at: str | None = None
     """End of a capacity block, ISO 8601 in UTC."""
     max_usd_per_hour: Annotated[float, Field(gt=0, le=forms.MAX_NUMBER)] | None = None
-    """Spot only: the most that a Trn2 node may cost an hour. A run asks for the price while it waits and works, and ends above it."""
+    """Spot only: the most that a Trn2 node may cost an hour. A run asks for the price while it waits and works, and ends above it.
+    EC2 does not know this limit: nodes that `scale` starts, or that stay after a run, cost what the market asks."""
 
 
 class Network(FileSection):

@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from trnspec.benchmark.prompt_files import ALL_FORMATS
-from trnspec.core.console import print_json, print_table
+from trnspec.core.checkout import is_checkout, require_checkout
+from trnspec.core.console import print_json, print_table, warn
 from trnspec.core.files import write_whole
 from trnspec.core.findings import Misuse
 from trnspec.core.screen import wrapped
@@ -54,6 +55,8 @@ def command(name: str, prompts: Path | None, out: Path | None, as_json: bool, **
         write_whole(path, first + started.text, new=True)
     except OSError as error:
         raise Misuse(f"{path}: cannot be written ({error.strerror}); choose another NAME, or --out") from None
+    if problem := _unknown_roles(name):
+        warn(problem)
     verbs = ("check", "forecast", "demo" if started.emulated else "preflight")
     then = [f"./trnspec {verb} {path}" for verb in verbs]
     if as_json:
@@ -64,6 +67,17 @@ def command(name: str, prompts: Path | None, out: Path | None, as_json: bool, **
     print_table(("chosen", ""), [*started.chosen.items()])
     print("\nnext:", "\nthen: ".join(then))
     return 0
+
+
+def _unknown_roles(name: str) -> str:
+    """Return one line if the bootstrap's committed policy does not let CloudFormation make this experiment's roles."""
+    if not is_checkout():
+        return ""
+    require_checkout("trnspec new")
+    from infra.pipeline.pipeline_file import unknown_roles
+
+    problem = unknown_roles(name)
+    return f"to deploy {name}: {problem.line()}" if problem else ""
 
 
 def _experiments() -> Path:

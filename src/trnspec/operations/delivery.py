@@ -12,7 +12,7 @@ import click
 
 from cdk8s_charts.manifests import read
 from trnspec.core.command_line import carried_out
-from trnspec.core.console import print_json
+from trnspec.core.console import print_json, warn
 from trnspec.core.findings import Finding, Refusal
 from trnspec.core.words import count
 from trnspec.experiment import load
@@ -22,6 +22,7 @@ from trnspec.operations.cloud.aws import Aws, AwsError, aws_of
 from trnspec.operations.cloud.clock import Clock
 from trnspec.operations.cloud.kubernetes import pod_containers
 from trnspec.operations.options import HOURS, json_option, manifests_option, on_aws
+from trnspec.operations.preflight.checklist import PINS_AND_ZONE, QUOTAS, misfits
 from trnspec.operations.running.context import predicted_h
 from trnspec.operations.running.launch import opened, say
 from trnspec.operations.running.state import RunStore, unfinished
@@ -128,11 +129,15 @@ def _reason(build: dict[str, Any]) -> str:
 @on_aws
 @manifests_option
 def smoke(path: Path, manifests: Path, account: str | None, as_json: bool) -> int:
-    """Does the cluster run what was reviewed? Needs no Trn2 node."""
+    """Does the cluster run what was reviewed, and may a Trn2 node follow? Needs none."""
     experiment = load(path)
     files = read(experiment, manifests)
-    with cluster_of(experiment, aws_of(experiment, account)) as cluster:
-        problems = list(findings(files, cluster.get))
+    aws = aws_of(experiment, account)
+    for note in misfits(experiment, aws, *QUOTAS):
+        warn(note.line())
+    problems = misfits(experiment, aws, *PINS_AND_ZONE)
+    with cluster_of(experiment, aws) as cluster:
+        problems += findings(files, cluster.get)
     lines = [one.line() for one in problems] or [f"{experiment.name}: is deployed as it was reviewed"]
     answer = {"experiment": experiment.name, "problems": [one.as_json() for one in problems]}
     print_json(answer) if as_json else print("\n".join(lines))

@@ -16,6 +16,7 @@ from trnspec.core.checkout import ROOT
 from trnspec.core.findings import Misuse, Outside
 from trnspec.experiment import Experiment, load
 from trnspec.experiment.naming import bucket
+from trnspec.operations import replacements
 from trnspec.operations.cloud import cloudformation, experiment_resources
 from trnspec.operations.cloud.aws import Aws, aws_of
 from trnspec.operations.cloud.clock import Clock
@@ -50,7 +51,8 @@ def command(
     """Deploy all stacks of an experiment, its objects too; Trn2 nodes start at 0.
 
     deployment.yaml and the manifests are taken as they are committed. What follows -- goes to `cdk deploy`: with
-    -- --require-approval never it asks nothing and deploys independent stacks at the same time. It is refused while a run measures. An existing VPC is asked first, as by preflight, and nothing is made where it does not fit. --dry-run shows
+    -- --require-approval never it asks nothing and deploys independent stacks at the same time. It is refused while a run
+    measures, where preflight finds what would end it, and where it would replace cluster, buckets or their key. --dry-run shows
     the difference to what is deployed (`cdk diff`).
     """
     given = [word for word in words[:1] if not word.startswith("-")]
@@ -67,6 +69,7 @@ def command(
             _refuse_without_builder()
             _refuse_under_a_run(experiment, aws)
             refuse_misfits(experiment, aws)
+            replacements.refuse(path, experiment, aws)
             cloudformation.let_replace(experiment, aws)
     npx = Path(sys.prefix) / "bin" / "npx"
     if not npx.exists():

@@ -18,7 +18,7 @@ from trnspec.experiment.catalogue.prices import NodeRate
 from trnspec.experiment.cost import BLOCK_END_H
 from trnspec.operations.cloud.aws import Aws, AwsError
 from trnspec.operations.cloud.clock import stamp
-from trnspec.operations.preflight.checklist import SPOT_QUOTA, TRN_QUOTA
+from trnspec.operations.preflight.ec2_offers import SPOT_QUOTA, TRN_QUOTA
 
 HISTORY = timedelta(days=30)
 _AT_ONCE = 12

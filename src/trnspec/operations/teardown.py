@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,17 +17,20 @@ from trnspec.core.findings import Misuse, Refusal
 from trnspec.core.words import count
 from trnspec.experiment import Experiment, load
 from trnspec.experiment.naming import cluster_name, stack_name
-from trnspec.operations.cloud import cloudformation, experiment_resources, nodegroup
+from trnspec.operations.cloud import cloudformation, experiment_resources, nodegroup, orphans
 from trnspec.operations.cloud.access import cluster_of
 from trnspec.operations.cloud.aws import NOT_ALLOWED, Aws, AwsError, aws_of
 from trnspec.operations.cloud.clock import Clock
 from trnspec.operations.cloud.cloudformation import TAG, Stack
+from trnspec.operations.cloud.orphans import Left
 from trnspec.operations.options import dry_run_option, on_aws
 
 _TEXT = Path(__file__).with_name("teardown.txt.jinja")
 POLL_S = 15
 PATIENCE_S = 3600
 """Limit of one stack: deleting a cluster takes about ten minutes, node groups as long."""
+BALANCERS_S = 300
+"""How long controllers may take to delete load balancers."""
 _AGAIN = "then run ./trnspec teardown again"
 _BILLS = {
     "cloudwatch:alarm": "$0.10 a month each",
@@ -80,14 +85,18 @@ def command(
         experiment = replace(experiment, name=name, cluster=cluster)
     aws = aws_of(experiment, account)
     there = _going(experiment, aws)
-    kept = list[tuple[str, str]]()
+    kept = list[Left]()
     if not dry_run:
         _confirm(experiment, aws, confirm)
         kept = take_down(experiment, aws, Clock())
     storage = cloudformation.stack_named(stack_name(experiment, cloudformation.OUTLIVES), aws)
-    bills, problem = None, None
+    bills, images, problem = None, [], None
     try:
-        bills = [{"arn": arn, "what": what} for arn, what in tagged(experiment, aws).items()]
+        images = experiment_resources.asset_images(aws)
+        found = tagged(experiment, aws)
+        bills = [{"arn": arn, "what": what} for arn, what in found.items()]
+        if not dry_run and stack_name(experiment, "cluster") not in dict(kept):
+            kept = [*{**dict(orphans.billed(found, aws.region)), **dict(kept)}.items()]
     except AwsError as error:  # what was deleted is printed all the same
         problem = error
     page = {
@@ -95,8 +104,11 @@ def command(
         "account": aws.account,
         "dry_run": dry_run,
         "stacks": [stack.name for stack in reversed(there)],
+        "deleted": len(there) - sum(stack.name in dict(kept) for stack in there),
         "left": [{"name": name, "why": why} for name, why in kept],
         "stays": storage.name if storage.made else None,
+        "images": images,
+        "environment": f"aws://{aws.account}/{aws.region}",
         "bills": bills,
     }
     print_json(page) if as_json else _print(page)
@@ -115,18 +127,25 @@ def _going(experiment: Experiment, aws: Aws) -> list[Stack]:
     return [stack for stack in stacks if stack.name != storage or stack.status.startswith(broken)]
 
 
-def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[tuple[str, str]]:
+def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[Left]:
     """Delete the stacks, last deployed first; a refusal does not keep the others. Returns what is left, and why."""
     _stop_nodes(experiment, aws)
-    kept = []
+    kept, volumes = list[Left](), dict[str, str]()
+    network, cluster = stack_name(experiment, "network"), stack_name(experiment, "cluster")
     going = _going(experiment, aws)
-    if stack_name(experiment, "workloads") in [stack.name for stack in going]:
-        _remove_jobs(experiment, aws)
+    if cluster in [stack.name for stack in going]:
+        volumes = _empty_cluster(experiment, aws, clock)
     with progress(f"deleting the stacks of {experiment.name}", len(going)) as advance:
         for stack in reversed(going):
+            in_network = stack.name == network and cluster not in dict(kept)
+            if in_network:
+                _look_again(experiment, aws, {})
             print(f"    {stack.name}: deleting", file=sys.stderr)
             why = _delete(stack, experiment, aws, clock)
             if why is not None:
+                if in_network:
+                    with suppress(AwsError):
+                        why += orphans.in_vpc(experiment, aws)
                 warn(f"{stack.name}: {why}")
                 kept.append((stack.name, why))
             advance(steps=1)
@@ -134,7 +153,16 @@ def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[tuple[str,
         for name in experiment_resources.log_groups(experiment, aws):
             aws.client("logs").delete_log_group(logGroupName=name)
             print(f"    log group {name}: deleted", file=sys.stderr)
-    return kept
+    return kept if cluster in dict(kept) else [*kept, *_look_again(experiment, aws, volumes)]
+
+
+def _look_again(experiment: Experiment, aws: Aws, volumes: Mapping[str, str]) -> list[Left]:
+    """Delete what the cluster left in its network, and return what stays of it and of the volumes."""
+    try:
+        left = orphans.billed(orphans.standing(volumes, aws), aws.region)
+        return [*orphans.free_network(experiment, aws), *left]
+    except AwsError as error:
+        return [("network interfaces, security groups and volumes", f"may be left: {error}")]
 
 
 def _stop_nodes(experiment: Experiment, aws: Aws) -> None:
@@ -151,14 +179,30 @@ def _stop_nodes(experiment: Experiment, aws: Aws) -> None:
             raise
 
 
-def _remove_jobs(experiment: Experiment, aws: Aws) -> None:
-    """Those of runs, which no stack knows: a volume that a pod of theirs holds would keep CloudFormation waiting."""
+def _empty_cluster(experiment: Experiment, aws: Aws, clock: Clock) -> dict[str, str]:
+    """Delete what no stack knows, as long as the cluster lives: Jobs of runs, whose volume would keep CloudFormation waiting, and
+    what has a load balancer. Returns the volumes of claims, which stay: the handler of the CDK ignores it if `kubectl delete` fails
+    (`aws-eks-v2/kubectl-handler/apply` of aws-cdk-lib), so nothing else would tell of them."""
+    volumes, waited = dict[str, str](), 0
     try:
         with cluster_of(experiment, aws) as cluster:
             for job in cluster.list("jobs"):
                 cluster.delete("job", job["metadata"]["name"])
+            volumes = orphans.volumes(cluster)
+            for kind, place in orphans.balanced(cluster):
+                namespace, _, name = place.partition("/")
+                cluster.delete(kind, name, namespace=namespace)
+                print(f"    {kind} {place}: deleting, with its load balancer", file=sys.stderr)
+            while (balanced := orphans.balanced(cluster)) and waited < BALANCERS_S:
+                clock.sleep(POLL_S)
+                waited += POLL_S
+            for kind, place in balanced:
+                warn(f"{kind} {place}: is still there, so its load balancer may outlive the cluster and bill")
     except Refusal as error:
-        warn(f"Jobs stay until their namespace goes: {error}")
+        warn(f"the cluster was not asked for Jobs, load balancers and volumes: {error}")
+    for name, claim in volumes.items():
+        print(f"    volume {name} of claim {claim}: stays, and bills by size", file=sys.stderr)
+    return volumes
 
 
 def _delete(stack: Stack, experiment: Experiment, aws: Aws, clock: Clock) -> str | None:
@@ -225,6 +269,9 @@ def tagged(experiment: Experiment, aws: Aws) -> dict[str, str]:
     client, cluster = aws.client("resourcegroupstaggingapi"), cluster_name(experiment)
     tags: list[dict[str, Any]] = [{"Key": TAG, "Values": [experiment.name]}]
     tags += [{"Key": f"{key}:cluster-name", "Values": [cluster]} for key in ("aws:eks", "eks")]
+    tags += [
+        {"Key": key, "Values": [cluster]} for key in ("elbv2.k8s.aws/cluster", "ebs.csi.aws.com/cluster-name")
+    ]
     tags.append({"Key": f"kubernetes.io/cluster/{cluster}"})
     found = {
         entry["ResourceARN"]

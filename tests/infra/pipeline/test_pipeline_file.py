@@ -71,7 +71,7 @@ def test_cloudformation_may_make_the_roles_of_every_experiment_that_is_here_and_
     for file in (ROOT / "experiments").glob("*.yaml"):
         experiment = load(file)
         refuse_unknown_roles(experiment, file.name)
-    line = r"add role/mistral-\* and instance-profile/mistral-\* to its Roles, and deploy it again in every account"
+    line = r"add role/mistral-\* and instance-profile/mistral-\* to Roles of infra/bootstrap/policies.yaml, and deploy it again in every account"
     with pytest.raises(Misuse, match=line) as caught:
         refuse_unknown_roles(replace(reference, name="mistral-7b"), "pipeline.yaml: stages.dev")
     assert "\n" not in str(caught.value)

@@ -28,6 +28,7 @@ from tests.conftest import REFERENCE
 from tests.infra.conftest import KEY, changed
 from tests.infra.pipeline.iam import committed, template_of
 from tests.infra.templates import ACCOUNT, Deployment, resolved
+from tests.operations import ready
 from tests.operations.api_server import KINDS, ApiServer, DirectKubernetes
 from tests.operations.clients import shared_client
 from tests.operations.clock import FakeClock
@@ -215,7 +216,8 @@ def test_every_step_of_a_stage_is_green_with_the_rights_of_its_roles(
     account.world.store("results", f"runs/{configuration.settings.baseline_run}/summary.json", {})
     account.world.boots = 24  # six minutes, after which a run asks how the launch went
     account.world.refuse_launch()
-    codes = act(steps, account, stage, stages[stage_name], enforcement)
+    with ready.offering(stage.experiment):
+        codes = act(steps, account, stage, stages[stage_name], enforcement)
     assert codes == [0] * (4 if stage_name == "prod" else 1)
     if stage_name == "prod":
         assert [step.name for step in steps] == ["compile", "smoke", "benchmark"]
@@ -224,6 +226,27 @@ def test_every_step_of_a_stage_is_green_with_the_rights_of_its_roles(
         asked = {"eks:UpdateNodegroupConfig", "iam:PassRole", "kms:Decrypt", "s3:PutObject"}
         assert enforcement.allowed >= {*asked, "autoscaling:DescribeScalingActivities"}
         assert account.world.nodes == 0
+
+
+def test_the_smoke_step_asks_for_pins_zone_and_quotas_with_the_rights_of_its_role(
+    configuration: PipelineConfiguration,
+    stages: dict[str, Deployment],
+    enforcement: Enforcement,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    stage = configuration.dev
+    account = Account(stage.experiment, tmp_path, monkeypatch)
+    with ready.offering(stage.experiment) as offers:
+        offers.vcpus = 8
+        assert act(dev_steps(stage), account, stage, stages["dev"], enforcement) == [0], "no node is due yet"
+        assert "preflight, quota: 8 vCPUs" in capfd.readouterr().err
+        offers.zone = "us-east-2c"
+        assert act(dev_steps(stage), account, stage, stages["dev"], enforcement) == [1]
+    assert "preflight, instance: trn2.48xlarge is offered in us-east-2c, not" in capfd.readouterr().out
+    asked = {"ec2:DescribeImages", "eks:DescribeAddonVersions", "servicequotas:GetServiceQuota"}
+    assert enforcement.allowed >= asked
 
 
 def test_the_pipeline_starts_a_build_with_the_rights_of_its_step_and_of_the_role_that_it_takes_on(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -16,7 +15,6 @@ from typing import Any
 import boto3
 import pytest
 from botocore.stub import Stubber
-from moto.kms.models import kms_backends
 
 from infra.deployment_file import DeploymentSettings
 from infra.pins import ADDON_VERSIONS
@@ -33,8 +31,7 @@ from trnspec.experiment.model import Capacity
 from trnspec.operations.__main__ import main
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.cloud.clock import stamp
-from trnspec.operations.preflight import checklist as checks
-from trnspec.operations.preflight import external_services
+from trnspec.operations.preflight import account_setup, ec2_offers, external_services
 from trnspec.operations.preflight.checklist import judge
 from trnspec.operations.preflight.external_services import Web, licences, models_with_token
 
@@ -72,7 +69,7 @@ def stubbed(service: str, operation: str, *answers: Any) -> Aws:
 
 
 def quota(value: float) -> Told:
-    told = {"ServiceCode": "ec2", "QuotaCode": checks.TRN_QUOTA, "Value": value}
+    told = {"ServiceCode": "ec2", "QuotaCode": ec2_offers.TRN_QUOTA, "Value": value}
     return "service-quotas", "get_service_quota", {"Quota": told}
 
 
@@ -118,7 +115,7 @@ def by_spot(experiment: Experiment, most: float | None = None) -> Experiment:
 
 
 def of_spot(most: float | None = None) -> Check:
-    return lambda experiment, aws: checks.capacity(by_spot(experiment, most), aws, now=START)
+    return lambda experiment, aws: ec2_offers.capacity(by_spot(experiment, most), aws, now=START)
 
 
 def spot(*prices: float) -> Told:
@@ -131,11 +128,19 @@ def spot(*prices: float) -> Told:
 
 
 def of_block(**changes: Any) -> Check:
-    return lambda experiment, aws: checks.capacity(with_block(experiment, **changes), aws, now=START)
+    return lambda experiment, aws: ec2_offers.capacity(with_block(experiment, **changes), aws, now=START)
 
 
 def of_account(check: Callable[[Aws], Finding]) -> Check:
     return lambda _experiment, aws: check(aws)
+
+
+def bootstrap(experiment: Experiment, aws: Aws) -> Finding:
+    return account_setup.bootstrap(experiment, aws, DeploymentSettings())
+
+
+def cluster(version: str) -> Told:
+    return "eks", "describe_cluster", {"cluster": {"name": "qwen3-32b", "version": version}}
 
 
 def bootstrapped(version: str) -> Told:
@@ -150,14 +155,27 @@ GO_ON = "continue-update-rollback --stack-name qwen3-32b-cluster --region us-eas
 FIVE = "5 vCPUs for running on-demand standard instances, system nodes and the bastion need 10"
 ACTIVE = "active until 2026-04-01T17:00:00Z, 5.0 hours from now"
 FOUND: list[tuple[Check, Told, str, str]] = [
-    (checks.quota, quota(192), "192 vCPUs", ""),
-    (lambda one, aws: checks.quota(with_block(one), aws), quota(0), "does not count against", ""),
-    (of_account(checks.bootstrap), bootstrapped("28"), "version 28", ""),
-    (checks.node_images, images(*IMAGES), "release 1.35.6-20260625 with Neuron driver 2.28.0.0", ""),
-    (checks.addons, addons(), "all pinned versions are offered for 1.35", ""),
-    (checks.halfway_stacks, stack("UPDATE_COMPLETE"), "no stack is half done", ""),
-    (checks.kubernetes_version, version("1.35", "STANDARD_SUPPORT"), "support until 2027-03-27", ""),
-    (checks.instance_offered, zones("us-east-2a", "us-east-2c"), "offered in us-east-2a", ""),
+    (ec2_offers.quota, quota(192), "192 vCPUs", ""),
+    (lambda one, aws: ec2_offers.quota(with_block(one), aws), quota(0), "does not count against", ""),
+    (
+        account_setup.cluster_version,
+        ("eks", "describe_cluster", "ResourceNotFoundException"),
+        "no cluster",
+        "",
+    ),
+    (account_setup.cluster_version, cluster("1.34"), "has Kubernetes 1.34, the file 1.35", ""),
+    (
+        account_setup.cluster_version,
+        cluster("1.36"),
+        "cluster qwen3-32b has Kubernetes 1.36, the file asks for 1.35, and EKS takes no version back",
+        'write kubernetes: "1.36" into the section cluster',
+    ),
+    (account_setup.cluster_version, cluster("1.37"), "has Kubernetes 1.37", "pin 1.37 in infra/pins.py"),
+    (account_setup.node_images, images(*IMAGES), "release 1.35.6-20260625 with Neuron driver 2.28.0.0", ""),
+    (account_setup.addons, addons(), "all pinned versions are offered for 1.35", ""),
+    (account_setup.halfway_stacks, stack("UPDATE_COMPLETE"), "no stack is half done", ""),
+    (account_setup.kubernetes_version, version("1.35", "STANDARD_SUPPORT"), "support until 2027-03-27", ""),
+    (ec2_offers.instance_offered, zones("us-east-2a", "us-east-2c"), "offered in us-east-2a", ""),
     (of_block(ends_at=stamp(ENDS)), block(), ACTIVE, ""),
     (of_spot(), spot(9.5, 14.56), "costs $14.56 per hour in us-east-2a; whether one is there is known", ""),
     (of_spot(15), spot(14.56), "$14.56 per hour", ""),
@@ -168,24 +186,39 @@ FOUND: list[tuple[Check, Told, str, str]] = [
         "wait, use",
     ),
     (of_spot(14), spot(), "EC2 has no spot price for trn2.48xlarge in us-east-2a", "./trnspec capacity"),
-    (checks.quota, quota(8), "8 vCPUs", "--quota-code L-2C3B7624 --desired-value 192"),
-    (checks.quota, NO_QUOTA, "0 vCPUs", "192"),
-    (lambda one, aws: checks.quota(by_spot(one), aws), quota(192), "192 vCPUs for running Trn spot", ""),
-    (lambda one, aws: checks.quota(by_spot(one), aws), NO_QUOTA, "0 vCPUs", "--quota-code L-6B0D517C"),
-    (of_account(checks.system_quota), quota(5), FIVE, "--quota-code L-1216C47A --desired-value 10"),
-    (of_account(checks.bootstrap), bootstrapped("5"), "version 5, 6 or later is needed", "bootstrap aws://1"),
-    (checks.node_images, images(IMAGES[1]), f"us-east-2 has no {IMAGES[0]}", "catalogue/node_images.py"),
-    (checks.addons, addons(coredns="v9"), "does not offer coredns v1.", "infra/pins.py"),
-    (checks.halfway_stacks, stack("UPDATE_ROLLBACK_FAILED"), HALF, GO_ON),
-    (checks.kubernetes_version, version("1.35", "EXTENDED_SUPPORT"), "costs $0.60 per hour", "standard"),
-    (checks.kubernetes_version, version("1.36", "STANDARD_SUPPORT"), "EKS does not offer 1.35", "1.36"),
+    (ec2_offers.quota, quota(8), "8 vCPUs", "--quota-code L-2C3B7624 --desired-value 192"),
+    (ec2_offers.quota, NO_QUOTA, "0 vCPUs", "192"),
+    (lambda one, aws: ec2_offers.quota(by_spot(one), aws), quota(192), "192 vCPUs for running Trn spot", ""),
+    (lambda one, aws: ec2_offers.quota(by_spot(one), aws), NO_QUOTA, "0 vCPUs", "--quota-code L-6B0D517C"),
+    (of_account(ec2_offers.system_quota), quota(5), FIVE, "--quota-code L-1216C47A --desired-value 10"),
+    (bootstrap, bootstrapped("5"), "version 5, 6 or later is needed", "bootstrap aws://1"),
     (
-        checks.instance_offered,
+        account_setup.node_images,
+        images(IMAGES[1]),
+        f"us-east-2 has no {IMAGES[0]}",
+        "catalogue/node_images.py",
+    ),
+    (account_setup.addons, addons(coredns="v9"), "does not offer coredns v1.", "infra/pins.py"),
+    (account_setup.halfway_stacks, stack("UPDATE_ROLLBACK_FAILED"), HALF, GO_ON),
+    (
+        account_setup.kubernetes_version,
+        version("1.35", "EXTENDED_SUPPORT"),
+        "costs $0.60 per hour",
+        "standard",
+    ),
+    (
+        account_setup.kubernetes_version,
+        version("1.36", "STANDARD_SUPPORT"),
+        "EKS does not offer 1.35",
+        "1.36",
+    ),
+    (
+        ec2_offers.instance_offered,
         zones("us-east-2c"),
         "offered in us-east-2c, not in us-east-2a",
         "with us-east-2c",
     ),
-    (checks.instance_offered, zones(), "not offered in us-east-2", "change cluster.region"),
+    (ec2_offers.instance_offered, zones(), "not offered in us-east-2", "change cluster.region"),
     (of_block(), LATER, "is scheduled and starts at 2026-04-02", "after that"),
     (of_block(), block(State="expired"), "is expired", "buy another"),
     (of_block(), block(EndDate=START + timedelta(minutes=20)), "ends at 2026-04-01T12:20:00Z", "extend"),
@@ -295,45 +328,6 @@ def test_this_machine_must_be_among_the_admin_cidrs_and_a_private_endpoint_needs
     assert judged().state is State.FINE
 
 
-ACCOUNT = "123456789012"
-
-
-def documented() -> list[dict[str, Any]]:
-    """The statements of the guide, for moto's account."""
-    guide = (ROOT / "docs" / "what-you-have.md").read_text(encoding="utf-8")
-    (text,) = re.findall(r"^```json\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
-    return list(json.loads(text.replace("111122223333", ACCOUNT)))
-
-
-def key(*statements: dict[str, Any], **more: str) -> DeploymentSettings:
-    policy = json.dumps({"Version": "2012-10-17", "Statement": list(statements)})
-    made = shared_client("kms").create_key(Policy=policy, **more)["KeyMetadata"]
-    return DeploymentSettings(kms_key=made["Arn"])
-
-
-NEEDED = [
-    f"arn:aws:iam::{ACCOUNT}:root kms:CreateGrant",
-    "logs.us-east-2.amazonaws.com kms:Encrypt",
-    "cloudwatch.amazonaws.com kms:Decrypt, cloudwatch.amazonaws.com kms:GenerateDataKey",
-]
-
-
-def test_an_imported_key_needs_each_statement_of_the_guide_and_must_be_usable(aws: Aws) -> None:
-    assert checks.imported_key(aws, DeploymentSettings()).state is State.FINE
-    assert checks.imported_key(aws, key(*documented())).state is State.FINE
-    for statement, says in zip(documented(), NEEDED, strict=True):
-        found = checks.imported_key(aws, key(*(one for one in documented() if one != statement)))
-        assert (found.state, says in found.why) == (State.FINDING, True), found
-        assert "docs/what-you-have.md" in found.remedy
-    gone = f"arn:aws:kms:us-east-2:{ACCOUNT}:key/0a1b2c3d-0000-4000-8000-000000000000"
-    assert checks.imported_key(aws, DeploymentSettings(kms_key=gone)).why.endswith("no such key")
-    disabled = key(*documented())
-    kms_backends[ACCOUNT]["us-east-2"].disable_key(disabled.kms_key.rpartition("/")[2])
-    assert "is Disabled" in checks.imported_key(aws, disabled).why
-    signing = key(*documented(), KeySpec="HMAC_256", KeyUsage="GENERATE_VERIFY_MAC")
-    assert "of kind HMAC_256; a symmetric key" in checks.imported_key(aws, signing).why
-
-
 def test_models_that_hugging_face_gives_to_accepted_users_only_are_asked_for_before_anything_is_rented(
     experiment: Experiment, hub: StandInHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -384,7 +378,8 @@ def test_preflight_as_it_is_called(
     chart = "public.ecr.aws/neuron/neuron-helm-chart:1.10.0"
     assert found["image"]["why"] == chart, "asked for as images are"
     assert (next(iter(found)), found["credentials"]["state"]) == ("credentials", "fine")
-    assert found["bootstrap"]["remedy"] == ".venv/bin/npx cdk bootstrap aws://123456789012/us-east-2"
+    assert ".venv/bin/npx cdk bootstrap aws://123456789012/us-east-2 --cloud" in found["bootstrap"]["remedy"]
+    assert found["admins"]["remedy"].startswith("write arn:aws:sts::123456789012:user/moto there")
     assert found["kubernetes"]["state"] == "unknown"
     assert "eks:DescribeClusterVersions" in found["kubernetes"]["where"]
     assert all(one["remedy"] for one in found.values() if one["state"] != "fine")

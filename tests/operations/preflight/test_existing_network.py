@@ -101,7 +101,7 @@ def test_a_whole_vpc_is_fine_and_s3_by_the_nat_gateway_is_remarked(
     assert ExistingVpc(experiment, aws).checks() == {}, "a network of our own is not asked about"
     told = found()
     each = [f"{what} {zone}" for zone in ZONES for what in ("subnet", "addresses", "way out")]
-    assert [*told] == ["vpc", *each, "endpoints"]
+    assert [*told] == ["vpc", *each, "endpoints", "control plane"]
     assert {one.state for one in told.values()} == {State.FINE}, told
     of = r"has 101[89] free addresses; needed: 176 \(16 for the control plane, 60 for system nodes, 100 for Trn2 nodes\)"
     assert re.search(of, told["addresses us-east-2a"].why)
@@ -142,6 +142,26 @@ def test_nodes_need_dns_and_no_control_plane_in_an_earlier_network(built: Built,
     told = found()["vpc"]
     assert "qwen3-32b-network is deployed" in told.why
     assert "teardown" in told.remedy
+
+
+def test_a_cluster_that_exists_takes_no_further_zone_and_moves_to_no_other_vpc(
+    built: Built, experiment: Experiment, found: Found, aws: Aws
+) -> None:
+    role, (first, second) = "arn:aws:iam::123456789012:role/x", built.subnets.values()
+    network = {"subnetIds": [first, second]}
+    shared_client("eks").create_cluster(name="qwen3-32b", roleArn=role, resourcesVpcConfig=network)
+    assert found()["control plane"].why == "cluster qwen3-32b is in us-east-2a, us-east-2b"
+    built.subnets["us-east-2a"] = built.subnet("us-east-2a", "10.7.16.0/22")
+    assert found()["control plane"].state is State.FINE, "another subnet of the same zone"
+    new = {"us-east-2c": built.subnet("us-east-2c", "10.7.8.0/22")}
+    built.subnets = built.subnets | new
+    assert found()["control plane"].state is State.FINE, "a third zone is for nodes"
+    built.subnets = new | built.subnets
+    told = found()["control plane"]
+    assert "created in us-east-2a, us-east-2b, EKS keeps" in told.why
+    assert (told.state, "us-east-2c is new" in told.why) == (State.FINDING, True)
+    elsewhere = judged(Built().within(experiment), aws)["control plane"]
+    assert f"cluster qwen3-32b is in {built.vpc}, and does not move to" in elsewhere.why
 
 
 @pytest.mark.parametrize(

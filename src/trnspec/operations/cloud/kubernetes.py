@@ -95,9 +95,10 @@ class Kubernetes:
             "patch", "deployment", deployment, "--subresource=scale", "--type=merge", f"--patch={change}"
         )
 
-    def delete(self, kind: str, name: str) -> None:
-        """Delete an object if it exists, without waiting for its finalizers."""
-        self._run("delete", kind, name, "--ignore-not-found", "--wait=false")
+    def delete(self, kind: str, name: str, *, namespace: str = "") -> None:
+        """Delete an object of this namespace, or of another one, if it exists, without waiting for its finalizers."""
+        where = [f"--namespace={namespace}"] if namespace else []
+        self._run("delete", kind, name, "--ignore-not-found", "--wait=false", *where)
 
     def logs(self, pod: str, *, container: str | None = None, lines: int = 20) -> str:
         """Return the last lines of a log."""

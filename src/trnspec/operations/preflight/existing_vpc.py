@@ -15,7 +15,7 @@ from trnspec.experiment import Experiment
 from trnspec.experiment.catalogue.models import table_of
 from trnspec.experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
 from trnspec.experiment.cost import SERVICES, SYSTEM_NODES
-from trnspec.experiment.naming import stack_name
+from trnspec.experiment.naming import cluster_name, stack_name
 from trnspec.operations.cloud import cloudformation
 from trnspec.operations.cloud.aws import Aws, Calls
 from trnspec.operations.cloud.nodegroup import read
@@ -54,7 +54,7 @@ class ExistingVpc:
             found[f"subnet {zone}"] = partial(self.subnet, zone)
             found[f"addresses {zone}"] = partial(self.addresses, zone)
             found[f"way out {zone}"] = partial(self.way_out, zone)
-        return {**found, "endpoints": self.endpoints}
+        return {**found, "endpoints": self.endpoints, "control plane": self.control_plane}
 
     def vpc(self) -> Finding:
         """Check that the VPC exists, has both DNS options, and that the control plane is in no other network."""
@@ -68,6 +68,22 @@ class ExistingVpc:
             if not value[name]["Value"]:
                 return problem_finding("vpc dns", vpc=vpc, name=name, option=option, region=aws.region)
         return fine(f"{vpc} has DNS resolution and DNS host names enabled")
+
+    def control_plane(self) -> Finding:
+        """Check that a cluster that exists stays in its VPC and zones: EKS takes no subnet of another zone for a control plane, which
+        is in the first two zones of the file."""
+        name = cluster_name(self._experiment)
+        found = self._aws.client("eks").find("describe_cluster", "ResourceNotFoundException", name=name)
+        if found is None:
+            return fine(f"there is no cluster {name} yet")
+        ids = found["cluster"]["resourcesVpcConfig"]["subnetIds"]
+        subnets = self._asked("describe_subnets", "Subnets", "subnet-id", *ids)
+        if others := {subnet["VpcId"] for subnet in subnets} - {self._vpc}:
+            return problem_finding("vpc other", name=name, there=", ".join(others), vpc=self._vpc)
+        zones = sorted(subnet["AvailabilityZone"] for subnet in subnets)
+        if new := [zone for zone in [*self._ids][:2] if zone not in zones]:
+            return problem_finding("vpc new-zone", name=name, zones=", ".join(zones), new=", ".join(new))
+        return fine(f"cluster {name} is in {', '.join(zones)}")
 
     def subnet(self, zone: str) -> Finding:
         """Check that the subnet is in this VPC and zone."""
