@@ -250,6 +250,7 @@ def test_a_first_deployment_that_failed_is_repeated_by_who_may_deploy_and_nothin
     world: World, aws: Aws, say: Say, started: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The CDK protects a stack before it makes it, and cannot delete a protected one that failed."""
+    shared_client("cloudformation").delete_stack(StackName="qwen3-32b-storage")  # as the fixture made it
     make_stacks("qwen3-32b", "network", "storage", "cluster", protected=("network", "storage", "cluster"))
     states = {"qwen3-32b-network": "ROLLBACK_COMPLETE", "qwen3-32b-cluster": "ROLLBACK_COMPLETE"}
     found = cloudformation.deployed(world.experiment, aws)
