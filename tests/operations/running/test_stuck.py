@@ -80,6 +80,20 @@ def test_a_pod_that_can_never_start_ends_its_step_within_minutes_and_a_later_run
     driver.run()
 
 
+def test_an_image_that_cannot_be_pulled_ends_the_run_before_a_node_is_paid_for(driver: Driver) -> None:
+    """Memory that a system node lacks is only a warning: a Trn2 node has it."""
+    driver.world.stuck["arguments-"] = NEVER["image"][:2]
+    asked: list[int] = []
+    driver.world.on_tick.append(lambda: asked.append(driver.world.nodes))
+    line, after = _stop(driver, "arguments-")
+    assert "cannot pull its image" in line
+    assert (after <= timedelta(minutes=6), max(asked)) == (True, 0)
+    driver.world.on_tick.clear()
+    driver.world.stuck = {"arguments-": NEVER["room"][:2]}
+    driver.run()
+    assert any("cannot be asked here" in said for said in driver.said)
+
+
 def test_an_arm_that_can_never_start_ends_the_run_within_minutes(driver: Driver) -> None:
     driver.world.stuck["qwen-sd-vllm"] = NEVER["mount"][:2]
     begun = driver.clock.now()

@@ -29,6 +29,8 @@ class Trouble:
     lasting: bool = False
     """The pod never starts unless somebody helps, if this stays for minutes."""
     unscheduled: bool = False
+    of_image: bool = False
+    """Another node would meet it too."""
 
 
 def troubles(pods: Sequence[Object], name: str, events: Sequence[Object] = ()) -> list[Trouble]:
@@ -98,6 +100,7 @@ def _known(kind: str, name: str, namespace: str, reported: tuple[str, str]) -> I
             remedy=entry["remedy"].format(deploy=deploy_workloads(namespace)),
             lasting=not entry.get("waits", False),
             unscheduled=reason == "Unschedulable",
+            of_image=entry.get("of_image", False),
         )
         return
 

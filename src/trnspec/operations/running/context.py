@@ -61,6 +61,10 @@ class UnprovenError(StepError):
     """The nodes are there and something about them is not as it must be: worth a look before they are given back."""
 
 
+class ImageError(StepError):
+    """An image cannot be pulled."""
+
+
 @dataclass(kw_only=True)
 class Context:
     """One run on one account; `held` is its state, written after everything that must not be forgotten."""
@@ -271,7 +275,8 @@ def why_not_up(context: Context, owner: str, name: str, *, step: str = "") -> st
     context.stuck_since[name] = {pod: before.get(pod, now) for pod in stuck}
     for pod, since in context.stuck_since[name].items():
         if now - since >= STUCK_S:
-            raise StepError(f"{owner}: {stuck[pod].why}, for {STUCK_S // 60} minutes; {stuck[pod].remedy}")
+            error = ImageError if stuck[pod].of_image else StepError
+            raise error(f"{owner}: {stuck[pod].why}, for {STUCK_S // 60} minutes; {stuck[pod].remedy}")
     return in_words(found)
 
 

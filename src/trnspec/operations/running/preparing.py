@@ -22,6 +22,7 @@ from trnspec.operations.running import node_watch, spending, waiting
 from trnspec.operations.running.context import (
     ENDED,
     Context,
+    ImageError,
     StepError,
     UnprovenError,
     create,
@@ -38,8 +39,8 @@ def check_arguments(context: Context) -> None:
     """Does each image take what its arms tell it, and the heads as they were fetched? Asked of every image at once, before a
     Trn2 node is paid for.
 
-    Raises `StepError` with the first refusal. An image that cannot be asked without a device is a warning: the compile
-    Job then asks it on the node.
+    Raises `StepError` with the first refusal, and for an image that cannot be pulled. One that cannot be asked without a device is a
+    warning: the compile Job then asks it on the node.
     """
     if context.verify is None:
         context.say("    skipped: no image is asked about the arguments")
@@ -60,6 +61,8 @@ def check_arguments(context: Context) -> None:
             remedy = f"./trnspec kubectl describe job {name}"
             wait_for(context, name, patience_s=ARGUMENTS_DEADLINE_S + 300, remedy=remedy)
             context.say(f"    {image}: takes the arguments and heads of its arms")
+        except ImageError:
+            raise
         except StepError as error:
             _refuse(context, name, image)
             parts = [line for line in _printed(context, name, CANNOT_SAY) if line.keys() == {"part", "why"}]
