@@ -149,6 +149,12 @@ def test_deploy_refuses_what_would_replace_the_cluster_or_a_bucket_and_nothing_t
     for part, kind, path, properties in (
         ("cluster", "EKS::Cluster", "EncryptionConfig", {"EncryptionConfig": []}),
         ("cluster", "EKS::Cluster", "BootstrapSelfManagedAddons", {"BootstrapSelfManagedAddons": True}),
+        (
+            "cluster",
+            "EKS::Cluster",
+            "ResourcesVpcConfig/SubnetIds",
+            {"ResourcesVpcConfig": {"SubnetIds": ["c"]}},
+        ),
         ("storage", "S3::Bucket", "BucketName", {"BucketName": "another"}),
     ):
         (line,) = compared(templates, changed(templates, part, kind, **properties))
@@ -192,11 +198,11 @@ def test_a_kms_key_that_is_named_after_the_first_deployment_is_refused_before_an
     assert "take the change of deployment.yaml (kms_key) or of the file back" in cluster
 
 
-def test_what_is_compared_is_what_the_schemas_of_cloudformation_fix_and_the_key_of_a_bucket() -> None:
+def test_what_is_compared_is_what_the_schemas_of_cloudformation_fix_and_what_eks_and_pods_need() -> None:
     for kind, compared in replacements.FIXED.items():
         schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema("us-east-2", kind).schema
         fixed = {path.removeprefix("/properties/") for path in schema.get("createOnlyProperties", ())}
-        assert {*compared} - {"BucketEncryption"} == fixed
+        assert {*compared} - {"BucketEncryption", "ResourcesVpcConfig/SubnetIds"} == fixed
 
 
 def test_deploy_says_before_the_synthesis_that_nothing_builds_the_images(

@@ -20,13 +20,15 @@ from trnspec.operations.cloud.aws import Aws
 FIXED = {
     "AWS::EKS::Cluster": (
         "AccessConfig/BootstrapClusterCreatorAdminPermissions", "BootstrapSelfManagedAddons", "EncryptionConfig",
-        "KubernetesNetworkConfig/IpFamily", "KubernetesNetworkConfig/ServiceIpv4Cidr", "Name", "OutpostConfig", "RoleArn",
+        "KubernetesNetworkConfig/IpFamily", "KubernetesNetworkConfig/ServiceIpv4Cidr", "Name", "OutpostConfig",
+        "ResourcesVpcConfig/SubnetIds", "RoleArn",
     ),
     "AWS::KMS::Key": (),
     "AWS::S3::Bucket": ("BucketEncryption", "BucketName", "BucketNamePrefix", "BucketNamespace"),
 }  # fmt: skip
-"""`createOnlyProperties` of the schemas of CloudFormation's registry; and the key of a bucket: with another one pods could not read
-what is stored."""
+"""`createOnlyProperties` of the schemas of CloudFormation's registry; the key of a bucket, because with another one pods could not read
+what is stored; the subnets of a cluster, because EKS takes no other zones
+(https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html)."""
 Template = Mapping[str, Any]
 
 
@@ -75,4 +77,4 @@ def _at(resource: Template, path: str) -> Any:
     value: Any = resource.get("Properties", {})
     for step in path.split("/"):
         value = value.get(step) if isinstance(value, Mapping) else None
-    return value
+    return sorted(value, key=str) if isinstance(value, list) else value
