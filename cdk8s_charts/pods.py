@@ -337,16 +337,16 @@ def volume_and_claim(experiment: Experiment, purpose: str) -> tuple[dict[str, An
 UNUSABLE = 4
 """Exit code of the check for an artifact that is marked complete and is not: compiling again helps."""
 _CHECK = f"""\
-set -f; folder=$1; key=$2; files=$3; shift 3; found=
-refuse() {{ echo "artifact $key: $1" >&2; exit "${{2:-1}}"; }}
+set -f; folder=$1; key=$2; files=$3; shift 3; found= code=1
+refuse() {{ echo "artifact $key: $1" >&2; exit $code; }}
 [ -f "$folder/{naming.COMPLETE}" ] || refuse "missing or unfinished, $folder/{naming.COMPLETE} does not exist; compile this arm first"
 read -r found < "$folder/{naming.COMPLETE}" || :
 [ "$found" = "{{\\"key\\": \\"$key\\"}}" ] || refuse "$folder was made for $found; compile this arm"
 for file in $files; do
   case $file in
-    *\\**) grep -q "${{file##*\\*}}\\"" "$folder/{naming.ARTIFACT_FILES}";;
+    *\\**) grep -q "$(expr "$file" : '.*\\*\\(.*\\)')\\"" "$folder/{naming.ARTIFACT_FILES}";;
     *) [ -s "$folder/$file" ];;
-  esac || refuse "$folder/$file is missing although marked complete; ./trnspec run compiles it again" {UNUSABLE}
+  esac || {{ code={UNUSABLE}; refuse "$folder/$file is missing although marked complete; ./trnspec run compiles it again"; }}
 done
 for weights in "$@"; do
   [ -f "$weights/{naming.COMPLETE}" ] || refuse "needs weights that are missing or unfinished, $weights/{naming.COMPLETE} does not exist; \
