@@ -59,7 +59,7 @@ WITHIN = DeploymentSettings(permissions_boundary=BOUNDARY)
             DeploymentSettings(),
             "mine",
             State.WARNING,
-            "so whoever deploys is an administrator",
+            "who deploys is then an administrator",
         ),
     ],
 )

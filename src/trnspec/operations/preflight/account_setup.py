@@ -133,7 +133,7 @@ def bootstrap(experiment: Experiment, aws: Aws, settings: DeploymentSettings) ->
         why = f"CloudFormation may not make roles whose names begin with {experiment.name}- (IAM says {own})"
         return finding(why, roles_remedy(experiment.name))
     if other == "allowed":
-        why = f"version {version}; CloudFormation may make any role (AdministratorAccess, the default), so whoever deploys is an administrator"
+        why = f"version {version}; CloudFormation may make any role (AdministratorAccess, the default); who deploys is then an administrator"
         return replace(finding(why, remedy), state=State.WARNING)
     return fine(f"version {version}; CloudFormation may make roles of {experiment.name}, and not any role")
 
