@@ -61,7 +61,8 @@ def client(service: str, *, endpoint: str, region: str) -> Any:
         region_name=region,
         aws_access_key_id=_MADE_UP_KEY,
         aws_secret_access_key=_MADE_UP_KEY,
-        config=Config(proxies={}, retries={"total_max_attempts": 1}),
+        # moto answers CreateStack once every resource is made: minutes, on a machine that does other things too.
+        config=Config(proxies={}, retries={"total_max_attempts": 1}, read_timeout=600),
     )
 
 
