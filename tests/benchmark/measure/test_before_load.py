@@ -91,14 +91,14 @@ def test_fewer_than_eight_right_answers_withhold_every_verdict_and_name_the_ques
     found = summary(out)
     judged = {one["verdict"] for one in (*found["comparisons"], *found["mix"])}
     assert found["sense"]["withheld"] is withheld
-    assert (judged == {"not judged"}) is withheld
+    assert (judged == {"withheld"}) is withheld
     assert ("repeats itself without end" in told) is (LOOP in answers.values())
     assert ('What is the capital of France? "' in told) is withheld
-    assert ("No verdict, because the answers make no sense" in told) is withheld
-    assert (found["advice"][0]["advice"] == "none") is withheld
+    assert ("Do not switch yet:" in told) is withheld
+    assert (found["advice"][0]["advice"] == "do not switch yet") is withheld
     assert main(["report", str(out)]) == 0
     page = (out / "report.html").read_text()
-    assert ("no verdict, because the answers make no sense" in page.lower()) is withheld
+    assert ("Do not switch yet:" in page) is withheld
     assert ("What is the capital of France?" in page) is withheld
     assert summary(out)["sense"] == found["sense"], "it is judged again from the raw files alone"
 

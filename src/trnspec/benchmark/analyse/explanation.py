@@ -25,8 +25,9 @@ from trnspec.benchmark.analyse.delivered import token_source
 from trnspec.benchmark.analyse.requests import Cells, Place, Requests
 from trnspec.benchmark.analyse.result import ArmFacts, Cell, Course, Explanation, Restart
 from trnspec.benchmark.analyse.sentences import rendered
-from trnspec.benchmark.analyse.speed_up import EQUIVALENT, MIN_PROMPTS, STARTS_DIFFER
+from trnspec.benchmark.analyse.speed_up import EQUIVALENT, STARTS_DIFFER
 from trnspec.benchmark.analyse.values import gaps
+from trnspec.benchmark.cell_size import MIN_PROMPTS
 from trnspec.benchmark.measure.journal import RawRun, extent
 from trnspec.benchmark.measure.records import LATE_S, RequestRecord
 from trnspec.benchmark.plan import MIXED, Load, Plan, PlannedArm

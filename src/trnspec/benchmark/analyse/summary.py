@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +22,6 @@ from trnspec.benchmark.analyse.requests import Cells, Place, Requests
 from trnspec.benchmark.analyse.result import Cell, Comparison, Course, Explanation, Result
 from trnspec.benchmark.analyse.result_files import against_published, optional_results, served_by
 from trnspec.benchmark.analyse.speed_up import (
-    BAND,
-    MIN_PROMPTS,
-    adjust,
     bests,
     comparisons,
     mixes,
@@ -42,8 +38,6 @@ from trnspec.core.json_text import json_text
 FILE_NAME = "summary.json"
 _HEADLINE = metrics.COMPARED[0].name
 _OF_PLAN = ("warmup", "seed", "max_tokens", "temperature", "ignore_eos")
-_BAND_MARGIN = 0.005
-"""A log ratio this close to an end of the band of no difference counts as on it: no number of prompts would show a difference."""
 _UNJUDGED = (
     "metric",
     "error_rates",
@@ -66,8 +60,6 @@ def summarise(cells: Cells, folder: Path | None = None) -> Result:
     }
     rows = list(comparisons(cells))
     headlines = [row for row in rows if row["metric"] == _HEADLINE]
-    for _, together in groupby(headlines, key=lambda row: Place.of(row).load):
-        adjust(list(together))
     explanations = list(_explanations(cells, described, headlines))
     mixed = list(mixes(cells))
     if withheld:
@@ -101,7 +93,7 @@ def _not_judged(row: Mapping[str, Any]) -> dict[str, Any]:
     """A comparison without a verdict, because the times of a server that writes nonsense say nothing about a working server. The measurements
     of each arm are kept."""
     kept = ("class", "concurrency", "rate_per_s", "baseline", "treatment", *_UNJUDGED)
-    return {key: row[key] for key in kept if key in row} | {"verdict": "not judged"}
+    return {key: row[key] for key in kept if key in row} | {"verdict": "withheld"}
 
 
 def write(result: Result, folder: Path) -> Path:
@@ -128,7 +120,7 @@ def _in_class(
         return Comparison.model_validate(known)
     place, names = Place.of(row), (row["baseline"], row["treatment"])
     costs = [described[place, name].cost for name in names]
-    if row["verdict"] != "not judged":  # else calculated from times that are made up
+    if row["verdict"] != "withheld":  # else calculated from times that are made up
         known |= {
             key: own and own.usd_per_million_output_tokens
             for key, own in zip(("usd_before", "usd_after"), costs, strict=True)
@@ -140,7 +132,7 @@ def _in_class(
         if (Place.of(mix).load, mix["baseline"], mix["treatment"]) == (place.load, *names):
             times = next((own for own in mix["classes"] if own["class"] == place.class_), {})
             known |= {key: times.get(key) for key in ("baseline_tpot_s", "treatment_tpot_s")}
-    return Comparison.model_validate({**known, "prompts_to_tell": _prompts_to_tell(known)})
+    return Comparison.model_validate(known)
 
 
 def _of_mix(cells: Cells, row: Mapping[str, Any], compared: Sequence[Comparison]) -> Comparison:
@@ -154,21 +146,8 @@ def _of_mix(cells: Cells, row: Mapping[str, Any], compared: Sequence[Comparison]
         and one.class_ in inside
     ]
     known = {**row, **_named(cells, row), "metric": _HEADLINE}
-    known |= {"n_prompts": min((one.n_prompts for one in members), default=0)}
     known |= {side: average(members, side) for side in ("usd_before", "usd_after")}
-    return Comparison.model_validate({**known, "prompts_to_tell": _prompts_to_tell(known)})
-
-
-def _prompts_to_tell(row: Mapping[str, Any]) -> int | None:
-    if row["verdict"] == "too few":
-        return MIN_PROMPTS
-    if row["verdict"] != "not shown" or not row["detectable_ratio"] or row["p_value"] is None:
-        return None
-    log_ratio, (low, high) = math.log(row["ratio"]), BAND
-    wanted = max(min(abs(log_ratio - low), abs(log_ratio - high)), _BAND_MARGIN)
-    # The interval shrinks with the square root of the number of prompts.
-    more = (math.log(row["detectable_ratio"]) - high) / wanted
-    return max(row["n_prompts"] + 1, math.ceil(row["n_prompts"] * more**2))
+    return Comparison.model_validate(known)
 
 
 def _run(raw: RawRun, cells: Iterable[Cell], course: Course) -> dict[str, Any]:
