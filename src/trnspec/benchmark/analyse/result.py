@@ -404,6 +404,23 @@ class Sense(ResultPart):
     questions: list[AskedQuestion]
 
 
+Outcome = Literal["fine", "caution", "withheld", "not asked"]
+
+
+class Evidence(ResultPart):
+    """A check between measurement and verdict. `withheld` takes the verdict from every comparison that it names."""
+
+    check: str
+    arm: str | None = None
+    """None: all arms."""
+    class_: str | None = Field(None, alias="class")
+    """None: all classes."""
+    outcome: Outcome
+    says: str
+    """The numbers it rests on."""
+    remedy: str = ""
+
+
 class Result(ResultPart):
     schema_: Literal[2] = Field(2, alias="schema")
     run: Run
@@ -414,6 +431,7 @@ class Result(ResultPart):
     advice: tuple[Advice, ...] = ()
     cells: list[Cell]
     comparisons: list[Comparison]
+    evidence: tuple[Evidence, ...] = ()
     mix: list[Comparison]
     """Each treatment over the mix of all classes, by load (`src/trnspec/benchmark/analyse/speed_up.py`)."""
     best: list[Best]
