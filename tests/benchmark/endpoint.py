@@ -273,7 +273,7 @@ FAULTS: dict[str, Answer] = {
 }
 ODDITIES: dict[str, Answer] = {
     "early-eos": _packets(ROLE, WORD, END, TOTAL, DONE),
-    "late-end": _packets(WORD, DONE, pause_s=0.01),
+    "late-end": _packets(WORD, END, DONE, pause_s=0.01),
     "lingering": _packets(ROLE, WORD, END, DONE, b": still here\n\n", pause_s=0.05),
 }
 

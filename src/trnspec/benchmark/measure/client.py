@@ -111,6 +111,7 @@ async def ask(
         output,
         text=hidden(output.text),
         finish_reason=reason[:_MAX_FINISH_REASON_CHARS] or None,
+        output_keys=tuple(one_line(key) for key in output.output_keys),
         spec_stats=statistics,
     )
 
@@ -182,7 +183,7 @@ async def _accept(response: aiohttp.ClientResponse) -> None:
 def _failure(error: Exception, sent: float, chunks: int) -> Failure:
     text, came = one_line(str(error) or type(error).__name__), f"{chunks} chunks with text had come"
     if isinstance(error, StreamFault):
-        return Failure(error.name, text, error.pause_s)
+        return Failure(hidden(error.name), text, error.pause_s)
     if isinstance(error, aiohttp.ClientConnectorError):
         refused = getattr(getattr(error, "os_error", None), "errno", None) == errno.ECONNREFUSED
         return Failure("connect_refused" if refused else "connect_failed", text, _PAUSE_S)
