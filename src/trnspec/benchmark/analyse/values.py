@@ -113,7 +113,7 @@ class Decoding(NamedTuple):
         return self.span_s / self.tokens
 
 
-def arrivals(record: RequestRecord) -> list[int]:
+def arrival_starts(record: RequestRecord) -> list[int]:
     """The index of the first chunk of each arrival. An arrival is what one read of the socket gave: its chunks have one time.
 
     A burst can be read in several parts. So pauses below a millisecond do not separate arrivals, unless the whole answer is that fast.
@@ -131,7 +131,7 @@ def decoding(record: RequestRecord, tokens: int | None) -> Decoding | None:
     """
     if tokens is None or record.error is not None or not record.chunk_s:
         return None
-    starts = arrivals(record)
+    starts = arrival_starts(record)
     span_s = record.chunk_s[-1] - record.chunk_s[0]
     if len(starts) < 2 or span_s <= 0:
         return None

@@ -29,9 +29,19 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 _ANSWERED = frozenset(
-    ("stop", "eos", "eos_token", "end_turn", "stop_sequence")
-    + ("length", "max_tokens", "model_length")
-    + ("tool_calls", "tool_use", "function_call")
+    [
+        "stop",
+        "eos",
+        "eos_token",
+        "end_turn",
+        "stop_sequence",
+        "length",
+        "max_tokens",
+        "model_length",
+        "tool_calls",
+        "tool_use",
+        "function_call",
+    ]
 )
 """Finish reasons of a whole answer: the model ended it, its length was reached, or it calls a tool. Words of the OpenAI API and of vLLM,
 Text Generation Inference (`eos_token`, `stop_sequence`), Anthropic (`end_turn`, `max_tokens`, `tool_use`) and Mistral (`model_length`).
