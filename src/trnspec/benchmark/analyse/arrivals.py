@@ -28,8 +28,8 @@ NO_USAGE = (
     "let the server send its usage (stream_options: include_usage), or call it without what removes the usage"
 )
 HIDDEN = "let the server stream all that it writes, or switch thinking off with --extra-body"
-_MORE = 1.1
-"""An arrival holds more than a step can yield if it holds this many times its tokens."""
+_MORE = 1.5
+"""Arrivals hold more than a step can yield if they hold this many times its tokens. A busy machine joins some steps, a proxy most."""
 _NEARLY_ALL, _MANY, _FEW = 0.9, 0.1, 0.05
 _MIN_ARRIVALS = 4
 _EVEN = 0.1
@@ -38,8 +38,9 @@ _COUNTS_DIFFER = (1, 0.01)
 """Counts of equal texts differ if they do so by more tokens than this and by more than this share."""
 _ARMS_DIFFER, _ANSWERS_DIFFER = 1.5, 3.0
 """Tokens per character that differ by more than this between two arms, or from an arm's median, are not of the same tokens."""
-_PROSE_SHARE, _MAX_PER_CHAR = 0.8, 0.6
-"""Where this share of the characters are ASCII letters and spaces, a tokenizer writes fewer tokens per character than this: 0.2 to 0.3."""
+_PROSE_SHARE, _MAX_PER_CHAR, _MIN_PROSE = 0.8, 0.45, 32
+"""Where this share of the characters are ASCII letters and spaces, a tokenizer writes fewer tokens per character than this: 0.2 to 0.3.
+Shorter answers tell nothing."""
 _MIN_ANSWERS = 8
 _MARKS = 16
 """Tokens of an answer that have no text, such as the one that ends it."""
@@ -245,7 +246,7 @@ def _more_than_bytes(one: RequestRecord) -> bool:
 def _more_than_prose(one: RequestRecord) -> bool:
     text = one.text or ""
     plain = sum(char.isascii() and (char.isalpha() or char == " ") for char in text)
-    many = (one.completion_tokens or 0) - _MARKS > _MAX_PER_CHAR * len(text)
+    many = (one.completion_tokens or 0) > max(_MIN_PROSE, _MAX_PER_CHAR * len(text))
     return many and plain >= _PROSE_SHARE * len(text)
 
 

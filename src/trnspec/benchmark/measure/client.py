@@ -210,16 +210,18 @@ def request_path(pair: Pair) -> str:
 def request_body(plan: Plan, pair: Pair) -> bytes:
     """The body of a request. The nonce is before the prompt, so that a prefix cache does not match."""
     max_tokens = pair.prompt.max_tokens or plan.max_tokens
+    usage = {"include_usage": True, "continuous_usage_stats": True}
     content: dict[str, Any] = {
         "model": plan.model,
         "stream": True,
-        "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+        "stream_options": {key: value for key, value in usage.items() if key not in plan.left_out},
         "temperature": plan.temperature,
         "max_tokens": max_tokens,
         "seed": plan.seed,
     }
     if plan.ignore_eos:
         content |= {"ignore_eos": True, "min_tokens": max_tokens}
+    content = {key: value for key, value in content.items() if key not in plan.left_out}
     if pair.prompt.messages is None:
         content["prompt"] = f"[{pair.nonce}] {pair.prompt.prompt}"
     else:
