@@ -198,6 +198,12 @@ class Plan(Part):
         return chosen and bool(self.extra_body.get("temperature", self.temperature) == 0)
 
     @property
+    def endpoint(self) -> str:
+        """How the prompts are asked: chat, completions, or both."""
+        ways = {"completions" if prompt.messages is None else "chat" for prompt in self.prompts}
+        return "both" if len(ways) > 1 else ways.pop()
+
+    @property
     def forces_length(self) -> bool:
         """Whether answers are forced to max_tokens, and the servers take that."""
         return self.ignore_eos and "ignore_eos" not in self.left_out

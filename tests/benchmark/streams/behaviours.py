@@ -1,4 +1,4 @@
-"""The behaviours: what is sent, and what a run through it must say. Sources are in docs/measuring.md."""
+"""The behaviours: what is sent, and what a run through it must say. The sentences are the table of docs/answer.md."""
 
 from __future__ import annotations
 
@@ -109,26 +109,26 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "raw-text": right("raw text at /completions", raw=True),
     # Something between collects the stream.
     "nginx": either("nginx with its defaults, long answers", PROXY, nginx="on", tokens=LONG),
-    "nginx-each": either("the same, usage in each chunk", PROXY, nginx="on", tokens=LONG, usage="each"),
+    "nginx-each": either("nginx, long answers, usage in each chunk", PROXY, nginx="on", tokens=LONG, usage="each"),
     "nginx-short": either("nginx with its defaults, short answers", PROXY, nginx="on"),
     "nginx-drafted": either("nginx before one arm", PROXY, nginx="on", only="drafted", tokens=LONG),
     "nginx-off": right("nginx with proxy_buffering off", nginx="off"),
     "clock": either("sent on every 100 ms, long answers", PROXY, flush_s=0.1, tokens=LONG, every_day=True),
-    "clock-each": either("the same, usage in each chunk", PROXY, flush_s=0.1, tokens=LONG, usage="each"),
+    "clock-each": either("sent on every 100 ms, usage in each chunk", PROXY, flush_s=0.1, tokens=LONG, usage="each"),
     "clock-short": either("sent on every 100 ms, short answers", PROXY, flush_s=0.1),
-    "clock-end": either("the end waits for the clock too", PROXY, flush_s=0.1, end_waits=True, tokens=LONG),
+    "clock-end": either("sent on every 100 ms, the end too", PROXY, flush_s=0.1, end_waits=True, tokens=LONG),
     "clock-fast": either("sent on every 30 ms", PROXY, flush_s=0.03, usage="each"),
     "clock-drafted": either("sent on every 100 ms, one arm", PROXY, flush_s=0.1, only="drafted", tokens=LONG),
     "four-kib": either("sent on in parts of 4 KiB", PROXY, held_bytes=4096, tokens=LONG),
-    "four-kib-short": either("the same, short answers", PROXY, held_bytes=4096),
+    "four-kib-short": either("parts of 4 KiB, short answers", PROXY, held_bytes=4096),
     "beginning-held": right("the first 2 KiB are held, then all flows", held_bytes=2048, held_once=True, tokens=200),
     "tail-held": either("a filter holds the last 10 chunks back", PROXY, lags=10),
     "whole": named("the whole answer in one packet", "came in one piece", whole=True, every_day=True),
-    "whole-drafted": named("the same, one arm", "came in one piece", whole=True, only="drafted"),
+    "whole-drafted": named("one arm in one packet", "came in one piece", whole=True, only="drafted"),
     "ten-a-chunk": either("the server sends 10 tokens a chunk", PROXY, per_chunk=10, tokens=150),
     # Chunks are not steps, or hold other tokens.
     "first-of-12": right("the first chunk of one arm holds 12 tokens", first_tokens=12, only="drafted", every_day=True),
-    "first-of-12-both": right("the same, both arms", first_tokens=12),
+    "first-of-12-both": right("the first chunk of both arms holds 12 tokens", first_tokens=12),
     "token-by-token": right("a chunk for each token of a step", by_token=True),
     "halves": right("two chunks for each word", by_token=True, halves=True),
     # Output under other keys.
@@ -145,7 +145,7 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "parts": right("a list of parts", delta=lambda text, at: {"content": [{"type": "text", "text": text}]}),
     # Ends.
     "abort": named("one arm is aborted after 7 tokens", "ended_abort", cut=7, reason="abort", only="drafted", every_day=True),
-    "error-reason": named("the same with reason error", "ended_error", cut=7, reason="error", only="drafted"),
+    "error-reason": named("one arm ends with the reason error", "ended_error", cut=7, reason="error", only="drafted"),
     "content-filter": named("a content filter", "ended_content_filter", cut=20, reason="content_filter", only="drafted"),
     "no-reason": named("no finish reason", "no_finish_reason", cut=7, reason=None, only="drafted"),
     "end-turn": right("the reason end_turn", reason="end_turn"),
