@@ -105,6 +105,24 @@ def test_a_run_stops_when_too_many_fail(run: Run, out: Path, endpoint: Endpoint,
     assert "http_500" in printed.out
 
 
+def test_a_journal_that_is_removed_ends_the_run_at_once(
+    run: Run, out: Path, endpoint: Endpoint, capsys: Captured
+) -> None:
+    def removed() -> str:
+        if len(endpoint.seen) > 20:
+            (out / journal.FILE_NAME).unlink(missing_ok=True)
+        return "vllm:generation_tokens_total 1\n"
+
+    endpoint.metrics = {"spec": removed}
+    assert run() == 3
+    *_, last = capsys.readouterr().err.splitlines()
+    assert f"{out / journal.FILE_NAME}: was removed during the run, and its answers are lost" in last
+    assert len(endpoint.seen) < 40, "of 360"
+    endpoint.metrics = {}
+    assert run() == 0
+    nothing_is_lost_or_there_twice(out)
+
+
 def test_a_server_gets_the_pause_it_asks(
     run: Run, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
