@@ -9,7 +9,7 @@ import json
 import subprocess
 import sys
 import zlib
-from base64 import b64encode, urlsafe_b64encode
+from base64 import b64encode, encodebytes, urlsafe_b64encode
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from time import sleep
@@ -244,6 +244,13 @@ WRITTEN = {
     "in base64, elsewhere": b64encode(f"user:{KEY}:x".encode()).decode(),
     "in base64 for URLs": urlsafe_b64encode(f"k={KEY}".encode()).decode(),
     "in hexadecimal": KEY.encode().hex(),
+    "in two lines": f"{KEY[:20]}\n  {KEY[20:]}",
+    "in two lines, in JSON": json.dumps(f"{KEY[:20]}\r\n\t{KEY[20:]}"),
+    "in two lines, in a URL": quote(f"{KEY[:20]}\n{KEY[20:]}", safe=""),
+    "in two lines, in HTML": f"{html.escape(KEY[:20])}&#10;{html.escape(KEY[20:])}",
+    "in two lines, in base64": encodebytes(f"Bearer {KEY * 2}".encode()).decode(),
+    "in groups of four": " ".join(KEY[at : at + 4] for at in range(0, len(KEY), 4)),
+    "with invisible spaces": "\u200b".join(KEY),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -96,23 +97,56 @@ def test_a_stopped_run_goes_on_without_repeating_or_losing_a_request(
 
 
 def test_a_run_stops_when_too_many_fail(run: Run, out: Path, endpoint: Endpoint, capsys: Captured) -> None:
-    assert run(f"--arm spec={endpoint.url('500')} --requests 24 --max-error-rate 0.2") == 1
+    assert run(f"--arm spec={endpoint.url('500')} --warmup 0 --requests 24 --max-error-rate 0.2") == 1
     printed = capsys.readouterr()
     assert "spec: 8 of 8 requests failed, more than --max-error-rate 0.2" in printed.err
     assert summary(out)["run"]["complete"] is False
     assert len([one for one in measured(out) if one["arm"] == "spec"]) == 8, "the first block ends it"
     assert sets(out) == [("chat", 1, 1)]
     assert "http_500" in printed.out
+    assert printed.err.count("warning: spec: http_500: Internal Server Error: told to answer 500\n") == 1
+    assert re.search(r"^warning: failed requests: spec http_500 \(\d+\)$", printed.err, re.MULTILINE)
+
+
+def test_a_warm_up_without_an_answer_ends_the_run(
+    run: Run, out: Path, endpoint: Endpoint, capsys: Captured
+) -> None:
+    assert run(f"--arm spec={endpoint.url('500')}") == 3
+    *_, last = capsys.readouterr().err.splitlines()
+    assert (
+        "spec: no answer to 2 warm-up requests (http_500: Internal Server Error: told to answer 500)" in last
+    )
+    assert len(endpoint.seen) == 4, "nothing else is asked"
+    assert measured(out) == []
+    assert run() == 0, "the same command goes on"
+
+
+def test_a_journal_that_is_removed_ends_the_run_at_once(
+    run: Run, out: Path, endpoint: Endpoint, capsys: Captured
+) -> None:
+    def removed() -> str:
+        if len(endpoint.seen) > 20:
+            (out / journal.FILE_NAME).unlink(missing_ok=True)
+        return "vllm:generation_tokens_total 1\n"
+
+    endpoint.metrics = {"spec": removed}
+    assert run() == 3
+    *_, last = capsys.readouterr().err.splitlines()
+    assert f"{out / journal.FILE_NAME}: was removed during the run, and its answers are lost" in last
+    assert len(endpoint.seen) < 40, "of 360"
+    endpoint.metrics = {}
+    assert run() == 0
+    nothing_is_lost_or_there_twice(out)
 
 
 def test_a_server_gets_the_pause_it_asks(
     run: Run, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trnspec.benchmark.measure.client._MAX_PAUSE_S", 0.3)
-    options = "--classes raw --concurrency 1 --max-error-rate 0.5"
+    options = "--classes raw --warmup 0 --concurrency 1 --max-error-rate 0.5"
     assert run(f"--arm spec={endpoint.url('429')} {options}") == 1
     began = [seen.began for seen in endpoint.seen if seen.arm == "429"][2:]
-    assert len(began) == 1 + 4, "one asks for the fields, one warms up, one builds the load up"
+    assert len(began) == 4, "one asks for the fields, one builds the load up"
     assert min(later - earlier for earlier, later in pairwise(began)) >= 0.3
 
 

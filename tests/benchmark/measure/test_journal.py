@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,8 +12,9 @@ import pytest
 
 from tests.benchmark.records import answered, block, failed, raw_run, store
 from trnspec.benchmark.cell_size import SETS, SETS_REPEATED
+from trnspec.benchmark.errors import StorageError
 from trnspec.benchmark.measure.journal import FILE_NAME, Journal, RawRun, exists, extent, read
-from trnspec.benchmark.measure.records import REPEATED, to_json
+from trnspec.benchmark.measure.records import REPEATED, RequestRecord, to_json
 from trnspec.benchmark.measure.schedule import measured_blocks
 
 
@@ -78,3 +82,48 @@ def test_a_held_run_is_complete_when_every_block_is_there(changes: dict[str, Any
         assert extent(replace(whole, blocks=blocks))[1] is False
     requests = tuple(answered(arm, pair, block=1) for arm in ("steady", "spec") for pair in range(99))
     assert extent(replace(whole, requests=requests, blocks=()))[1] is False, "requests alone are not a block"
+
+
+def truncated(path: Path) -> None:
+    os.truncate(path, 10)
+
+
+def replaced(path: Path) -> None:
+    shutil.copy(path, path.with_name("other"))
+    path.with_name("other").replace(path)
+
+
+TAKEN_AWAY: dict[str, Callable[[Path], object]] = {
+    "was removed during the run, and its answers are lost": Path.unlink,
+    "was removed during the run": lambda path: shutil.rmtree(path.parent),
+    "was moved during the run": lambda path: path.rename(path.with_name("kept")),
+    "was replaced by another file during the run": replaced,
+    "was shortened during the run": truncated,
+}
+
+
+@pytest.mark.parametrize("then", [(answered(),), ()], ids=["next line", "end"])
+@pytest.mark.parametrize("said", TAKEN_AWAY)
+def test_a_journal_that_is_taken_away_refuses_the_next_line_and_the_end(
+    said: str, then: tuple[RequestRecord, ...], tmp_path: Path
+) -> None:
+    def write() -> None:
+        with Journal(tmp_path / "out") as book:
+            book.append(raw_run().sessions[0])
+            TAKEN_AWAY[said](book.path)
+            for record in then:
+                book.append(record)
+                pytest.fail("it was taken")
+
+    path = tmp_path / "out" / FILE_NAME
+    with pytest.raises(StorageError, match=f"^{path}: {said}.*repeat the command"):
+        write()
+    if "was moved" in said:
+        assert path.with_name("kept").read_bytes().count(b"\n") == 1 + len(then), "no line is lost"
+
+
+def test_a_file_that_took_the_place_of_an_empty_journal_stays(tmp_path: Path) -> None:
+    with Journal(tmp_path) as book:
+        book.path.unlink()
+        book.path.write_text("")
+    assert book.path.exists()

@@ -1,10 +1,6 @@
 """Send a streamed request over HTTP; the result is an `Output` or a `Failure` with a name.
 
 Nothing is retried. The clock is read when a packet arrives, before it is parsed.
-
-The API key of the arms is sent with each request and stored nowhere. The text of a server may contain it: an error that quotes
-the request, a proxy that echoes headers, a model that sees them. So each text of a server is passed through `hidden` before
-it is shortened and stored in a record or a message.
 """
 
 from __future__ import annotations
@@ -12,21 +8,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import html
 import json
-import os
-import re
-from base64 import b64encode
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from time import perf_counter
 from typing import Any
 
 import aiohttp
 
-from trnspec.benchmark.errors import PlanError
 from trnspec.benchmark.limits import by_user
+from trnspec.benchmark.measure.api_key import KEY_REMEDY, authorization, hidden
 from trnspec.benchmark.measure.schedule import Pair
 from trnspec.benchmark.measure.stream import MAX_TOKENS, Output, SseParser, StreamFault, StreamTally
 from trnspec.benchmark.plan import Plan
@@ -50,15 +41,6 @@ _PAUSE_S = 1.0
 _MAX_PAUSE_S = 60.0
 _MAX_FINISH_REASON_CHARS = 60
 _FAULTS = (StreamFault, TimeoutError, aiohttp.ClientError, OSError, ValueError)
-API_KEYS = ("BENCHMARK_API_KEY", "OPENAI_API_KEY")
-"""Environment variables with the API key of the arms. The first one that is set is used."""
-KEY_REMEDY = f"set {' or '.join(API_KEYS)} to the key of the arms"
-KEY_REPLACEMENT = "(API key)"
-_MIN_KEY_CHARS = 6
-"""A shorter key is a placeholder, such as EMPTY for a server without a key, and may occur in an answer."""
-_IN_URLS = str.maketrans("+/", "-_")
-_MAX_ESCAPE_CHARS = 8
-"""The maximum number of characters for one character of the key: a Unicode escape with a twice escaped backslash."""
 
 
 @dataclass(frozen=True)
@@ -235,56 +217,3 @@ def _messages(pair: Pair) -> list[Mapping[str, Any]]:
     last = max(index for index, message in enumerate(messages) if by_user(message))
     marked = {**messages[last], "content": f"[{pair.nonce}] {messages[last]['content']}"}
     return [*messages[:last], marked, *messages[last + 1 :]]
-
-
-def authorization() -> dict[str, str]:
-    """The header with the API key, if one is set. Raises PlanError for a key that is not possible in a header."""
-    name, key = _key()
-    if not (key.isascii() and key.isprintable()):
-        raise PlanError(f"{name}: holds characters that an HTTP header cannot; set it to the key alone")
-    return {"Authorization": f"Bearer {key}"} if key else {}
-
-
-def hidden(text: str, *, cut: bool = False) -> str:
-    """`text` without the API key: plain, escaped for JSON, a URL or HTML, in base64, or as hexadecimal digits.
-
-    If the text was `cut`, its end is removed too, because it may be a part of the key.
-    """
-    _, key = _key()
-    if len(key) < _MIN_KEY_CHARS:
-        return text
-    shown = _pattern(key).sub(KEY_REPLACEMENT, text)
-    return shown[: -_MAX_ESCAPE_CHARS * len(key)] if cut else shown
-
-
-def _key() -> tuple[str, str]:
-    """The name of the variable and its value; empty if none is set."""
-    named = ((name, os.environ.get(name, "").strip()) for name in API_KEYS)
-    return next((pair for pair in named if pair[1]), ("", ""))
-
-
-@lru_cache(maxsize=4)
-def _pattern(key: str) -> re.Pattern[str]:
-    """The pattern that matches the key, ignoring case, because header values are often shown in lower case."""
-    encoded = [*_encoded(key.encode())]
-    either = "|".join(["".join(map(_written, key)), *map(re.escape, encoded)])
-    begins = "".join(map(re.escape, {key[0], *"%\\&", *(text[0] for text in encoded)}))
-    return re.compile(f"(?=[{begins}])(?:{either})", re.IGNORECASE)  # the lookahead halves the time
-
-
-def _written(character: str) -> str:
-    """The pattern of a character, plain or escaped in one of the usual ways."""
-    code = ord(character)
-    number = f"%{code:02x}|\\\\+u00{code:02x}|\\\\+x{code:02x}|&#(?:0*{code}|x0*{code:x});"
-    escaped = "" if character.isalnum() else rf"|\\+{re.escape(character)}"
-    named = html.escape(character)
-    return f"(?:{re.escape(character)}|{number}{escaped}{f'|{named}' if named != character else ''})"
-
-
-def _encoded(key: bytes) -> Iterator[str]:
-    """The key in hexadecimal digits, and in base64, which depends on the number of bytes before it (three variants)."""
-    yield key.hex()
-    for before in range(3):
-        whole = b64encode(bytes(before) + key).decode()
-        own = whole[-(-before * 8 // 6) : (before + len(key)) * 8 // 6]
-        yield from (own, own.translate(_IN_URLS))

@@ -17,7 +17,8 @@ from typing import Any
 import aiohttp
 
 from trnspec.benchmark.errors import EndpointError
-from trnspec.benchmark.measure.client import KEY_REMEDY, one_line, read_at_most
+from trnspec.benchmark.measure.api_key import KEY_REMEDY
+from trnspec.benchmark.measure.client import one_line, read_at_most
 from trnspec.benchmark.measure.records import (
     COUNTED_ACCEPTED,
     COUNTED_DRAFTED,

@@ -291,26 +291,29 @@ class Journal:
         except OSError as error:
             os.close(self._fd)
             raise ResultsError(f"{self.path}: another run writes it; choose another --out") from error
-        self._whole = False
-        """Whether a partial line of another process was removed."""
+        self._size: int | None = None
+        """The size after the last line; None until a partial line of another process was removed."""
 
     def __enter__(self) -> Journal:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        with suppress(OSError):
-            if not os.fstat(self._fd).st_size:  # after a full disk
-                self.path.unlink()
-                if self._new_folder:
-                    self.path.parent.rmdir()
-        os.close(self._fd)
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None and self._size:
+                self._check()
+            if not self._size and not self._fault() and not os.fstat(self._fd).st_size:  # after a full disk
+                with suppress(OSError):
+                    self.path.unlink()
+                    if self._new_folder:
+                        self.path.parent.rmdir()
+        finally:
+            os.close(self._fd)
 
     def append(self, record: Any) -> None:
         """Write one record as one line. Raises StorageError; earlier lines are kept."""
-        if not self._whole:
-            self._cut_partial_line()
-            self._whole = True
-        rest = json_text(to_json(record)).encode() + b"\n"
+        if self._size is None:
+            self._size = self._cut_partial_line()
+        rest = line = json_text(to_json(record)).encode() + b"\n"
         try:
             while rest:
                 rest = rest[os.write(self._fd, rest) :]
@@ -320,14 +323,45 @@ class Journal:
             raise StorageError(
                 f"{self.path}: {error.strerror}; what is there is kept, repeat the command to continue"
             ) from error
+        self._size += len(line)
+        self._check()
 
-    def _cut_partial_line(self) -> None:
-        """Remove a partial line at the end of the file."""
+    def _check(self) -> None:
+        """Raises StorageError if another program took the file away or emptied it."""
+        if fault := self._fault():
+            raise StorageError(f"{self.path}: {fault}")
+
+    def _fault(self) -> str:
+        """What happened to the file since it was opened, with the remedy; empty if it is there and whole."""
+        ours = os.fstat(self._fd)
+        try:
+            there = os.stat(self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            if ours.st_nlink:
+                return "was moved during the run; move it back, then repeat the command to continue"
+            return "was removed during the run, and its answers are lost; repeat the command to measure again"
+        except OSError as error:
+            return (
+                f"cannot be reached ({error.strerror}); what is there is kept, repeat the command to continue"
+            )
+        again = "repeat the command to continue with what is there"
+        if not os.path.samestat(ours, there):
+            return (
+                f"was replaced by another file during the run, and the answers since then are lost; {again}"
+            )
+        if ours.st_size < (self._size or 0):
+            return f"was shortened during the run, and the answers that it held are lost; {again}"
+        return ""
+
+    def _cut_partial_line(self) -> int:
+        """Remove a partial line at the end of the file; returns its size."""
         if size := os.fstat(self._fd).st_size:
             with mmap.mmap(self._fd, size, access=mmap.ACCESS_READ) as whole:
                 end = whole.rfind(b"\n") + 1
             if end < size:
                 os.ftruncate(self._fd, end)
+            return end
+        return 0
 
 
 def write_whole(path: Path, text: str) -> Path:

@@ -16,6 +16,7 @@ from typing import Any
 import aiohttp
 
 from trnspec.benchmark.cell_size import SETS, block_s
+from trnspec.benchmark.errors import EndpointError
 from trnspec.benchmark.measure import endpoints
 from trnspec.benchmark.measure.client import Failure, ask, request_body, request_path
 from trnspec.benchmark.measure.journal import Journal
@@ -24,6 +25,7 @@ from trnspec.benchmark.measure.records import BlockRecord, Phase, RequestRecord
 from trnspec.benchmark.measure.schedule import STAGGER_S, Block, HeldLoad, Pair, Supply
 from trnspec.benchmark.measure.stream import Output
 from trnspec.benchmark.plan import MIXED, Load, Plan
+from trnspec.core.words import count
 
 _WATCH_S = 0.2
 """The interval at which the lateness of the client is measured; long enough to cost almost nothing."""
@@ -82,9 +84,9 @@ class Loader:
         object.__setattr__(self, "arm_states", {arm.name: ArmState() for arm in self.plan.arms})
 
     async def carry_out(self, block: Block) -> None:
-        """Send the requests of a block until it ends. Raises StorageError."""
+        """Send the requests of a block until it ends. Raises StorageError, and EndpointError after a warm-up without an answer."""
         self.progress.begin(block)
-        state, held = self.arm_states[block.arm], None
+        state, held, medians = self.arm_states[block.arm], None, dict[str, float]()
         before = await self._counters(block.arm)
         began_unix_s, began = time.time(), time.perf_counter()
         with _lateness() as late_s:
@@ -117,6 +119,8 @@ class Loader:
             state.answers_s |= medians
             state.light_s = medians | state.light_s
         self.progress.end(block, lag_s=late_s[0])
+        if block.phase == "warmup" and not medians:
+            raise _unanswered(block, state.warmup[-1])
 
     def expected_s(self, blocks: Mapping[Kind, int]) -> float:
         """The approximate loading time of blocks, by kind and number; 0 if the time of an answer is unknown for a kind."""
@@ -231,8 +235,10 @@ class Loader:
             state.warmup.append(record)
         if phase == block.phase:
             self.progress.count(failed=failed)
-        if isinstance(result, Failure) and result.pause_s:
-            state.rest_until = time.monotonic() + result.pause_s
+        if isinstance(result, Failure):
+            self.progress.failed(block.arm, result.name, result.message)
+            if result.pause_s:
+                state.rest_until = time.monotonic() + result.pause_s
         return not failed
 
     def _place(self, block: Block) -> dict[str, Any]:
@@ -290,6 +296,15 @@ def _outcome(result: Output | Failure) -> dict[str, Any]:
     digest = hashlib.sha256(result.text.encode(errors="surrogatepass")).hexdigest()
     times = {"ttft_s": chunk_s[0], "e2e_s": chunk_s[-1], "chunk_s": chunk_s}
     return vars(result) | times | {"text_sha256": digest}
+
+
+def _unanswered(block: Block, last: RequestRecord) -> EndpointError:
+    """The error of an arm that answered no request of its warm-up."""
+    sent, why = count(len(block.pairs), "warm-up request"), f"{last.error}: {last.message}".rstrip(": ")
+    return EndpointError(
+        f"{block.arm}: no answer to {sent} ({why}); correct the arm, then repeat the command. If its options change, "
+        "choose another --out"
+    )
 
 
 def _rounded(seconds: float | None) -> float | None:

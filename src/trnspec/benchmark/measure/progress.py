@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -39,6 +40,7 @@ class Progress:
         self._moving = stream.isatty()
         self._blocks = self._begun = 0
         self._in_progress = _BlockInProgress("", 0.0)
+        self._errors = Counter[tuple[str, str]]()
         self.left_s: float | None = None
         """The remaining time in seconds, if known."""
 
@@ -65,6 +67,18 @@ class Progress:
             line = printable(str(self._in_progress))
             self._stream.write(_BACK + shortened(line, width() - 1))  # a longer one would leave lines behind
             self._stream.flush()
+
+    def failed(self, arm: str, name: str, message: str) -> None:
+        """A request of an arm failed: the first message of each kind of error is printed, the others are counted."""
+        if not self._errors[arm, name]:
+            self.warn(f"{arm}: {name}: {message}")
+        self._errors[arm, name] += 1
+
+    def errors(self) -> None:
+        """Print how often each kind of error occurred, if one occurred more than once."""
+        if max(self._errors.values(), default=0) > 1:
+            each = (f"{arm} {name} ({number:,})" for (arm, name), number in self._errors.items())
+            self.warn(f"failed requests: {', '.join(each)}")
 
     def end(self, block: Block, *, lag_s: float) -> None:
         """The block has ended; the client's event loop was `lag_s` late at the worst."""

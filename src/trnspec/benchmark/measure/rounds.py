@@ -21,7 +21,7 @@ from typing import Any
 
 from trnspec import __version__
 from trnspec.benchmark.errors import ErrorRateExceeded, ResultsError
-from trnspec.benchmark.measure import journal
+from trnspec.benchmark.measure import journal, outlook
 from trnspec.benchmark.measure.accepted_fields import with_accepted_fields
 from trnspec.benchmark.measure.client import http_session
 from trnspec.benchmark.measure.endpoints import Endpoint, endpoints, with_differences
@@ -117,7 +117,7 @@ async def run(
     """Run what is not in `out` yet of `plan`. The plan is recorded with the differences that its servers report; `nodes` is the node of
     each arm.
 
-    Raises ResultsError (the folder of another plan), EndpointError, StorageError, and ErrorRateExceeded if more than
+    Raises ResultsError (the folder of another plan), EndpointError (also after a warm-up without an answer), StorageError, and ErrorRateExceeded if more than
     `max_error_rate` of the measured requests of an arm in this session failed. Requests in flight when the task is
     cancelled are not recorded.
     """
@@ -163,9 +163,14 @@ class _Session:
     async def carry_out(self) -> None:
         """Run the remaining blocks."""
         plan, blocks = self.loader.plan, list(self.before.remaining())
-        self.loader.progress.expect(len(blocks) + (len(plan.arms) if plan.warmup else 0))
-        await self._warm_up()
-        await self._carry_out(blocks, blocks)
+        progress = self.loader.progress
+        progress.tell(outlook.size(plan))
+        progress.expect(len(blocks) + (len(plan.arms) if plan.warmup else 0))
+        try:
+            await self._warm_up()
+            await self._carry_out(blocks, blocks)
+        finally:
+            progress.errors()
 
     async def _warm_up(self) -> None:
         """Warm the servers up at the largest load. For a rate, the number in flight is increased until it is that of the rate."""
@@ -181,6 +186,12 @@ class _Session:
             if concurrency is None:
                 break
         self.after_warmup(loader)
+        states = loader.arm_states
+        warmups, counts = (
+            {arm: getattr(state, of) for arm, state in states.items()} for of in ("warmup", "counts")
+        )
+        if unknown := outlook.limits(loader.plan, warmups, counts):
+            loader.progress.tell(f"this run will not be able to say {unknown}")
 
     async def _carry_out(self, blocks: Iterable[Block], announced: Iterable[Block]) -> None:
         """Run the blocks one after the other, and print the expected time of those in `announced`."""
