@@ -21,10 +21,10 @@ from trnspec.benchmark.analyse.statistics import (
     fisher_more,
     holm,
     of_sample,
-    t_quantile,
     weighted_mean,
     wilson,
 )
+from trnspec.benchmark.analyse.student_t import quantile, upper_tail
 
 COUNTS = [(0, 1), (1, 1), (0, 32), (2, 32), (31, 32), (32, 32), (7, 500), (0, 500)]
 
@@ -48,8 +48,12 @@ def sample(*values: float, prompts: int, blocks: int = 1) -> tuple[Array, Source
 
 
 def test_shares_tests_and_percentiles_are_those_of_scipy_and_of_papers() -> None:
-    for p, degrees in product((0.025, 0.975, 0.995), (1, 2.5, 30)):
-        assert t_quantile(p, degrees) == pytest.approx(stats.t.ppf(p, degrees))
+    every = (1, 1.3, 2, 2.5, 7.9, 30, 99, 101, 1000, 100_000)
+    for p, degrees in product((0.025, 0.5, 0.8, 0.975, 0.995, 0.99995), every):
+        assert quantile(p, degrees) == pytest.approx(stats.t.ppf(p, degrees), rel=1e-10, abs=1e-14)
+    for t, degrees in product((0, 0.01, 0.5, 1, 2, 5, 40), every):
+        assert upper_tail(t, degrees) == pytest.approx(stats.t.sf(t, degrees), rel=1e-10)
+    assert upper_tail(1e200, 30) == 0
     far = Estimate(mean=-40.0, error=1.0, degrees=30, n=31, clusters=31)
     assert far.p_value() == pytest.approx(2 * stats.t.sf(40, 30), rel=1e-6)
     for count, n in COUNTS:
@@ -89,7 +93,7 @@ def test_an_interval_is_students_over_prompts_and_repeating_them_does_not_narrow
         found = of(*((-1.0) ** i for i in range(prompts)))
         assert found.detectable
         assert found.error
-        power = stats.nct.sf(t_quantile(0.975, prompts - 1), prompts - 1, found.detectable / found.error)
+        power = stats.nct.sf(quantile(0.975, prompts - 1), prompts - 1, found.detectable / found.error)
         assert power == pytest.approx(0.8, abs=0.02), "found in four of five repetitions"
 
 
@@ -113,7 +117,7 @@ def test_what_blocks_share_widens_an_interval_and_leaves_it_as_few_degrees_as_th
 )  # fmt: skip
 def test_a_verdict_agrees_with_its_p_value(low: float, high: float, prompts: int, expected: str) -> None:
     half = math.log(high / low) / 2
-    estimate = sure(math.sqrt(low * high), half / t_quantile(0.975, 9), prompts)
+    estimate = sure(math.sqrt(low * high), half / quantile(0.975, 9), prompts)
     assert verdict(estimate) == expected
     p_value = estimate.p_value(*BAND)
     assert p_value is not None

@@ -22,6 +22,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from trnspec.benchmark.analyse import student_t
+
 PERCENTILES = (50, 90, 95, 99)
 CONFIDENCE = 0.95
 POWER = 0.8
@@ -105,11 +107,7 @@ class Estimate:
         away = max(self.mean - high, low - self.mean, 0.0)
         if self.error == 0:
             return 0.0 if away else 1.0
-        from scipy.special import (
-            stdtr,  # takes half a second to import, and a run without an interval needs none
-        )
-
-        return min(1.0, self.together * 2 * float(stdtr(self.degrees, -away / self.error)))
+        return min(1.0, self.together * 2 * student_t.upper_tail(away / self.error, self.degrees))
 
     @property
     def detectable(self) -> float | None:
@@ -119,17 +117,10 @@ class Estimate:
         """
         if self.error is None:
             return None
-        return self._half(self.error) + t_quantile(POWER, self.degrees) * self.error
+        return self._half(self.error) + student_t.quantile(POWER, self.degrees) * self.error
 
     def _half(self, error: float) -> float:
-        return t_quantile(1 - (1 - CONFIDENCE) / 2 / self.together, self.degrees) * error
-
-
-def t_quantile(probability: float, degrees: float) -> float:
-    """Quantile of Student's t for `probability` in (0, 1)."""
-    from scipy.special import stdtrit
-
-    return float(stdtrit(degrees, probability))
+        return student_t.quantile(1 - (1 - CONFIDENCE) / 2 / self.together, self.degrees) * error
 
 
 def wilson(count: float, n: int) -> tuple[float, float]:
@@ -227,7 +218,9 @@ def spread(moves: Array, sources: Sources) -> Variance:
     if sources.several_starts:
         starts = between(moves, np.zeros_like(class_), sources.start)
         parts = (prompts, starts, _both(prompts, starts, between(moves, class_, sources.within)))
-        return max(parts, key=lambda of: t_quantile((1 + CONFIDENCE) / 2, round(of[1], 1)) * math.sqrt(of[0]))
+        return max(
+            parts, key=lambda of: student_t.quantile((1 + CONFIDENCE) / 2, round(of[1], 1)) * math.sqrt(of[0])
+        )
     if sources.blocks_known:
         blocks, within = between(moves, sources.queue, sources.block), between(moves, class_, sources.within)
         return prompts if blocks[0] <= within[0] else _both(prompts, blocks, within)
