@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.benchmark.conftest import plan_content
-from trnspec.benchmark.commands.cli import overridden
+from trnspec.benchmark.commands.arm_options import overridden
 from trnspec.benchmark.errors import PlanError
 from trnspec.benchmark.measure.client import request_body, request_path
 from trnspec.benchmark.measure.schedule import Pair, measured_blocks

@@ -108,7 +108,7 @@ def test_other_folders_are_counted_until_all_are_asked_for(tmp_path: Path, liste
         **{"cut": '{"run"', "list": "[]", "empty": "{}", "null": '{"run": null}', "infinite": infinite},
         **{"odd": '{"run": {}, "decision": 3}', "deep": "[" * 100_000},
     }
-    for name in (*damaged, "waiting", "recorded"):
+    for name in (*damaged, "waiting", "recorded", "other"):
         (tmp_path / name).mkdir()
         if text := damaged.get(name):
             (tmp_path / name / "summary.json").write_text(text, encoding="utf-8")
@@ -118,13 +118,13 @@ def test_other_folders_are_counted_until_all_are_asked_for(tmp_path: Path, liste
     short, long = listed(), listed("--all")
     assert sum("  measured" in line for line in short) == 1
     (counted,) = [line for line in short if line.startswith("Not listed: ")]
-    for words in ("2 unfinished runs", "7 unreadable runs", "1 other folder"):
+    for words in ("2 unfinished runs", "8 unreadable runs", "1 other folder"):
         assert words in counted
     assert sum("  measured, incomplete" in line for line in long) == 1
     for name in damaged:
-        (line,) = [line for line in long if line.startswith(f"{name}: summary.json cannot be read (")]
+        (line,) = [line for line in long if line.startswith(f"{name}: summary.json is not valid (")]
         assert f"`./trnspec benchmark report {tmp_path}/{name}` makes it" in line
-    assert "waiting: not a run" in long
+    assert any(line.startswith("waiting: summary.json is not a regular file; ") for line in long)
     assert any(line.startswith("recorded: no summary.json; `./trnspec benchmark report") for line in long)
 
 

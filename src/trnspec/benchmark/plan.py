@@ -33,7 +33,7 @@ from trnspec.benchmark.limits import (
     plain,
     whole,
 )
-from trnspec.core.files import json_of, text_of
+from trnspec.core.files import UnreadableFile, json_in
 from trnspec.core.json_text import sha256_of
 from trnspec.core.words import LABEL_RULE, is_label
 
@@ -253,11 +253,9 @@ class Plan(Part):
 def load(path: Path) -> Plan:
     """Read and check the plan at `path`. Raises PlanError."""
     try:
-        return from_dict(json_of(text_of(path)))
-    except OSError as error:
-        raise PlanError(f"{path}: cannot be read ({error.strerror}); name an existing plan file") from error
-    except ValueError as error:
-        raise PlanError(f"{path}: not JSON ({error}); a plan is one JSON object") from error
+        return from_dict(json_in(path))
+    except UnreadableFile as error:
+        raise PlanError(f"{path}: {error}; give a plan, which is one JSON object") from None
     except PlanError as error:
         raise PlanError(f"{path}: {error}") from error
 

@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-from trnspec.core.files import UnreadableFile, whole_text
+from trnspec.core.files import UnreadableFile, text_of
 from trnspec.core.findings import Finding
 from trnspec.core.safe_output import shortened
 from trnspec.core.words import LABEL_RULE, count, is_label
@@ -88,7 +88,7 @@ def read_file(path: Path, *, name: str) -> PromptFile:
     problems: list[Finding] = []
     unnamed, cut = path.stem if is_label(path.stem) else "all", 0
     try:
-        kind, entries = _entries(whole_text(path, max_bytes=MAX_BYTES), name)
+        kind, entries = _entries(text_of(path, max_bytes=MAX_BYTES), name)
         for number, (place, content) in enumerate(entries, start=1):
             try:
                 entry = _entry_of(content)
@@ -110,7 +110,7 @@ def read_file(path: Path, *, name: str) -> PromptFile:
             if number == MAX_ENTRIES:
                 raise Unusable(f"has {MAX_ENTRIES:,} entries or more")
     except (UnreadableFile, Unusable) as error:
-        return PromptFile("", (), (Finding("prompts.file", name, str(error.args[0]), _READ),))
+        return PromptFile("", (), (Finding("prompts.file", name, str(error), _READ),))
     problems = _each_once(problems)
     for id_, times in Counter(content["id"] for _, content in lines).most_common(MAX_PROBLEMS):
         if times > 1:

@@ -1,6 +1,7 @@
-"""Read foreign files (text, lines, JSON) with size limits that fit a pod, and write files atomically.
+"""The reader of files that others wrote, and the writer of whole files.
 
-A full disk leaves neither a partial nor an empty file. For YAML see `trnspec.core.yaml_file`.
+A device or a pipe, which may block or never end, is refused at once. What is read is limited in size, so that it fits a pod. A full
+disk leaves neither a partial nor an empty file. For YAML see `trnspec.core.yaml_file`.
 """
 
 from __future__ import annotations
@@ -12,35 +13,88 @@ import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+
+from trnspec.core.safe_output import one_line
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    Model = TypeVar("Model", bound=BaseModel)
 
 MAX_BYTES = 16 << 20
 """Maximum size of a file that is read in one piece: a plan, prompts, a summary."""
-_NOT_REGULAR = "not a regular file"
+MAX_LINES_BYTES = 4 << 30
+"""Maximum size of a file that is read line by line."""
 MAX_LINE_BYTES = 64 << 20
 """Maximum length of a line: the benchmark writes a plan of MAX_BYTES, with every character escaped, in one line."""
 _PIECE = 1 << 20
 
 
-def text_of(path: Path) -> str:
-    """Return the text of a file. Raises OSError, and ValueError if the file is too long or not UTF-8."""
-    with path.open("rb") as file:
-        content = file.read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
-        raise ValueError(f"longer than {MAX_BYTES >> 20} MiB")
+class UnreadableFile(OSError):
+    """A file cannot be read; the message is the second half of a sentence."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(errno.EINVAL, why)
+        self._why = why
+
+    def __str__(self) -> str:
+        return self._why
+
+
+def regular(path: Path, *, max_bytes: int = MAX_LINES_BYTES) -> BinaryIO:
+    """Open a regular file of at most `max_bytes`. Raises OSError, for another file `UnreadableFile`."""
     try:
-        return content.decode()
+        file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115 (the caller closes it)
+    except ValueError:  # a zero byte
+        raise UnreadableFile("is not the path of a file") from None
+    found = os.fstat(file.fileno())
+    if stat.S_ISREG(found.st_mode) and found.st_size <= max_bytes:
+        return file
+    file.close()
+    raise _too_large(max_bytes) if stat.S_ISREG(found.st_mode) else UnreadableFile("is not a regular file")
+
+
+def _too_large(max_bytes: int) -> UnreadableFile:
+    return UnreadableFile(f"is larger than {max_bytes >> 20:,} MiB")
+
+
+def text_of(path: Path, *, max_bytes: int = MAX_BYTES) -> str:
+    """Return the text of a file without a byte order mark. Raises `UnreadableFile`."""
+    try:
+        with regular(path, max_bytes=max_bytes) as file:
+            content = file.read(max_bytes + 1)  # a file may grow, and one in /proc has no size
+    except UnreadableFile:
+        raise
+    except OSError as error:
+        raise UnreadableFile(f"cannot be read: {error.strerror}") from None
+    if len(content) > max_bytes:
+        raise _too_large(max_bytes)
+    try:
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from error
+        raise UnreadableFile(f"is not UTF-8: {error.reason} at byte {error.start}") from None
 
 
-def regular(path: Path) -> BinaryIO:
-    """Open a regular file. Raises OSError, also for devices and pipes, which may block or never end."""
-    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115 (the caller closes it)
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise OSError(errno.EINVAL, _NOT_REGULAR)
-    return file
+def json_in(path: Path, *, max_bytes: int = MAX_BYTES) -> Any:
+    """Return the JSON of a file. Raises `UnreadableFile`."""
+    try:
+        return json_of(text_of(path, max_bytes=max_bytes))
+    except ValueError as error:
+        raise UnreadableFile(f"is not JSON ({error})") from None
+
+
+def model_in(path: Path, model: type[Model]) -> Model:
+    """Return the JSON of a file as a model of exactly these types. Raises `UnreadableFile`, which names the first wrong value."""
+    from pydantic import ValidationError
+
+    try:
+        return model.model_validate_json(text_of(path), strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        what = first["msg"].removeprefix("Value error, ")
+        raise UnreadableFile(f"is not valid ({one_line(f'{place}: {what}' if place else what)})") from None
 
 
 def lines_of(path: Path) -> Iterator[bytes | None]:
@@ -69,32 +123,6 @@ def _no_number(name: str) -> Any:
 
 
 _DECODER = json.JSONDecoder(parse_constant=_no_number)
-
-
-class UnreadableFile(Exception):
-    """A file cannot be read; the message is the second half of a sentence."""
-
-
-def whole_text(path: Path, *, max_bytes: int) -> str:
-    """Return the text of a file without a byte order mark.
-
-    A file of more than `max_bytes` is refused, and so are devices and pipes, because they may block or never end. Raises
-    `UnreadableFile`.
-    """
-    try:
-        with regular(path) as file:
-            content = file.read(max_bytes + 1)
-    except OSError as error:
-        wrong_kind = error.strerror == _NOT_REGULAR
-        raise UnreadableFile(f"{'is' if wrong_kind else 'cannot be read:'} {error.strerror}") from None
-    except ValueError:
-        raise UnreadableFile("is not the path of a file") from None
-    if len(content) > max_bytes:
-        raise UnreadableFile(f"is larger than {max_bytes // 2**20} MiB")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise UnreadableFile("is not UTF-8") from None
 
 
 def write_whole(path: Path, text: str, *, new: bool = False) -> None:

@@ -26,6 +26,13 @@ def printable(text: str) -> str:
     )
 
 
+def one_line(text: str, max_length: int = 300) -> str:
+    """Return the beginning of a foreign text as one line without control characters."""
+    text = text[: 10 * max_length]
+    shown = (c if c.isprintable() else " " if c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return " ".join("".join(shown).split())[:max_length]
+
+
 def shortened(text: str, max_length: int) -> str:
     """Return at most `max_length` characters of `text`."""
     return text if len(text) <= max_length else f"{text[: max_length - 3]}..."

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from trnspec.core.files import UnreadableFile, whole_text
+from trnspec.core.files import UnreadableFile, text_of
 from trnspec.core.findings import Finding, Misuse
 from trnspec.core.words import listed
 
@@ -31,7 +31,7 @@ def read_yaml(
     Raises `Misuse` if the file cannot be read.
     """
     try:
-        text = whole_text(path, max_bytes=_MAX_BYTES)
+        text = text_of(path, max_bytes=_MAX_BYTES)
     except UnreadableFile as error:
         remedy = "give the path of an experiment file in UTF-8"
         if "larger" in str(error):

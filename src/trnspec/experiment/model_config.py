@@ -5,7 +5,6 @@ A `config.json` is read into a shape, and a model is written as what the one tha
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -13,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trnspec.core.files import UnreadableFile, whole_text
+from trnspec.core.files import UnreadableFile, json_in
 from trnspec.core.findings import Finding
 from trnspec.experiment.catalogue.models import MODELS, Model, Shape
 from trnspec.experiment.catalogue.published import NOT_DENSE
@@ -73,9 +72,9 @@ def with_own_models(file: ExpandedFile, folder: Path) -> tuple[ExpandedFile, lis
 def read_config(path: Path) -> Mapping[str, Any]:
     """The language model's part of a `config.json`. Raises `UnreadableFile`."""
     try:
-        content = json.loads(whole_text(path, max_bytes=2**20))
+        content = json_in(path, max_bytes=2**20)
         return dict(content.get("text_config") or content)
-    except (ValueError, AttributeError, TypeError, RecursionError) as error:
+    except (ValueError, AttributeError, TypeError) as error:
         raise UnreadableFile(f"is not the configuration of a model ({error})") from None
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from trnspec.benchmark.cell_size import MIN_PROMPTS
-from trnspec.core.files import UnreadableFile, whole_text
+from trnspec.core.files import UnreadableFile, text_of
 from trnspec.core.findings import Finding, Misuse
 from trnspec.core.safe_output import shortened
 from trnspec.core.words import LABEL_RULE, count, is_label
@@ -196,7 +196,7 @@ def counter(path: Path) -> Callable[[str], int]:
             "`tokens`, the most tokens that a prompt has, into the lines of the file"
         ) from None
     try:
-        tokenizer = Tokenizer.from_str(whole_text(path, max_bytes=_MAX_TOKENIZER_BYTES))
+        tokenizer = Tokenizer.from_str(text_of(path, max_bytes=_MAX_TOKENIZER_BYTES))
     except UnreadableFile as error:
         raise Misuse(f"--tokenizer: {path} {error}; give the tokenizer.json of the target") from None
     except Exception as error:  # it raises no class of its own

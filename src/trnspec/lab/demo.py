@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from cdk8s_charts.manifests import ManifestFile
 from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.result_files import EXPECTED as EXPECTED_FILE
-from trnspec.core.files import write_whole
+from trnspec.core.files import model_in, write_whole
 from trnspec.core.words import count
 from trnspec.experiment import Experiment, load
 from trnspec.experiment.cost import RunPrice, purchase_options, purchase_text, run_price
@@ -85,7 +85,7 @@ def demonstrate(path: Path, *, out: Path, less: Mapping[str, int], stages: Stage
             with stages.stage("publishing to the local CloudWatch") as stage:
                 _publish(experiment, out=out, endpoint=endpoint)
                 stage.done = "published the run to the local CloudWatch"
-    result = Result.model_validate_json((out / "summary.json").read_text(encoding="utf-8"))
+    result = model_in(out / "summary.json", Result)
     price = run_price(experiment)
     options = purchase_options(experiment, price.hours)
     return Demonstration(

@@ -16,8 +16,7 @@ from trnspec.benchmark.analyse.acceptance.advice import advise, forecast
 from trnspec.benchmark.analyse.acceptance.windows import SHAPES, AdviceOptions, StepTimes, step_times
 from trnspec.benchmark.analyse.acceptance.yields import survivals
 from trnspec.benchmark.analyse.requests import cells_of
-from trnspec.benchmark.commands.cli import Value
-from trnspec.benchmark.commands.recorded_commands import points, shares
+from trnspec.benchmark.commands.arm_options import points, read_by, shares
 from trnspec.benchmark.measure import journal
 from trnspec.benchmark.plan import Plan, PlannedPrompt
 from trnspec.core.console import print_json, print_text, warn
@@ -70,13 +69,13 @@ def _tokens(text: str | float) -> float:
 @click.option("--arm", "name", metavar="NAME", help="Which arm (default: the first that speculates).")
 @click.option(
     "--step-times",
-    type=Value(points),
+    type=read_by(points),
     metavar="0=S,K=S",
     help="Seconds of a plain step and of one with K drafts on Trn2, instead of the published ones.",
 )
 @click.option(
     "--mix",
-    type=Value(shares),
+    type=read_by(shares),
     metavar="CLASS=WEIGHT,...",
     help="Shares of the output tokens (default: equal).",
 )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
+
+_MAX_INT = 1 << 63
 
 
 class ResultPart(BaseModel):
@@ -13,6 +15,31 @@ class ResultPart(BaseModel):
     model_config = ConfigDict(
         frozen=True, populate_by_name=True, serialize_by_alias=True, allow_inf_nan=False
     )
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Self:
+        for name, value in self:
+            if isinstance(value, int) and not -_MAX_INT <= value < _MAX_INT:
+                raise ValueError(f"{name} is an integer beyond 64 bits")
+        return self
+
+
+class Estimated(ResultPart):
+    """A part with a `ratio` and its interval, which may be unknown. They agree with each other, and with a verdict of a direction."""
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        ratio, low, high = (getattr(self, name) for name in ("ratio", "ci_low", "ci_high"))
+        verdict, shown = getattr(self, "verdict", ""), [v for v in (low, ratio, high) if v is not None]
+        wrong = (low is None) != (high is None) or (low is not None and ratio is None)
+        wrong |= shown != sorted(shown) or min(shown, default=1) <= 0
+        wrong |= "faster" in verdict and min(shown, default=0) <= 1
+        wrong |= "slower" in verdict and max(shown, default=2) >= 1
+        if wrong:
+            raise ValueError(
+                f"ratio {ratio}, ci_low {low}, ci_high {high} and verdict {verdict!r} contradict each other"
+            )
+        return self
 
 
 class Setting(ResultPart):
@@ -53,10 +80,15 @@ class ScoreDifference(ResultPart):
     p_value: float | None
 
 
+class Questions(ResultPart):
+    dataset: str
+    revision: str
+    sha256: dict[str, str]
+
+
 class Quality(ResultPart):
     task: str
-    questions: dict[str, Any] | None
-    """Data set, revision and SHA-256."""
+    questions: Questions | None
     answered: dict[str, str]
     """The day of each arm's answers."""
     scores: list[Score]

@@ -23,7 +23,8 @@ import numpy as np
 
 from trnspec.benchmark.analyse.delivered import token_source
 from trnspec.benchmark.analyse.requests import Cells, Place, Requests
-from trnspec.benchmark.analyse.result import ArmFacts, Cell, Course, Explanation, Restart
+from trnspec.benchmark.analyse.result import ArmFacts, Course, Explanation, Restart
+from trnspec.benchmark.analyse.result_cells import Cell
 from trnspec.benchmark.analyse.sentences import rendered
 from trnspec.benchmark.analyse.speed_up import EQUIVALENT, STARTS_DIFFER
 from trnspec.benchmark.analyse.values import gaps

@@ -6,13 +6,15 @@ An unknown value is null, never zero. A cell is identified by its arm, its class
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from reprlib import repr as shown
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from trnspec.benchmark.analyse.attached import (
     Drafting,
     EngineDifferences,
+    Estimated,
     Expectation,
     Hardware,
     PredictedCost,
@@ -20,117 +22,13 @@ from trnspec.benchmark.analyse.attached import (
     Quoted,
     ResultPart,
 )
-from trnspec.benchmark.analyse.requests import Place
+from trnspec.benchmark.analyse.result_cells import At, Cell, UnderLoad
 from trnspec.benchmark.plan import Load
 
 Verdict = Literal[
     "faster", "a little faster", "same", "a little slower", "slower", "cannot tell", "too few prompts", "withheld"
 ]  # fmt: skip
 """What the interval of a ratio says (`src/trnspec/benchmark/analyse/speed_up.py` has the rule)."""
-
-
-class UnderLoad(ResultPart):
-    concurrency: int | None
-    rate_per_s: float | None
-
-    @property
-    def load(self) -> Load:
-        return Load(concurrency=self.concurrency, rate_per_s=self.rate_per_s)
-
-
-class At(UnderLoad):
-    """What belongs to a class under a load."""
-
-    class_: str | None = Field(alias="class")
-    """None: the mix of all classes, with equal shares of the output tokens."""
-
-    @property
-    def place(self) -> Place:
-        return Place(self.class_ or "", self.load)
-
-
-class Distribution(ResultPart):
-    n: int
-    mean: float
-    p50: float
-    p90: float
-    p95: float
-    p99: float
-
-
-class Acceptance(ResultPart):
-    source: str
-    tokens_per_step: float | None
-    per_position: list[float] | None
-    """The share of steps in which draft 1, 2, ... was accepted."""
-    ceiling: int
-    share_of_ceiling: float | None
-    steps: int | None
-    distribution: dict[str, int] | None
-    """Chunks by their number of tokens."""
-    steps_above_ceiling: int
-    caution: str | None
-    """Why chunks are not taken for steps."""
-    note: str
-
-
-class Equality(ResultPart):
-    """How often an arm wrote the same text as its baseline."""
-
-    baseline: str
-    n_pairs: int
-    equal: int
-    rate: float | None
-    first_divergence_chars: list[int]
-
-
-class Throughput(ResultPart):
-    requests_per_s: float
-    output_tokens_per_s: float | None
-    loaded_s: float
-    mean_in_flight: float
-    client_lag_s: float | None
-
-
-class Goodput(ResultPart):
-    slo: dict[str, float]
-    share: float
-    per_s: float | None
-
-
-class Cost(ResultPart):
-    usd_per_million_output_tokens: float
-    usd_per_hour: float
-    output_tokens_per_s_of_arm: float
-
-
-class Cell(At):
-    """An arm in a class under a load. Distributions are over requests, that of the inter-chunk latency over chunks."""
-
-    arm: str
-    n: int
-    errors: int
-    error_rate: float | None
-    error_names: dict[str, int]
-    finish_reasons: dict[str, int]
-    forced_length: int
-    cached_tokens: int
-    token_source: str | None
-    ttft_s: Distribution | None
-    tpot_s: Distribution | None
-    e2e_s: Distribution | None
-    inter_chunk_latency_s: Distribution | None
-    output_tokens_per_s: Distribution | None
-    tokens_per_chunk: Distribution | None
-    tokens_per_step: Distribution | None
-    llmperf_inter_token_latency_s: Distribution | None
-    completion_tokens: Distribution | None
-    acceptance_length: float | None
-    acceptance: Acceptance
-    output_equality: Equality | None
-    throughput: Throughput | None
-    goodput: Goodput | None
-    cost: Cost | None
 
 
 class ShareOfMix(ResultPart):
@@ -143,7 +41,7 @@ class ShareOfMix(ResultPart):
     treatment_tpot_s: float
 
 
-class Comparison(At):
+class Comparison(At, Estimated):
     """A treatment against its baseline by one metric. A ratio above 1 is better, whatever the metric's direction.
 
     The verdict is what the interval says. The intervals of a metric hold together for all classes and treatments of a load, those over
@@ -200,7 +98,7 @@ class Explanation(At):
     text: str
 
 
-class OverOther(ResultPart):
+class OverOther(Estimated):
     """The best treatment against another one."""
 
     arm: str
@@ -234,7 +132,7 @@ class PaysUpTo(ResultPart):
     """The last load at which the treatment is faster."""
     costs: float | None
     """The first load above that at which it is slower or a little slower."""
-    loads: list[tuple[float, Verdict]]
+    loads: list[tuple[float, Verdict]] = Field(min_length=1)
 
 
 class LimitKept(UnderLoad):
@@ -346,7 +244,7 @@ class Gap(ResultPart):
     """Whether the run was resumed in it."""
 
 
-class Drift(ResultPart):
+class Drift(Estimated):
     """An arm in the first cell against its repetition at the end; above 1 it was faster at the end."""
 
     arm: str
@@ -464,6 +362,20 @@ class Result(ResultPart):
     drafts: dict[str, Drafting] = Field(default_factory=dict)
     hardware: dict[str, Hardware] = Field(default_factory=dict)
     predicted_cost: dict[str, PredictedCost] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _of_one_run(self) -> Self:
+        """Every part is about an arm of the run, and the sentence about one of its loads."""
+        arms = {arm.name for arm in self.run.arms}
+        compared = (*self.comparisons, *self.mix, *self.explanations, *self.pays_up_to)
+        named = {self.run.baseline, *(arm.baseline or self.run.baseline for arm in self.run.arms)}
+        named |= {one.arm for one in (*self.cells, *self.best)}
+        named |= {name for one in compared for name in (one.baseline, one.treatment)}
+        if unknown := sorted(named - arms):
+            raise ValueError(f"{shown(unknown[0])} is not an arm of the run")
+        if not self.cells or not 0 <= self.here < len(self.loads):
+            raise ValueError(f"here is {self.here}, of {len(self.loads)} loads")
+        return self
 
     @property
     def withheld(self) -> bool:

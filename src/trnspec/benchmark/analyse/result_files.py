@@ -17,16 +17,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import geometric_mean
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 
 from trnspec.benchmark.analyse.acceptance.yields import step_yield_at
-from trnspec.benchmark.analyse.attached import Drafting, Quoted
+from trnspec.benchmark.analyse.attached import Drafting, Questions, Quoted, Setting
 from trnspec.benchmark.analyse.requests import Cells
 from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.speed_up import log_gains, mapped_back
@@ -35,7 +34,8 @@ from trnspec.benchmark.cell_size import MIN_PROMPTS
 from trnspec.benchmark.errors import ResultsError
 from trnspec.benchmark.measure.journal import RawRun
 from trnspec.benchmark.metrics import TOKENS_PER_STEP, TPOT
-from trnspec.core.files import json_of, text_of
+from trnspec.core.files import UnreadableFile, model_in, text_of
+from trnspec.core.safe_output import one_line
 
 ENGINES, ANSWERS, QUESTIONS, EXPECTED = "engines", "lmeval", "questions.json", "expected.json"
 CIRCULAR = "not compared, because the emulator's times are fitted to the same published results: the comparison would be circular."
@@ -54,34 +54,47 @@ def optional_results(folder: Path, baselines: Mapping[str, str]) -> dict[str, An
     }
 
 
-@contextmanager
-def _refuse_invalid(where: object) -> Iterator[None]:
+Part = TypeVar("Part", bound=BaseModel)
+
+
+def _read(path: Path, model: type[Part]) -> Part:
     try:
-        yield
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        reason = error if isinstance(error, ValueError) else repr(error)
-        text = f"{where}: is not a valid file of its kind; fetch it again, or remove it ({reason})"
-        raise ResultsError(text) from None
+        return model_in(path, model)
+    except UnreadableFile as error:
+        raise _invalid(path, error) from None
+
+
+def _invalid(path: Path, why: object) -> ResultsError:
+    return ResultsError(f"{path}: {one_line(str(why))}; fetch it again, or remove it")
+
+
+class _Difference(Setting):
+    declared: bool
+
+
+class _EngineFile(BaseModel):
+    """What `store` writes beside an artifact."""
+
+    compared: bool
+    compiled_at_serving: Annotated[int, Field(ge=0)] = 0
+    baseline: str
+    differences: list[_Difference] = []
 
 
 def _engines(folder: Path, arms: Iterable[str]) -> dict[str, Any]:
     """For each arm: whether its configuration was compared, and which differences are not declared as speculation."""
     rows: dict[str, Any] = {}
     for arm in arms:
-        if (path := folder / f"{arm}.json").is_file():
-            with _refuse_invalid(path):
-                content = json_of(text_of(path))
-                entries = content.get("differences", [])
-                undeclared = [entry for entry in entries if not entry["declared"]]
-                rows[arm] = {
-                    "compared": bool(content["compared"]),
-                    "compiled_at_serving": int(content.get("compiled_at_serving", 0)),
-                    "baseline_key": str(content["baseline"]).rstrip("/").rpartition("/")[2],
-                    "declared": len(entries) - len(undeclared),
-                    "undeclared": [
-                        {key: entry[key] for key in ("path", "baseline", "this")} for entry in undeclared
-                    ],
-                }
+        if (path := folder / f"{arm}.json").exists():
+            file = _read(path, _EngineFile)
+            undeclared = [one for one in file.differences if not one.declared]
+            rows[arm] = {
+                "compared": file.compared,
+                "compiled_at_serving": file.compiled_at_serving,
+                "baseline_key": file.baseline.rstrip("/").rpartition("/")[2],
+                "declared": len(file.differences) - len(undeclared),
+                "undeclared": [one.model_dump(include={"path", "baseline", "this"}) for one in undeclared],
+            }
     return rows
 
 
@@ -91,10 +104,8 @@ def _quality(folder: Path, baselines: Mapping[str, str]) -> dict[str, Any] | Non
     asked = {arm: answers for arm, file in files.items() if (answers := _answers(file))}
     if not asked:
         return None
-    questions, scores, pairs = None, [], []
-    if (path := folder / QUESTIONS).is_file():
-        with _refuse_invalid(path):
-            questions = json_of(text_of(path))
+    scores, pairs, path = [], [], folder / QUESTIONS
+    questions = _read(path, Questions).model_dump() if path.exists() else None
     for arm, answers in asked.items():
         for name, marks in answers.items():
             scores.append({"arm": arm, "filter": name, "n": len(marks), "correct": sum(marks.values())})
@@ -117,15 +128,25 @@ def _last_answers(folder: Path) -> Path | None:
     return max(folder.rglob("samples_gsm8k_*.jsonl"), key=lambda path: path.name, default=None)
 
 
+class _AnswerLine(BaseModel):
+    filter: str
+    doc_hash: str
+    exact_match: float
+
+
 def _answers(path: Path) -> Mapping[str, Answers]:
     """For each filter, whether each question was answered correctly."""
     rows: dict[str, dict[str, bool]] = {}
-    with _refuse_invalid(path):
+    try:
         lines = text_of(path).splitlines()
+    except UnreadableFile as error:
+        raise _invalid(path, error) from None
     for number, line in enumerate(lines, start=1):
-        with _refuse_invalid(f"{path}:{number}"):
-            entry = json_of(line)
-            rows.setdefault(str(entry["filter"]), {})[str(entry["doc_hash"])] = entry["exact_match"] == 1
+        try:
+            one = _AnswerLine.model_validate_json(line)
+        except ValidationError:
+            raise _invalid(path, f"line {number} is not an answer of lm-eval") from None
+        rows.setdefault(one.filter, {})[one.doc_hash] = one.exact_match == 1
     return rows
 
 
@@ -232,12 +253,8 @@ def against_published(folder: Path, result: Result, cells: Cells) -> dict[str, A
     Raises ResultsError for an invalid file.
     """
     path, expected = folder / EXPECTED, _ExpectedFile(arms=[], quoted=[], figures=[])
-    if path.is_file():
-        try:
-            expected = _ExpectedFile.model_validate_json(text_of(path))
-        except ValueError as error:
-            text = f"{path}: is not a valid file of expectations ({str(error).splitlines()[0]}); fetch it again, or remove it"
-            raise ResultsError(text) from None
+    if path.exists():
+        expected = _read(path, _ExpectedFile)
     arms = expected.arms
     figures = [_met(figure, cells, result.run.provenance) for figure in expected.figures]
     return {
@@ -349,7 +366,7 @@ def _of_arm(arm: _ArmForecast, result: Result) -> Iterator[dict[str, Any]]:
 def served_by(folder: Path, raw: RawRun) -> str:
     """The engines of a run: as the experiment names them, else as the endpoints say."""
     try:
-        engines = [arm.engine for arm in _ExpectedFile.model_validate_json(text_of(folder / EXPECTED)).arms]
-    except (OSError, ValueError):
+        engines = [arm.engine for arm in model_in(folder / EXPECTED, _ExpectedFile).arms]
+    except UnreadableFile:
         engines = list(raw.sessions[0].owned_by.values())
     return " and ".join(dict.fromkeys(filter(None, engines)))

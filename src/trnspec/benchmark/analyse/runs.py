@@ -14,8 +14,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
-
 from trnspec.benchmark.analyse.decision import at_loads
 from trnspec.benchmark.analyse.requests import Cells, Footing, Place, Requests, cells_of
 from trnspec.benchmark.analyse.result import Result
@@ -25,11 +23,11 @@ from trnspec.benchmark.analyse.statistics import weighted_mean
 from trnspec.benchmark.analyse.summary import FILE_NAME
 from trnspec.benchmark.errors import ResultsError
 from trnspec.benchmark.measure import journal, sanity_check
-from trnspec.benchmark.measure.client import one_line
 from trnspec.benchmark.measure.journal import RawRun, extent
 from trnspec.benchmark.metrics import COMPARED
 from trnspec.benchmark.plan import Plan
-from trnspec.core.files import text_of
+from trnspec.core.files import UnreadableFile, model_in
+from trnspec.core.safe_output import one_line
 
 _METRIC = COMPARED[0]
 _MAY_DIFFER = ("max_tokens", "temperature", "extra_body", "ignore_eos")
@@ -76,23 +74,20 @@ def row_of(path: Path) -> ListedRun:
     row = ListedRun(folder=one_line(path.name))
     again = f"`./trnspec benchmark report {one_line(str(path))}` makes it from the records"
     try:
-        if (path / FILE_NAME).is_file():
+        if (path / FILE_NAME).exists():
             return row._replace(**_known(path))
         if journal.exists(path):
             return row._replace(problem=f"no {FILE_NAME}; {again}", kind=UNFINISHED)
         return row._replace(problem="not a run", kind=OTHER)
-    except (OSError, ValueError) as error:
-        why = str(error)
-        if isinstance(error, ValidationError):
-            first = error.errors()[0]
-            why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-        problem = f"{FILE_NAME} cannot be read ({one_line(why, 100)}); {again}"
-        return row._replace(problem=problem, kind=UNREADABLE)
+    except UnreadableFile as error:
+        return row._replace(problem=f"{FILE_NAME} {one_line(str(error))}; {again}", kind=UNREADABLE)
+    except OSError as error:
+        return row._replace(problem=f"cannot be read: {error.strerror}", kind=UNREADABLE)
 
 
 def _known(path: Path) -> dict[str, Any]:
-    """Raises OSError, ValueError."""
-    result = Result.model_validate_json(text_of(path / FILE_NAME))
+    """Raises OSError."""
+    result = model_in(path / FILE_NAME, Result)
     run, hardware = result.run, result.hardware.values()
     texts = {
         "id": run.id,

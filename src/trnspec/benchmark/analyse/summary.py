@@ -19,7 +19,8 @@ from trnspec.benchmark.analyse.delivered import cost, goodput, limits_kept, thro
 from trnspec.benchmark.analyse.explanation import explain, is_aa, warnings
 from trnspec.benchmark.analyse.losslessness import losslessness
 from trnspec.benchmark.analyse.requests import Cells, Place, Requests
-from trnspec.benchmark.analyse.result import Cell, Comparison, Course, Explanation, Result
+from trnspec.benchmark.analyse.result import Comparison, Course, Explanation, Result
+from trnspec.benchmark.analyse.result_cells import Cell
 from trnspec.benchmark.analyse.result_files import against_published, optional_results, served_by
 from trnspec.benchmark.analyse.speed_up import (
     bests,

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trnspec.benchmark.commands import cli
+from trnspec.benchmark.commands.arm_options import (
+    PATH,
+    SHARE,
+    about_arms,
+    folder,
+    json_option,
+    points,
+    read_by,
+    recorded,
+    shares,
+)
 from trnspec.benchmark.errors import PlanError
 from trnspec.core.json_text import json_text
 from trnspec.core.words import count
@@ -23,11 +33,16 @@ if TYPE_CHECKING:
     from trnspec.benchmark.measure.records import RunRecord
 
 
-@cli.verb("report", also_changes=lambda text: [text])
-@cli.folder()
+@click.command()
+@folder()
+@json_option("Print the summary as JSON instead of text.")
+@click.option(
+    "--all", is_flag=True, help="Also print every load and cell, explanations, engines and quality."
+)
+@about_arms
 def report(**given: Any) -> int:
     """Make summary, page, CSV and llmperf's files again from the raw records, print what to do."""
-    raw = cli.recorded(given["folder"], given)
+    raw = recorded(given["folder"], given)
     return reported(given["folder"], raw, as_json=given["json"], everything=given["all"])
 
 
@@ -68,8 +83,13 @@ def show(result: Result, *, as_json: bool, everything: bool = False) -> int:
     return 0 if all(cell.n for cell in result.cells) else 1
 
 
-@cli.verb("publish")
-@cli.folder()
+@click.command()
+@folder()
+@click.option("--namespace", metavar="N", help="CloudWatch namespace.")
+@click.option("--upload", metavar="S3", help="Also copy the records to s3://bucket/prefix/<run id>/.")
+@click.option("--follow", is_flag=True, help="Publish a run in progress every minute, until SIGTERM.")
+@click.option("--endpoint-url", metavar="URL", help="Another AWS, for rehearsals.")
+@click.option("--region", metavar="REGION", help="Instead of the configured one.")
 def publish(**given: Any) -> int:
     """Send a run's requests to CloudWatch, each once, after the run or while it is in progress."""
     from trnspec.benchmark.analyse.sentences import money
@@ -81,7 +101,7 @@ def publish(**given: Any) -> int:
             "--namespace: missing; name where CloudWatch keeps the metrics, as in Team/Speculation"
         )
     where = {"endpoint_url": given["endpoint_url"], "region": given["region"]}
-    raw = None if given["follow"] else cli.recorded(run)
+    raw = None if given["follow"] else recorded(run)
     if raw:
         _refuse_emulated(given, raw.sessions[0])
     publisher = Publisher(run, namespace, aws_client("cloudwatch", **where), _report)
@@ -130,52 +150,66 @@ def _refuse_emulated(given: Mapping[str, Any], opening: RunRecord) -> None:
         )
 
 
-def points(text: str) -> dict[int, float]:
-    """Seconds per step by window, as in `0=0.045,7=0.0944`."""
-    times = {}
-    for item in text.split(","):
-        k, _, seconds = item.partition("=")
-        times[cli.whole(k)] = cli.number(seconds)
-    if 0 not in times or len(times) < 2:
-        raise ValueError(f"{text!r} must name plain decoding (0) and a window, for example 0=0.045,7=0.0944")
-    return times
-
-
-def shares(text: str) -> dict[str, float]:
-    """Shares by class, as in `chat=3,code=1`; a class may have any name."""
-    parts = [item.rpartition("=") for item in text.split(",")]
-    if wrong := [weight for _, equals, weight in parts if not equals]:
-        raise ValueError(f"{wrong[0]!r} is not CLASS=WEIGHT")
-    return {class_.strip(): cli.number(weight) for class_, _, weight in parts}
-
-
-@cli.verb(
-    "gate",
-    baseline={"read": Path, "required": True},
-    slower_by={"read": cli.share, "default": 0.05},
-    more_errors={"read": cli.share, "default": 0.01},
+@click.command()
+@folder("RUN")
+@click.option(
+    "--baseline", type=PATH, required=True, metavar="FOLDER", help="An earlier run of the same plan."
 )
-@cli.folder("run", "RUN")
-def gate(run: Path, baseline: Path, slower_by: float, more_errors: float, json: bool) -> int:
+@click.option(
+    "--slower-by",
+    type=SHARE,
+    default=0.05,
+    show_default=True,
+    help="Tolerated increase of the time per token.",
+)
+@click.option(
+    "--more-errors", type=SHARE, default=0.01, show_default=True, help="Tolerated increase of an error rate."
+)
+@json_option("Print JSON instead of text.")
+def gate(folder: Path, baseline: Path, slower_by: float, more_errors: float, json: bool) -> int:
     """Refuse a run that is slower per token, or fails more often, than a baseline run; exit 1 then."""
     from trnspec.benchmark.analyse.runs import judge
 
-    judgement = judge(cli.recorded(baseline), cli.recorded(run), slower_by=slower_by, more_errors=more_errors)
+    judgement = judge(recorded(baseline), recorded(folder), slower_by=slower_by, more_errors=more_errors)
     _print(judgement, "gate.txt", as_json=json)
     return 1 if judgement["regressions"] else 0
 
 
-@cli.verb(
-    "advise",
-    acceptance=Path,
-    step_times=points,
-    timed_with={"multiple": True},
-    yields={"type": click.Choice(("k", "k+1"))},
-    k_max=lambda text: cli.whole(text, 1),
-    mix=shares,
-    also_changes=lambda text: [text],
+@click.command()
+@folder("[DIR]", required=False)
+@click.option(
+    "--acceptance",
+    type=PATH,
+    metavar="FILE",
+    help="Instead of DIR: a summary.json, or JSON {class: [shares]}.",
 )
-@cli.folder(metavar="[DIR]", required=False)
+@click.option(
+    "--step-times",
+    type=read_by(points),
+    metavar="0=S,K=S",
+    help="Seconds of a decode step on the machine to predict, by window; 0 is plain decoding, for example 0=0.045,7=0.0944.",
+)
+@click.option(
+    "--timed-with",
+    multiple=True,
+    metavar="ARM|RUN[:ARM]",
+    help="Also use the steps of an arm with another window and the same draft: an arm of the run in DIR, or the folder of another "
+    "run, with all its speculating arms or the one after the colon; may be repeated.",
+)
+@click.option(
+    "--yields",
+    type=click.Choice(("k", "k+1")),
+    help="Most tokens of a step with k drafts on that machine: k for NxD Inference, k+1 for vLLM.",
+)
+@click.option("--k-max", type=click.IntRange(1, 10**9), metavar="N", help="The largest window to consider.")
+@click.option(
+    "--mix",
+    type=read_by(shares),
+    metavar="CLASS=WEIGHT,..",
+    help="Shares of the output tokens (default: equal).",
+)
+@json_option("Print JSON instead of tables.")
+@about_arms
 def advise(**given: Any) -> int:
     """Predict tokens per step and speed-up of every smaller window k, recommend one or what to time next."""
     from trnspec.benchmark.analyse.acceptance import advice
@@ -198,7 +232,7 @@ def advise(**given: Any) -> int:
             "--timed-with: adds to the step times of the run in DIR, which --step-times replaces; give one of the two, with all "
             "times in it"
         )
-    raw = cli.recorded(run, given) if run else None
+    raw = recorded(run, given) if run else None
     arms, runs = _timed(timed_with, raw)
     wishes = AdviceOptions(
         k_max=given["k_max"],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from trnspec.benchmark.commands.cli import folder, verb
+from trnspec.benchmark.commands.arm_options import folder, json_option
 from trnspec.benchmark.errors import ResultsError
 from trnspec.core import screen
 from trnspec.core.checkout import ROOT
@@ -74,8 +74,17 @@ def _folder() -> Path:
     return here if here.is_dir() else ROOT / "results"
 
 
-@verb("results", sort={"type": click.Choice([column.option for column in COLUMNS]), "default": "date"})
-@folder(metavar="[DIR]", help_="Default: results.", required=False)
+@click.command()
+@folder("[DIR]", "Default: results.", required=False)
+@click.option(
+    "--sort",
+    type=click.Choice([column.option for column in COLUMNS]),
+    default="date",
+    metavar="COLUMN",
+    help=f"One of {', '.join(column.option for column in COLUMNS)} (default: date).",
+)
+@click.option("--all", is_flag=True, help="Also list unfinished runs and other folders.")
+@json_option("Print JSON instead of text.")
 def command(folder: Path | None, sort: str, all: bool, json: bool) -> int:
     """List the runs below a folder as a table."""
     folder = folder or _folder()

@@ -11,32 +11,107 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trnspec.benchmark import NODES_VARIABLE
-from trnspec.benchmark.commands import cli
+from trnspec.benchmark.commands.arm_options import (
+    NAMED,
+    NAMES,
+    NUMBERS,
+    PATH,
+    SECONDS,
+    SHARE,
+    about_arms,
+    check_names,
+    in_json,
+    json_option,
+    of_arms,
+    overridden,
+    pairs,
+    read_by,
+)
 from trnspec.benchmark.errors import ErrorRateExceeded, PlanError
 from trnspec.core.words import count
+
+FORMATS = "JSON lines, CSV, Spec-Bench, MT-Bench, ShareGPT, OpenAI batch or fine-tuning"
 
 if TYPE_CHECKING:
     from trnspec.benchmark.measure.loader import Loader
     from trnspec.benchmark.plan import Plan
 
 
-@cli.verb(
-    "run",
-    plan=Path,
-    prompts=Path,
-    endpoint={"type": click.Choice(("chat", "completions"))},
-    out={"read": Path, "required": True},
-    timeout={"read": cli.seconds, "default": 300.0},
-    max_error_rate={"read": cli.share, "default": 1.0},
-    nodes={"envvar": NODES_VARIABLE},
-    also_changes=lambda text: [text],
-    concurrency=cli.listed,
-    rate=cli.listed,
-    classes=cli.listed,
-    extra_body=cli.json_object,
-    slo=cli.pairs,
+@click.command(
     epilog="Every arm gets the API key in BENCHMARK_API_KEY, or in OPENAI_API_KEY where that is not set. Where greedy answers of "
-    "two arms differ, the baseline is asked again after the load (docs/losslessness.md).",
+    "two arms differ, the baseline is asked again after the load (docs/losslessness.md)."
+)
+@click.option("--plan", type=PATH, metavar="FILE", help="The plan, JSON.  [required, or --prompts]")
+@click.option(
+    "--prompts", type=PATH, metavar="FILE", help=f"Prompts alone: {FORMATS}.  [required, or --plan]"
+)
+@click.option(
+    "--endpoint",
+    type=click.Choice(("chat", "completions")),
+    help="How --prompts are asked: chat (default), a prompt being a user's message; completions, raw text, for a base model.",
+)
+@click.option(
+    "--out", type=PATH, metavar="DIR", required=True, help="Folder of results; a run there is resumed."
+)
+@click.option(
+    "--timeout", type=SECONDS, default=300.0, metavar="S", help="Seconds per request (default 300)."
+)
+@click.option(
+    "--max-error-rate",
+    type=SHARE,
+    default=1.0,
+    metavar="X",
+    help="Stop with exit 1 above this share of failures of an arm.",
+)
+@click.option("--no-sense-check", is_flag=True, help="Do not ask the baseline twelve simple questions first.")
+@click.option(
+    "--no-repeats", is_flag=True, help="Do not ask the baseline again; repeating without this does."
+)
+@json_option("Print the summary as JSON instead of text.")
+@click.option(
+    "--arm",
+    "url",
+    type=NAMED,
+    multiple=True,
+    metavar="NAME=URL",
+    help="Address of an arm, up to and including /v1.",
+)
+@click.option(
+    *("--node", "nodes"),
+    type=NAMED,
+    multiple=True,
+    envvar=NODES_VARIABLE,
+    metavar="NAME=NODE",
+    help="The node that serves an arm. After a change of node, an interrupted cell is measured again, and results are not pooled "
+    "over the change.",
+)
+@click.option(
+    "--baseline", metavar="NAME", help="What others are compared with; without a plan the first arm."
+)
+@click.option("--model", metavar="M", help="The served model's name.")
+@click.option("--name", "experiment", metavar="NAME", help="Name of the run; only without a plan.")
+@about_arms
+@click.option(
+    "--concurrency", type=NUMBERS, metavar="N,N", help="Requests in flight, a cell each (default 4)."
+)
+@click.option(
+    "--rate", type=NUMBERS, metavar="X,X", help="Instead, Poisson arrivals per second, a cell each."
+)
+@click.option(
+    "--requests", type=int, metavar="N", help="Requests to measure per class at each load (default 32)."
+)
+@click.option("--cell-minutes", type=float, metavar="M", help="Minutes per cell, all arms together, at most.")
+@click.option("--warmup", type=int, metavar="N", help="Unmeasured requests per arm (default 4).")
+@click.option("--max-tokens", type=int, metavar="N", help="The longest answer; no prompt may have more.")
+@click.option("--classes", type=NAMES, metavar="A,B", help="Only these classes of prompts.")
+@click.option("--seed", type=int, metavar="N", help="Change it to avoid the prefix cache of an earlier run.")
+@click.option("--mixed", is_flag=True, help="All classes share one cell and are asked in turn.")
+@click.option(
+    "--ignore-eos", is_flag=True, help="Make every answer max_tokens long, which changes acceptance."
+)
+@click.option("--extra-body", type=read_by(in_json), metavar="JSON", help="Merged into each request body.")
+@click.option(
+    "--slo", type=read_by(pairs), metavar="M=S,M=S", help="Limits in seconds: ttft_s, tpot_s, e2e_s."
 )
 def command(**given: Any) -> int:
     """Measure arms on the same prompts, then print what to do."""
@@ -57,7 +132,7 @@ def command(**given: Any) -> int:
     async def work() -> None:
         about = {"out": out, "timeout_s": given["timeout"], "progress": progress}
         plan, nodes = _plan(given), dict(given["nodes"])
-        cli.check_names("--node", nodes, plan.prices)
+        check_names("--node", nodes, plan.prices)
         await run(
             plan,
             **about,
@@ -118,7 +193,7 @@ def _plan(given: Mapping[str, Any]) -> Plan:
     asked = load(given["plan"]) if given["plan"] else from_dict(_plan_of_prompts(given))
     names = {"classes", *Plan.model_fields} & given.keys() - {"experiment", "prompts"}
     settings = {name: None if given[name] is False else given[name] for name in names}
-    return cli.overridden(asked, {"url": dict(given["url"])} | cli.of_arms(given), **settings)
+    return overridden(asked, {"url": dict(given["url"])} | of_arms(given), **settings)
 
 
 def _plan_of_prompts(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from trnspec.benchmark.measure.api_key import KEY_REMEDY, authorization, hidden
 from trnspec.benchmark.measure.schedule import Pair
 from trnspec.benchmark.measure.stream import MAX_TOKENS, Output, SseParser, StreamFault, StreamTally
 from trnspec.benchmark.plan import Plan
+from trnspec.core import safe_output
 
 _IDLE_CONNECTION_S = 2.0
 """Connections idle for longer are dropped: servers close theirs after some seconds (uvicorn after 5), and a
@@ -178,10 +179,7 @@ def _failure(error: Exception, sent: float, chunks: int) -> Failure:
 
 def one_line(text: str, limit: int = 300) -> str:
     """The text of a server in one line, without the API key and control characters, at most `limit` characters."""
-    shown = "".join(
-        c if c.isprintable() else " " if c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in hidden(text)
-    )
-    return " ".join(shown.split())[:limit]
+    return safe_output.one_line(hidden(text), limit)
 
 
 def request_path(pair: Pair) -> str:

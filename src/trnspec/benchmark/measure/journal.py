@@ -273,7 +273,7 @@ def exists(folder: Path) -> bool:
     if not path.is_file():
         return False
     with path.open("rb") as file:
-        return file.readline().endswith(b"\n")
+        return file.readline(MAX_LINE_BYTES).endswith(b"\n")
 
 
 class Journal:

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from trnspec.benchmark.analyse.decision import AtLoad, at_loads
 from trnspec.benchmark.analyse.requests import Place
-from trnspec.benchmark.analyse.result import Cell, Comparison, Result
+from trnspec.benchmark.analyse.result import Comparison, Result
+from trnspec.benchmark.analyse.result_cells import Cell
 from trnspec.benchmark.analyse.sentences import interval, money
 from trnspec.benchmark.metrics import E2E, INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PER_S, TPOT, TTFT, Metric
 from trnspec.benchmark.plan import Load

@@ -335,7 +335,7 @@ def test_the_verb_predicts_from_a_run_and_from_its_summary(tmp_path: Path, capsy
         ("run --acceptance x", "give either DIR or --acceptance FILE"),
         ("--acceptance x", "needs --step-times"),
         ("x --timed-with n --step-times 0=1,7=2", "--timed-with: adds to the step times"),
-        ("--acceptance nowhere.json --step-times 0=1,7=2", "nowhere.json: No such file"),
+        ("--acceptance nowhere.json --step-times 0=1,7=2", "nowhere.json: cannot be read: No such file"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(arguments: str, message: str, capsys: Captured) -> None:
@@ -346,7 +346,7 @@ def test_options_that_do_not_go_together_are_refused(arguments: str, message: st
 def test_given_acceptance_is_checked(tmp_path: Path) -> None:
     path = tmp_path / "acceptance.json"
     for content, message in {
-        "[": "not JSON",
+        "[": "is not JSON",
         "[]": "no JSON object",
         "{}": "knows nothing by position",
         '{"code": [0.5, 0.6]}': "rise, but no later draft",

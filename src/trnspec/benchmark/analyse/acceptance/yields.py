@@ -21,10 +21,11 @@ from trnspec.benchmark.analyse import values
 from trnspec.benchmark.analyse.values import Blocks, Drafts, Records
 from trnspec.benchmark.errors import ResultsError
 from trnspec.benchmark.plan import PlannedArm
-from trnspec.core.files import json_of, text_of
+from trnspec.core.files import UnreadableFile, json_in, model_in
 
 if TYPE_CHECKING:
     from trnspec.benchmark.analyse.requests import Cells, Place
+    from trnspec.benchmark.analyse.result import Result
 
 SERVER = "server per-request"
 COUNTERS = "server counters"
@@ -251,14 +252,16 @@ _SHAPE = 'JSON {"class": [0.9, 0.8, ...]}, the share of steps in which draft 1, 
 def survivals(path: Path) -> dict[str, Sequence[float]]:
     """The share of steps in which position 1, 2, ... was accepted, by class. The file is the summary of a run, or has only these
     shares. Raises ResultsError."""
+    from trnspec.benchmark.analyse.result import Result
+
     try:
-        content = json_of(text_of(path))
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else f"not JSON ({error})"
-        raise ResultsError(f"{path}: {why}; give a summary.json, or {_SHAPE}") from error
-    if not isinstance(content, dict):
+        content = json_in(path)
+        known = isinstance(content, dict)
+        shares = _of_summary(model_in(path, Result)) if known and "schema" in content else content
+    except UnreadableFile as error:
+        raise ResultsError(f"{path}: {error}; give a summary.json, or {_SHAPE}") from None
+    if not known:
         raise ResultsError(f"{path}: no JSON object; give a summary.json, or {_SHAPE}")
-    shares = _of_summary(content["cells"]) if isinstance(content.get("cells"), list) else content
     if not shares:
         raise ResultsError(f"{path}: knows nothing by position; give the summary of a run that speculates")
     for class_, own in shares.items():
@@ -269,15 +272,11 @@ def survivals(path: Path) -> dict[str, Sequence[float]]:
     return shares
 
 
-def _of_summary(cells: Sequence[Any]) -> dict[str, Sequence[float]]:
-    maximum: dict[str, tuple[int, Sequence[float]]] = {}
-    for cell in cells:
-        known = cell.get("acceptance") if isinstance(cell, dict) else None
-        if isinstance(known, dict) and known.get("per_position") and isinstance(cell.get("class"), str):
-            steps = known["steps"] if isinstance(known.get("steps"), int) else 0
-            if steps >= maximum.get(cell["class"], (0, ()))[0]:
-                maximum[cell["class"]] = (steps, known["per_position"])
-    return {class_: shares for class_, (_, shares) in maximum.items()}
+def _of_summary(result: Result) -> dict[str, Sequence[float]]:
+    """The shares of the cell with the most steps, by class."""
+    drafted = [cell for cell in result.cells if cell.acceptance.per_position]
+    drafted.sort(key=lambda cell: cell.acceptance.steps or 0)
+    return {cell.class_ or "": cell.acceptance.per_position or () for cell in drafted}
 
 
 def _problem(shares: Any) -> str | None:

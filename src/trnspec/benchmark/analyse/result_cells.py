@@ -1,0 +1,127 @@
+"""The cells of a result: an arm in a class under a load."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from trnspec.benchmark.analyse.attached import ResultPart
+from trnspec.benchmark.analyse.requests import Place
+from trnspec.benchmark.plan import Load
+
+
+class UnderLoad(ResultPart):
+    concurrency: int | None
+    rate_per_s: float | None
+
+    @model_validator(mode="after")
+    def _one_load(self) -> Self:
+        if (self.concurrency is None) == (self.rate_per_s is None) or self.load.size <= 0:
+            raise ValueError("a load is either a concurrency or a rate_per_s, above 0")
+        return self
+
+    @property
+    def load(self) -> Load:
+        return Load(concurrency=self.concurrency, rate_per_s=self.rate_per_s)
+
+
+class At(UnderLoad):
+    """What belongs to a class under a load."""
+
+    class_: str | None = Field(alias="class")
+    """None: the mix of all classes, with equal shares of the output tokens."""
+
+    @property
+    def place(self) -> Place:
+        return Place(self.class_ or "", self.load)
+
+
+class Distribution(ResultPart):
+    n: int
+    mean: float
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.n < 1 or not self.p50 <= self.p90 <= self.p95 <= self.p99:
+            raise ValueError("percentiles fall, or are of no value")
+        return self
+
+
+class Acceptance(ResultPart):
+    source: str
+    tokens_per_step: float | None
+    per_position: list[float] | None
+    """The share of steps in which draft 1, 2, ... was accepted."""
+    ceiling: int
+    share_of_ceiling: float | None
+    steps: int | None
+    distribution: dict[str, int] | None
+    """Chunks by their number of tokens."""
+    steps_above_ceiling: int
+    caution: str | None
+    """Why chunks are not taken for steps."""
+    note: str
+
+
+class Equality(ResultPart):
+    """How often an arm wrote the same text as its baseline."""
+
+    baseline: str
+    n_pairs: int
+    equal: int
+    rate: float | None
+    first_divergence_chars: list[int]
+
+
+class Throughput(ResultPart):
+    requests_per_s: float
+    output_tokens_per_s: float | None
+    loaded_s: float
+    mean_in_flight: float
+    client_lag_s: float | None
+
+
+class Goodput(ResultPart):
+    slo: dict[str, float]
+    share: float
+    per_s: float | None
+
+
+class Cost(ResultPart):
+    usd_per_million_output_tokens: float
+    usd_per_hour: float
+    output_tokens_per_s_of_arm: float
+
+
+class Cell(At):
+    """An arm in a class under a load. Distributions are over requests, that of the inter-chunk latency over chunks."""
+
+    arm: str
+    n: int
+    errors: int
+    error_rate: float | None
+    error_names: dict[str, int]
+    finish_reasons: dict[str, int]
+    forced_length: int
+    cached_tokens: int
+    token_source: str | None
+    ttft_s: Distribution | None
+    tpot_s: Distribution | None
+    e2e_s: Distribution | None
+    inter_chunk_latency_s: Distribution | None
+    output_tokens_per_s: Distribution | None
+    tokens_per_chunk: Distribution | None
+    tokens_per_step: Distribution | None
+    llmperf_inter_token_latency_s: Distribution | None
+    completion_tokens: Distribution | None
+    acceptance_length: float | None
+    acceptance: Acceptance
+    output_equality: Equality | None
+    throughput: Throughput | None
+    goodput: Goodput | None
+    cost: Cost | None

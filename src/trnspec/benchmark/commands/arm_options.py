@@ -1,0 +1,203 @@
+"""The types of options that click does not have, what a user declares about arms, and how options change a plan.
+
+What a plan holds is checked by the plan alone: an option for it only says how the text is read.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from pathlib import Path
+from reprlib import repr as shown
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trnspec.benchmark.errors import PlanError
+from trnspec.core.files import json_of
+
+if TYPE_CHECKING:
+    from trnspec.benchmark.measure.journal import RawRun
+    from trnspec.benchmark.plan import Plan
+
+Decorator = Callable[[Any], Any]
+PATH: Any = click.Path(path_type=Path)
+_SWITCHES = {"url": "--arm", "max_tokens_per_step": "--tokens-per-step"}
+"""Options about arms whose names differ from the field of the plan."""
+
+
+class Number(click.FloatRange):
+    """A number within limits. Click takes NaN too, because it is below no limit."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        return self.fail(f"{value!r} is not a number", param, ctx) if math.isnan(number) else number
+
+
+def read_by(read: Callable[[str], Any]) -> Any:
+    """A click type whose values `read` converts. It raises ValueError for others, which says what is wrong."""
+
+    def checked(text: Any) -> Any:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return click.types.FuncParamType(checked)
+
+
+def names(text: str) -> list[str]:
+    """Names, separated by commas, each once."""
+    found = list(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))
+    if not found:
+        raise ValueError(f"{shown(text)} names nothing; separate several with commas")
+    return found
+
+
+def in_json(text: str) -> Any:
+    try:
+        return json_of(text)
+    except ValueError as error:
+        raise ValueError(f"{shown(text)} is not JSON ({error})") from None
+
+
+def numbers(text: str) -> Any:
+    """Numbers, separated by commas."""
+    return in_json(f"[{text}]")
+
+
+def pair(text: str, read: Callable[[str], Any] = str) -> tuple[str, Any]:
+    """`NAME=VALUE`."""
+    name, _, value = text.partition("=")
+    if not (name and value):
+        raise ValueError(f"{shown(text)} is not NAME=VALUE")
+    try:
+        return name.strip(), read(value)
+    except ValueError:
+        raise ValueError(f"{shown(value)} of {shown(name)} is not a number") from None
+
+
+def pairs(text: str) -> dict[str, Any]:
+    """`NAME=NUMBER` pairs, separated by commas."""
+    return dict(pair(each, float) for each in text.split(","))
+
+
+def points(text: str) -> dict[int, float]:
+    """Seconds per step by window, as in `0=0.045,7=0.0944`."""
+    parts = (item.partition("=") for item in text.split(","))
+    times = {COUNT.convert(k, None, None): POSITIVE.convert(s, None, None) for k, _, s in parts}
+    if 0 not in times or len(times) < 2:
+        raise ValueError(f"{text!r} must name plain decoding (0) and a window, for example 0=0.045,7=0.0944")
+    return times
+
+
+def shares(text: str) -> dict[str, float]:
+    """Shares by class, as in `chat=3,code=1`; a class may have any name."""
+    parts = [item.rpartition("=") for item in text.split(",")]
+    if wrong := [weight for _, equals, weight in parts if not equals]:
+        raise ValueError(f"{wrong[0]!r} is not CLASS=WEIGHT")
+    return {class_.strip(): POSITIVE.convert(weight, None, None) for class_, _, weight in parts}
+
+
+def of_arm(switch: str, metavar: str, read: Callable[[str], Any], help_: str, *names_: str) -> Decorator:
+    """An option about one arm, `NAME=VALUE`, which may be repeated."""
+    type_ = read_by(partial(pair, read=read))
+    return click.option(switch, *names_, type=type_, multiple=True, metavar=f"NAME={metavar}", help=help_)
+
+
+def about_arms(function: Any) -> Any:
+    """The options that declare what an arm is, for a run that was not told."""
+    steps = "Most tokens that a step can yield: k + 1 on vLLM (default), k on NxD Inference."
+    for option in (
+        of_arm("--also-changes", "TEXT", str, "Another difference of the arm's engine, in words."),
+        of_arm("--usd-per-hour", "X", float, "What an arm's share of its node costs."),
+        of_arm("--tokens-per-step", "X", int, steps, "max_tokens_per_step"),
+        of_arm("--speculative-tokens", "X", int, "Draft tokens per step of an arm; 0 decodes plainly."),
+    ):
+        function = option(function)
+    return function
+
+
+POSITIVE, SHARE, SECONDS = Number(1e-9, 1e9), Number(0, 1), Number(0, 1e6, min_open=True)
+COUNT: Any = click.IntRange(0, 10**9)
+NAMES, NUMBERS, NAMED = (read_by(read) for read in (names, numbers, pair))
+
+
+def json_option(help_: str) -> Decorator:
+    return click.option("--json", is_flag=True, help=help_)
+
+
+def folder(metavar: str = "DIR", help_: str = "What `run --out` wrote.", **settings: Any) -> Decorator:
+    return click.argument("folder", type=PATH, metavar=metavar, help=help_, **settings)
+
+
+def of_arms(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The values of the options about arms, by field and name of the arm. A list is added to that of the arm."""
+    fields = ("speculative_tokens", "max_tokens_per_step", "usd_per_hour")
+    values: dict[str, dict[str, Any]] = {name: dict(given[name]) for name in fields}
+    values["also_changes"] = {}
+    for arm, text in given["also_changes"]:
+        values["also_changes"].setdefault(arm, []).append(text)
+    return values
+
+
+def overridden(
+    plan: Plan,
+    of_arms: Mapping[str, Mapping[str, Any]],
+    *,
+    classes: Collection[str] | None = None,
+    **settings: Any,
+) -> Plan:
+    """The plan with other values: `of_arms` by field and arm, `settings` by field (None keeps the value of the plan).
+
+    Raises PlanError for an unknown arm or class, and for invalid values.
+    """
+    from trnspec.benchmark.plan import from_dict
+
+    given = {name: value for name, value in settings.items() if value is not None}
+    names = [arm.name for arm in plan.arms]
+    for name, by_arm in of_arms.items():
+        check_names(_SWITCHES.get(name, f"--{name.replace('_', '-')}"), by_arm, names)
+    check_names("--baseline", [given["baseline"]] if "baseline" in given else (), names)
+    check_names("--classes", classes or (), plan.classes)
+    if "concurrency" in given:  # one kind of load replaces the other
+        given["rate"] = []
+    content = plan.to_dict() | given
+    for arm in content["arms"]:
+        changes = {name: by_arm[arm["name"]] for name, by_arm in of_arms.items() if arm["name"] in by_arm}
+        if texts := changes.get("also_changes"):
+            changes["also_changes"] = list(dict.fromkeys([*arm.get("also_changes", ()), *texts]))
+        arm |= changes
+    content["prompts"] = [
+        prompt for prompt in content["prompts"] if not classes or prompt["class"] in classes
+    ]
+    for prompt in content["prompts"]:
+        if "max_tokens" in prompt:  # the option also limits the values of single prompts
+            prompt["max_tokens"] = min(prompt["max_tokens"], given.get("max_tokens", prompt["max_tokens"]))
+    return from_dict(content)
+
+
+def check_names(option: str, given: Collection[str], names: Collection[str]) -> None:
+    """Raises PlanError for a name that the plan does not have."""
+    for name in given:
+        if name not in names:
+            raise PlanError(f"{option}: {name!r} is not in the plan; it has {', '.join(names)}")
+
+
+def recorded(folder: Path, given: Mapping[str, Any] | None = None) -> RawRun:
+    """The run in `folder`, with the options about its arms. By default k drafts yield k + 1 tokens.
+
+    Lines that cannot be used are reported on standard error. Raises ResultsError or PlanError.
+    """
+    from trnspec.benchmark.measure import journal
+
+    raw, values = journal.read(folder), of_arms(given) if given else {}
+    if raw.unusable_lines:
+        print(f"{folder}: {raw.unusable_lines}", file=sys.stderr)
+    if not any(values.values()):
+        return raw
+    assumed = {name: k + 1 for name, k in values["speculative_tokens"].items()}
+    values["max_tokens_per_step"] = assumed | values["max_tokens_per_step"]
+    return raw.with_plan(overridden(raw.sessions[-1].plan, values))
