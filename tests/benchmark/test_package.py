@@ -24,7 +24,7 @@ from trnspec.benchmark.metrics import (
 
 PACKAGE = Path(benchmark.__file__).parent
 README = (PACKAGE / "README.md").read_text()
-IMAGE = {"aiohttp", "boto3", "botocore", "click", "jinja2", "markupsafe", "numpy", "pydantic"}
+IMAGE = {"aiohttp", "boto3", "botocore", "click", "jinja2", "markupsafe", "numpy", "pydantic", "scipy"}
 MODULES = ("commands.run_command", "commands.recorded_commands", "measure.rounds")
 
 
@@ -43,7 +43,7 @@ def test_the_package_travels_with_core_and_the_libraries_of_its_image() -> None:
     [
         (
             f"import sys, {', '.join(f'trnspec.benchmark.{name}' for name in MODULES)}",
-            "jinja2 numpy boto3",
+            "jinja2 numpy scipy boto3",
         ),
         (
             "import sys; from trnspec.benchmark.__main__ import main; main(['run', '--help'])",
