@@ -12,10 +12,10 @@ from typing import Any
 
 import click
 
-from trnspec.benchmark.analyse.acceptance.advice import advise, forecast
-from trnspec.benchmark.analyse.acceptance.windows import SHAPES, AdviceOptions, StepTimes, step_times
-from trnspec.benchmark.analyse.acceptance.yields import survivals
+from trnspec.benchmark.analyse.advice import advise, forecast, survivals
+from trnspec.benchmark.analyse.draft_cost import CURVES, StepTimes, step_times
 from trnspec.benchmark.analyse.requests import cells_of
+from trnspec.benchmark.analyse.windows import AdviceOptions
 from trnspec.benchmark.commands.arm_options import points, read_by, shares
 from trnspec.benchmark.measure import journal
 from trnspec.benchmark.plan import Plan, PlannedPrompt
@@ -228,9 +228,9 @@ def measured(points: Mapping[int, float], k: int) -> Steps:
             f"--step-times {shorter[0]}={points[shorter[0]]:g}: is shorter than the plain step of {points[0]:g} s; "
             "a step that drafts verifies as well"
         )
-    shapes = sorted((replace(times, shape=shape) for shape in SHAPES), key=lambda one: one.step_s(k))
+    curves = sorted((replace(times, cost=cost) for cost in CURVES), key=lambda one: float(one.step_s(k)))
     untimed = "" if k in times.timed else f"; k = {k} was not timed, so a range"
-    return Steps(likely=times, slow=shapes[-1], fast=shapes[0], origin=f"step times as given{untimed}")
+    return Steps(likely=times, slow=curves[-1], fast=curves[0], origin=f"step times as given{untimed}")
 
 
 def published(one: ArmForecast) -> Steps:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.benchmark.analyse.acceptance.process import Process
+from tests.benchmark.analyse.process import Process
 from tests.benchmark.conftest import Captured
 from tests.benchmark.records import answered, block, emulated, held, raw_run, store, summary_of
 from trnspec.benchmark.__main__ import main

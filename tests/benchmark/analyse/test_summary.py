@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.benchmark.analyse.acceptance.process import DRAFT_S, PLAIN_S, VERIFY_S, Process
+from tests.benchmark.analyse.process import DRAFT_S, PLAIN_S, VERIFY_S, Process
 from tests.benchmark.conftest import plan_content
 from tests.benchmark.records import WALL, answered, block, failed, held, raw_run, result_of, summary_of
 from trnspec.benchmark.analyse.explanation import split_steps

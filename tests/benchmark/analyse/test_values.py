@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.benchmark.analyse.acceptance.process import Process
+from tests.benchmark.analyse.process import Process
 from tests.benchmark.records import WALL, answered, block, failed
 from trnspec.benchmark.analyse.delivered import goodput, throughput
 from trnspec.benchmark.analyse.requests import Requests, table

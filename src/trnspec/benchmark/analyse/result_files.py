@@ -24,7 +24,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 import numpy as np
 from pydantic import BaseModel, Field, ValidationError
 
-from trnspec.benchmark.analyse.acceptance.yields import step_yield_at
+from trnspec.benchmark.analyse.acceptance import tokens_per_step_at
 from trnspec.benchmark.analyse.attached import Drafting, Questions, Quoted, Setting
 from trnspec.benchmark.analyse.requests import Cells
 from trnspec.benchmark.analyse.result import Result
@@ -317,7 +317,10 @@ def _estimate(figure: _PublishedFigure, cells: Cells) -> tuple[Estimate | None, 
         own = cells.of(arm, place)
         if figure.metric == "speed_up":
             gains, known = log_gains(cells.pairs((cells.baseline_of(arm), arm), place), TPOT)
-        elif figure.metric != TOKENS_PER_STEP.name or step_yield_at(cells, arm, place).caution is None:
+        elif (
+            figure.metric != TOKENS_PER_STEP.name
+            or tokens_per_step_at(cells, arm, place).why_chunks_are_not_steps is None
+        ):
             values = own.metrics[figure.metric]
             gains, known = np.log(values[values > 0]), own.sources.of(values > 0)
         else:

@@ -13,7 +13,7 @@ import numpy as np
 
 from trnspec.benchmark import metrics
 from trnspec.benchmark.analyse import stability
-from trnspec.benchmark.analyse.acceptance.yields import acceptance, step_yield_at
+from trnspec.benchmark.analyse.acceptance import acceptance, tokens_per_step_at
 from trnspec.benchmark.analyse.decision import advised, average
 from trnspec.benchmark.analyse.delivered import cost, goodput, limits_kept, throughput, token_source
 from trnspec.benchmark.analyse.explanation import explain, is_aa, warnings
@@ -205,7 +205,7 @@ def _cell(cells: Cells, arm: PlannedArm, place: Place) -> Cell:
     requests, blocks = cells.of(arm, place), cells.blocks_of(arm, place)
     answered, answers = requests.answered, requests.answered.answers
     errors = Counter(one.error for one in requests.answers if one.error)
-    steps = acceptance(arm, requests.answers, step_yield_at(cells, arm, place))
+    steps = acceptance(arm, requests.answers, tokens_per_step_at(cells, arm, place))
     delivered = throughput(cells.loaded(arm, place), blocks)
     lengths = np.array([one.completion_tokens or np.nan for one in answers], float)
     base = cells.baseline_of(arm)

@@ -173,7 +173,7 @@ def _look_at_steps(loader: Loader) -> None:
     """Print whether the sources of the tokens per step of each drafting arm agree, from the warm-up."""
     if not any(arm.speculative_tokens for arm in loader.plan.arms):
         return
-    from trnspec.benchmark.analyse.acceptance.yields import first_look, step_yield
+    from trnspec.benchmark.analyse.acceptance import first_look, tokens_per_step
     from trnspec.benchmark.analyse.values import pooled
 
     arms, states = loader.plan.arms, loader.arm_states
@@ -182,8 +182,10 @@ def _look_at_steps(loader: Loader) -> None:
     for one in arms:
         state = states[one.name]
         if one.speculative_tokens and any(record.error is None for record in state.warmup):
-            known = step_yield(one, state.warmup, state.warmup_block, plain_s)
-            (loader.progress.warn if known.caution else loader.progress.tell)(first_look(one, known))
+            known = tokens_per_step(one, state.warmup, state.warmup_block, plain_s)
+            (loader.progress.warn if known.why_chunks_are_not_steps else loader.progress.tell)(
+                first_look(one, known)
+            )
 
 
 def _plan(given: Mapping[str, Any]) -> Plan:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from typing import Any
 
-from trnspec.benchmark.analyse.acceptance.advice import advise
+from trnspec.benchmark.analyse.advice import advise
 from trnspec.benchmark.analyse.decision import AtLoad, at_loads
 from trnspec.benchmark.analyse.requests import Cells, Place
 from trnspec.benchmark.analyse.result import Result

@@ -17,7 +17,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from trnspec.benchmark.analyse.acceptance.yields import MADE_UP
+from trnspec.benchmark.analyse.acceptance import MADE_UP
 from trnspec.benchmark.analyse.decision import AtLoad, at_loads
 from trnspec.benchmark.analyse.explanation import split_steps
 from trnspec.benchmark.analyse.requests import Place

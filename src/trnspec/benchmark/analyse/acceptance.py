@@ -11,21 +11,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
-from pathlib import Path
-from reprlib import repr as shown
+from itertools import chain
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from trnspec.benchmark.analyse import values
 from trnspec.benchmark.analyse.values import Blocks, Drafts, Records
-from trnspec.benchmark.errors import ResultsError
 from trnspec.benchmark.plan import PlannedArm
-from trnspec.core.files import UnreadableFile, json_in, model_in
 
 if TYPE_CHECKING:
     from trnspec.benchmark.analyse.requests import Cells, Place
-    from trnspec.benchmark.analyse.result import Result
 
 SERVER = "server per-request"
 COUNTERS = "server counters"
@@ -60,7 +55,7 @@ _MADE_UP = "the emulator does not know how many drafts of these prompts are acce
 
 
 @dataclass(frozen=True)
-class StepYield:
+class TokensPerStep:
     """The tokens per decode step of one cell, with their source."""
 
     source: str
@@ -69,27 +64,27 @@ class StepYield:
     drafts: Drafts | None = None
     positions: tuple[str, Drafts] | None = None
     """The first source with counts by position, and these counts; None without one, or if the arm does not draft."""
-    caution: str | None = None
-    """Why chunks do not count as steps; None if they do."""
+    why_chunks_are_not_steps: str | None = None
+    """None if they are."""
 
 
-MADE_UP_YIELD = StepYield(source=MADE_UP, tokens_per_step=None, note=_MADE_UP, caution=_MADE_UP)
-"""The value for a class for which an emulated arm does not know the acceptance."""
+_OF_MADE_UP = TokensPerStep(MADE_UP, None, _MADE_UP, why_chunks_are_not_steps=_MADE_UP)
+"""For a class for which an emulated arm does not know the acceptance."""
 
 
-def step_yield_at(cells: Cells, arm: PlannedArm, place: Place) -> StepYield:
+def tokens_per_step_at(cells: Cells, arm: PlannedArm, place: Place) -> TokensPerStep:
     if (arm.name, place.class_) in cells.made_up:
-        return MADE_UP_YIELD
+        return _OF_MADE_UP
     records, plain_s = cells.of(arm, place).answers, cells.plain_s(arm, place)
     blocks, unmeasured = cells.blocks_of(arm, place), cells.beside(arm, place).answers
     if not cells.together:
-        return step_yield(arm, records, blocks, plain_s, unmeasured=unmeasured)
+        return tokens_per_step(arm, records, blocks, plain_s, unmeasured=unmeasured)
     # Counters are of all classes together, so whether chunks are steps is checked over all classes.
-    whole = step_yield(arm, cells.loaded(arm, place).answers, blocks, plain_s, unmeasured=unmeasured)
-    return step_yield(arm, records, (), plain_s, doubt=whole.caution)
+    whole = tokens_per_step(arm, cells.loaded(arm, place).answers, blocks, plain_s, unmeasured=unmeasured)
+    return tokens_per_step(arm, records, (), plain_s, doubt=whole.why_chunks_are_not_steps)
 
 
-def step_yield(
+def tokens_per_step(
     arm: PlannedArm,
     records: Records,
     blocks: Blocks = (),
@@ -97,7 +92,7 @@ def step_yield(
     *,
     unmeasured: Records = (),
     doubt: str | None = None,
-) -> StepYield:
+) -> TokensPerStep:
     """The yield from all measured requests of a cell, including failed ones. `plain_s` is the time of a plain step there; `unmeasured` are
     other requests in the servers' counters; `doubt` is a known reason why chunks are not steps."""
     answered = [record for record in records if record.error is None]
@@ -112,30 +107,28 @@ def step_yield(
         for source, drafts in by_source.items()
         if drafts and drafts.steps and 1 <= drafts.tokens_per_step <= ceiling
     ]
-    seen, per_chunk = _per_chunk(arm, answered)
-    caution = doubt if per_chunk is not None else None
-    if per_chunk is not None and not caution:
-        counts = [record for record in every if record.error is None]
-        of_all = _per_chunk(arm, counts)[0] if unmeasured else None
+    (seen, per_chunk), why = _per_chunk(arm, answered), None
+    if per_chunk is not None:
+        counted = [record for record in every if record.error is None]
+        of_all = _per_chunk(arm, counted)[0] if unmeasured else None
         in_all = of_all.tokens_per_step if of_all else per_chunk
-        caution = next(_doubts(arm, counts, in_all, sources, plain_s), None)
-    if seen and not caution:
+        why = doubt or next(_doubts(arm, counted, in_all, sources, plain_s), None)
+    if seen and not why:
         sources.append((CHUNKS, seen))
-    drafts = None
     if sources:
-        source, drafts = sources[0]
-        per_step, note = drafts.tokens_per_step, NOTES[source]
-    elif per_chunk is not None and not caution:
-        source, per_step, note = CHUNKS, per_chunk, _TOTALS
-    elif per_chunk is not None and ceiling == 1:
-        source, per_step, note = PLAIN, 1.0, NOTES[PLAIN]
-    else:
-        source, per_step, note = UNKNOWN, None, caution or NOTES[UNKNOWN]
-    positions = next((counts for counts in sources if counts[1].survival()), None) if ceiling > 1 else None
-    return StepYield(source, per_step, note, drafts, positions, caution)
+        (source, drafts), *_ = sources
+        positions = (
+            next((counts for counts in sources if counts[1].survival()), None) if ceiling > 1 else None
+        )
+        return TokensPerStep(source, drafts.tokens_per_step, NOTES[source], drafts, positions, why)
+    if per_chunk is not None and not why:
+        return TokensPerStep(CHUNKS, per_chunk, _TOTALS)
+    if per_chunk is not None and ceiling == 1:
+        return TokensPerStep(PLAIN, 1.0, NOTES[PLAIN], why_chunks_are_not_steps=why)
+    return TokensPerStep(UNKNOWN, None, why or NOTES[UNKNOWN], why_chunks_are_not_steps=why)
 
 
-def acceptance(arm: PlannedArm, records: Records, known: StepYield) -> dict[str, Any]:
+def acceptance(arm: PlannedArm, records: Records, known: TokensPerStep) -> dict[str, Any]:
     """`acceptance` of a cell: tokens per decode step over all steps, with their source and the ceiling of the engine."""
     note, split, per_step = known.note, known.positions, known.tokens_per_step
     if split and split[0] != known.source:
@@ -152,7 +145,7 @@ def acceptance(arm: PlannedArm, records: Records, known: StepYield) -> dict[str,
         "steps": known.drafts.steps if known.drafts else None,
         "distribution": {str(n): spread[n] for n in sorted(spread)} if spread else None,
         "steps_above_ceiling": _above(arm, spread),
-        "caution": known.caution,
+        "caution": known.why_chunks_are_not_steps,
         "note": note,
     }
 
@@ -170,13 +163,13 @@ def of_chunks(arm: PlannedArm, answered: Records) -> Drafts | None:
     return values.of_steps(map(values.decode_steps, answered), arm.max_tokens_per_step)
 
 
-def first_look(arm: PlannedArm, known: StepYield) -> str:
+def first_look(arm: PlannedArm, known: TokensPerStep) -> str:
     """One line after the warm-up: whether the sources of the tokens per step of an arm agree."""
     if known.tokens_per_step is None:
         return f"{arm.name}: tokens per step are not known: {known.note}"
     text = f"{arm.name}: {known.tokens_per_step:.2f} tokens per step by {known.source}"
-    if known.caution:
-        return f"{text}; {known.caution}"
+    if known.why_chunks_are_not_steps:
+        return f"{text}; {known.why_chunks_are_not_steps}"
     if known.source == CHUNKS:
         return f"{text}; no counter of the server tells whether a chunk is a step"
     return f"{text}, and nothing in the stream contradicts it"
@@ -216,7 +209,7 @@ def _doubts(
         )
     timed = values.pooled(answered, ceiling)
     for source, drafts in counted[:1]:
-        cut = 0.0 if source == GENERATED or not timed else len(answered) * (ceiling - 1) / 2 / timed.tokens
+        cut = 0.0 if source == GENERATED or not timed else timed.answers * (ceiling - 1) / 2 / timed.tokens
         if abs(per_chunk / drafts.tokens_per_step - 1) > _AGREEMENT + cut:
             yield (
                 f"chunks hold {per_chunk:.2f} tokens, but a step yields {drafts.tokens_per_step:.2f} by {source}: a chunk "
@@ -242,50 +235,3 @@ def _spread(answered: Records) -> Counter[int]:
 def _above(arm: PlannedArm, spread: Counter[int]) -> int:
     """The number of chunks with more tokens than a step can yield: steps that were merged on the way."""
     return sum(times for tokens, times in spread.items() if tokens > arm.max_tokens_per_step)
-
-
-_MAX_POSITIONS = 1000
-"""A limit for the time: every window up to the last position is predicted, each as a sum over positions."""
-_SHAPE = 'JSON {"class": [0.9, 0.8, ...]}, the share of steps in which draft 1, 2, ... was accepted'
-
-
-def survivals(path: Path) -> dict[str, Sequence[float]]:
-    """The share of steps in which position 1, 2, ... was accepted, by class. The file is the summary of a run, or has only these
-    shares. Raises ResultsError."""
-    from trnspec.benchmark.analyse.result import Result
-
-    try:
-        content = json_in(path)
-        known = isinstance(content, dict)
-        shares = _of_summary(model_in(path, Result)) if known and "schema" in content else content
-    except UnreadableFile as error:
-        raise ResultsError(f"{path}: {error}; give a summary.json, or {_SHAPE}") from None
-    if not known:
-        raise ResultsError(f"{path}: no JSON object; give a summary.json, or {_SHAPE}")
-    if not shares:
-        raise ResultsError(f"{path}: knows nothing by position; give the summary of a run that speculates")
-    for class_, own in shares.items():
-        if not class_.isprintable():
-            raise ResultsError(f"{path}: {shown(class_)}: a class is printable text; must be {_SHAPE}")
-        if (problem := _problem(own)) is not None:
-            raise ResultsError(f"{path}: {class_}: {problem}; must be {_SHAPE}")
-    return shares
-
-
-def _of_summary(result: Result) -> dict[str, Sequence[float]]:
-    """The shares of the cell with the most steps, by class."""
-    drafted = [cell for cell in result.cells if cell.acceptance.per_position]
-    drafted.sort(key=lambda cell: cell.acceptance.steps or 0)
-    return {cell.class_ or "": cell.acceptance.per_position or () for cell in drafted}
-
-
-def _problem(shares: Any) -> str | None:
-    if not isinstance(shares, list) or not shares:
-        return f"{str(shares)[:60]!r} is not a list of shares"
-    if len(shares) > _MAX_POSITIONS:
-        return f"{len(shares)} positions are more than {_MAX_POSITIONS}"
-    if any(type(share) not in (int, float) or not 0 <= share <= 1 for share in shares):
-        return f"{shown(shares)} are not all numbers from 0 to 1"
-    if any(later > earlier for earlier, later in pairwise(shares)):
-        return f"{shown(shares)} rise, but no later draft is accepted more often than the one before it"
-    return None

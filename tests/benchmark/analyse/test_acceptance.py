@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.benchmark.records import answered, counted, counted_drafts, failed
-from trnspec.benchmark.analyse.acceptance.yields import acceptance, step_yield
+from trnspec.benchmark.analyse.acceptance import acceptance, tokens_per_step
 from trnspec.benchmark.measure.records import BlockRecord, RequestRecord
 from trnspec.benchmark.plan import PlannedArm
 
@@ -69,7 +69,7 @@ def test_the_servers_own_statistics_go_first_then_its_counters_then_chunks_where
     positions: list[float] | None,
     told: str | None,
 ) -> None:
-    found = acceptance(arm, records, step_yield(arm, records, blocks))
+    found = acceptance(arm, records, tokens_per_step(arm, records, blocks))
     assert (found["source"], found["tokens_per_step"]) == (source, tokens and pytest.approx(tokens))
     assert found["per_position"] == (positions and pytest.approx(positions))
     assert (told or "") in f"{found['note']}, {found['caution']}"
@@ -80,12 +80,12 @@ def test_the_servers_own_statistics_go_first_then_its_counters_then_chunks_where
 @pytest.mark.parametrize(("steps", "accepted"), [(4, 400), (4, -10), (-4, 10), (10**400, 10)])
 def test_counts_that_no_engine_has_are_not_taken_from_a_server(steps: int, accepted: int) -> None:
     said = {"num_spec_steps": steps, "num_accepted_draft_tokens": accepted}
-    found = step_yield(ARM, [of(4, 2, spec_stats=said)])
+    found = tokens_per_step(ARM, [of(4, 2, spec_stats=said)])
     assert (found.source, found.tokens_per_step) == ("tokens per chunk", 3.0)
 
 
 def test_a_drafting_step_that_is_shorter_than_a_plain_one_is_not_believed() -> None:
-    found = step_yield(ARM, [SINGLE], plain_s=0.045)
+    found = tokens_per_step(ARM, [SINGLE], plain_s=0.045)
     assert (found.source, found.tokens_per_step) == ("unknown", None)
-    assert "a chunk takes 15.0 ms at most and a plain step 45.0 ms" in (found.caution or "")
-    assert step_yield(ARM, [SINGLE], plain_s=0.0155).tokens_per_step == 1.0
+    assert "a chunk takes 15.0 ms at most and a plain step 45.0 ms" in (found.why_chunks_are_not_steps or "")
+    assert tokens_per_step(ARM, [SINGLE], plain_s=0.0155).tokens_per_step == 1.0

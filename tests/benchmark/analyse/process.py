@@ -36,6 +36,8 @@ class Process:
     """What drafting costs whatever the window."""
     narrow_k: int | None = None
     """Window of a third arm, `narrow`."""
+    classes: Sequence[str] = ("chat",)
+    """Prompts are of these classes in turn."""
 
     @property
     def ceiling(self) -> int:
@@ -69,6 +71,9 @@ class Process:
             left -= steps[-1]
         return steps
 
+    def class_of(self, prompt: int) -> str:
+        return self.classes[prompt % len(self.classes)]
+
     def run(self) -> RawRun:
         """A run of all arms, made once."""
         return _run(self)
@@ -84,6 +89,7 @@ class Process:
             chunk_s=tuple(times),
             chunk_tokens=(1, *steps),
             prompt_id=f"chat-{pair % self.prompts}",
+            class_=self.class_of(pair % self.prompts),
             finish_reason="length",
         )
 
@@ -109,5 +115,7 @@ def _run(engine: Process) -> RawRun:
         }
         for name, one in engines.items()
     ]
-    prompts = [{"id": f"chat-{i}", "class": "chat", "prompt": f"p{i}"} for i in range(engine.prompts)]
+    prompts = [
+        {"id": f"chat-{i}", "class": engine.class_of(i), "prompt": f"p{i}"} for i in range(engine.prompts)
+    ]
     return raw_run(*records, arms=arms, prompts=prompts, requests=engine.requests, max_tokens=engine.tokens)

@@ -1,1 +1,0 @@
-"""How many tokens a step yields, and what another window would give."""

@@ -1,1 +1,0 @@
-"""Tests of what acceptance says: yields of a step, predicted windows, advice."""
