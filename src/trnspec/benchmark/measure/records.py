@@ -79,7 +79,7 @@ def _plan(content: Any) -> Plan:
 
 Phase = Literal["warmup", "ramp", "measured", "drain"]
 """Only `measured` requests are in results. `ramp` requests are sent before the steady window of a block, `drain` requests after it
-(`HeldLoad`)."""
+(`SteadyLoad`)."""
 Provenance = Literal["measured", "emulated"]
 Api = Literal["chat", "completions"]
 Name = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_shared)]

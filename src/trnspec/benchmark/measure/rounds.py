@@ -25,7 +25,7 @@ from trnspec.benchmark.measure import journal, outlook
 from trnspec.benchmark.measure.client import http_session
 from trnspec.benchmark.measure.endpoints import Endpoint, endpoints, with_differences
 from trnspec.benchmark.measure.journal import Journal, RawRun
-from trnspec.benchmark.measure.loader import Kind, Loader, kind_of
+from trnspec.benchmark.measure.loader import Kind, LoadGenerator, kind_of
 from trnspec.benchmark.measure.progress import Progress, duration
 from trnspec.benchmark.measure.questions import check_sense
 from trnspec.benchmark.measure.records import REPEATED, Provenance, RunRecord
@@ -90,7 +90,7 @@ async def run(
     progress: Progress,
     sense_check: bool = True,
     max_error_rate: float = 1.0,
-    after_warmup: Callable[[Loader], None] = lambda loader: None,
+    after_warmup: Callable[[LoadGenerator], None] = lambda loader: None,
     nodes: Mapping[str, str] | None = None,
 ) -> None:
     """Run what is not in `out` yet of `plan`. The plan is recorded with the differences that its servers report; `nodes` is the node of
@@ -125,21 +125,21 @@ async def run(
                     nodes_now = f"node {change.after} instead of {change.before}"
                     progress.tell(f"{change.arm}: {nodes_now}; an interrupted cell is measured again")
             del raw  # its requests need memory
-            loader = Loader(plan, opening.run, http, book, progress)
-            await _Session(loader, blocks, opening.session, max_error_rate, after_warmup).carry_out()
+            loader = LoadGenerator(plan, opening.run, http, book, progress)
+            await _Session(loader, blocks, opening.session, max_error_rate, after_warmup).run()
 
 
 @dataclass
 class _Session:
     """One call of `run`, from the warm-up to the last block."""
 
-    loader: Loader
+    loader: LoadGenerator
     blocks: list[Block]
     number: int
     max_error_rate: float
-    after_warmup: Callable[[Loader], None]
+    after_warmup: Callable[[LoadGenerator], None]
 
-    async def carry_out(self) -> None:
+    async def run(self) -> None:
         """Run the remaining blocks."""
         plan, blocks = self.loader.plan, self.blocks
         progress = self.loader.progress
@@ -147,7 +147,7 @@ class _Session:
         progress.expect(len(blocks) + (len(plan.arms) if plan.warmup else 0))
         try:
             await self._warm_up()
-            await self._carry_out(blocks, blocks)
+            await self._run_blocks(blocks, blocks)
         finally:
             progress.errors()
 
@@ -158,7 +158,7 @@ class _Session:
             blocks = list(warmup_blocks(loader.plan, self.number, concurrency=concurrency))
             if concurrency:
                 loader.progress.expect(len(blocks))
-            await self._carry_out(blocks, ())
+            await self._run_blocks(blocks, ())
             slowest_s = max(state.answers_s.get(MIXED, 0.0) for state in loader.arm_states.values())
             reached = max((block.load.concurrency or 0 for block in blocks), default=0)
             concurrency = more_warmup(loader.plan, reached, slowest_s) if blocks else None
@@ -172,7 +172,7 @@ class _Session:
         if unknown := outlook.limits(loader.plan, warmups, counts):
             loader.progress.tell(f"this run will not be able to say {unknown}")
 
-    async def _carry_out(self, blocks: Iterable[Block], announced: Iterable[Block]) -> None:
+    async def _run_blocks(self, blocks: Iterable[Block], announced: Iterable[Block]) -> None:
         """Run the blocks one after the other, and print the expected time of those in `announced`."""
         loader, left, cells = self.loader, Counter[Kind](), set[tuple[str, Load, int]]()
         for block in announced:
@@ -185,7 +185,7 @@ class _Session:
             loader.progress.tell(f"{', '.join(size)}: about {duration(seconds)} of loading")
         for block in blocks:
             loader.progress.left_s = loader.expected_s(left) or None
-            await loader.carry_out(block)
+            await loader.run_block(block)
             left[kind_of(block)] -= 1
             for arm, state in loader.arm_states.items():
                 if state.failed > self.max_error_rate * state.ended:
