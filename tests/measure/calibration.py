@@ -6,7 +6,7 @@ comparisons of a server with itself at most 5 % may be called faster or slower, 
 count meets its limits, so limits mean something from 1,000 runs on.
 
 What `benchmark run` does over HTTP is done here step by step of a batch: the same blocks in the same order, the same requests, started
-and refilled as `HeldLoad` says. Only the network and the clock are missing. The times of a step are shaped like those of a GPU
+and refilled as `SteadyLoad` says. Only the network and the clock are missing. The times of a step are shaped like those of a GPU
 (*quoted*: measured on one H200 in November 2026, tests/data/h200): flat for plain decoding, rising with the load for drafting,
 with skewed pauses. The rest is assumed: acceptance differs from prompt to prompt, answers differ in length.
 """
@@ -32,7 +32,7 @@ from trnspec.benchmark.analyse.speed_up import FASTER, SLOWER
 from trnspec.benchmark.analyse.statistics import wilson
 from trnspec.benchmark.measure.journal import RawRun
 from trnspec.benchmark.measure.records import Phase, RequestRecord
-from trnspec.benchmark.measure.schedule import Block, HeldLoad, Pair, measured_blocks, warmup_blocks
+from trnspec.benchmark.measure.schedule import Block, Pair, SteadyLoad, measured_blocks, warmup_blocks
 
 PLAIN_S, DRAFTED_S = (0.0185, 0.00003), (0.0227, 0.00022)
 """A step with one sequence, and what each further one adds: without drafts, and with one draft."""
@@ -199,7 +199,7 @@ class Run:
 
     def _measure(self, block: Block) -> None:
         assert block.supply
-        held = HeldLoad(
+        held = SteadyLoad(
             concurrency=block.load.concurrency,
             counted=block.supply.counted,
             answer_s=self.answer_s[block.arm],

@@ -100,14 +100,19 @@ def model_in(path: Path, model: type[Model]) -> Model:
 def lines_of(path: Path) -> Iterator[bytes | None]:
     """Yield the lines that end in a line break; None for a line that is too long. Raises OSError."""
     with regular(path) as file:
-        while line := file.readline(MAX_LINE_BYTES):
-            if line.endswith(b"\n"):
-                yield line
-                continue
-            while line and not line.endswith(b"\n"):
-                line = file.readline(_PIECE)
-            if line:
-                yield None
+        yield from lines_in(file)
+
+
+def lines_in(file: BinaryIO) -> Iterator[bytes | None]:
+    """Yield the lines from here on as `lines_of` does. After each, the position of `file` is its end."""
+    while line := file.readline(MAX_LINE_BYTES):
+        if line.endswith(b"\n"):
+            yield line
+            continue
+        while line and not line.endswith(b"\n"):
+            line = file.readline(_PIECE)
+        if line:
+            yield None
 
 
 def json_of(text: str | bytes) -> Any:

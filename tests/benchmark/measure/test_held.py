@@ -11,7 +11,7 @@ import pytest
 
 from trnspec.benchmark.cell_size import ANSWERS_PER_BLOCK, block_s
 from trnspec.benchmark.measure.records import Phase
-from trnspec.benchmark.measure.schedule import HeldLoad
+from trnspec.benchmark.measure.schedule import SteadyLoad
 
 
 class Sent(NamedTuple):
@@ -23,7 +23,7 @@ class Sent(NamedTuple):
 
 
 def driven(
-    held: HeldLoad, took_s: Callable[[int], float], ok: Callable[[int], bool] = lambda _: True
+    held: SteadyLoad, took_s: Callable[[int], float], ok: Callable[[int], bool] = lambda _: True
 ) -> list[Sent]:
     """What the block sends where its n-th request takes `took_s(n)`."""
     sent: list[Sent] = []
@@ -45,7 +45,7 @@ def driven(
     return sent
 
 
-def arriving(held: HeldLoad, per_s: float, until_s: Callable[[float], float]) -> list[Sent]:
+def arriving(held: SteadyLoad, per_s: float, until_s: Callable[[float], float]) -> list[Sent]:
     """What the block sends at a rate, where an answer to what is sent at `now_s` ends at `until_s(now_s)`."""
     sent, under_way = list[Sent](), list[Sent]()
     for number in range(100_000):
@@ -64,7 +64,7 @@ def of(sent: list[Sent], phase: Phase) -> list[Sent]:
     return [one for one in sent if one.phase == phase]
 
 
-def window(held: HeldLoad) -> tuple[float, float]:
+def window(held: SteadyLoad) -> tuple[float, float]:
     """When it began, and how long it was."""
     assert held.steady_from_s is not None
     assert held.steady_until_s is not None
@@ -82,7 +82,7 @@ def uneven(number: int) -> float:
 def test_first_requests_are_spread_over_one_answer(
     slots: int, answer_s: float | None, apart_s: float
 ) -> None:
-    starts_s = HeldLoad(concurrency=slots, counted=4, answer_s=answer_s).starts_s
+    starts_s = SteadyLoad(concurrency=slots, counted=4, answer_s=answer_s).starts_s
     assert starts_s == pytest.approx([slot * apart_s for slot in range(slots)])
 
 
@@ -90,7 +90,7 @@ def test_first_requests_are_spread_over_one_answer(
 @pytest.mark.parametrize("answer_s", [1.0, 0.01, None])
 def test_each_request_that_counts_meets_the_whole_load(slots: int, answer_s: float | None) -> None:
     """Also where answers take longer than expected, or where nothing is expected."""
-    held = HeldLoad(concurrency=slots, counted=4 * slots, answer_s=answer_s)
+    held = SteadyLoad(concurrency=slots, counted=4 * slots, answer_s=answer_s)
     sent = driven(held, uneven)
     from_s, length_s = window(held)
     for one in sent:
@@ -107,7 +107,7 @@ def test_each_request_that_counts_meets_the_whole_load(slots: int, answer_s: flo
     ("counted", "took_s", "expected_s"), [(4, 1.0, 1.0), (64, 1.0, 1.0), (64, 0.01, 0.01), (8, 2.0, 0.1)]
 )
 def test_the_window_lasts_four_median_answers(counted: int, took_s: float, expected_s: float) -> None:
-    held = HeldLoad(concurrency=4, counted=counted, answer_s=expected_s)
+    held = SteadyLoad(concurrency=4, counted=counted, answer_s=expected_s)
     assert len(of(driven(held, lambda _: took_s), "measured")) >= counted
     assert held.median_s == pytest.approx(took_s)
     max_s = (max(ANSWERS_PER_BLOCK, counted / 4) + 1) * took_s
@@ -118,21 +118,23 @@ def test_the_window_lasts_four_median_answers(counted: int, took_s: float, expec
 @pytest.mark.parametrize("took_s", [0.0001, 1.0])
 def test_failures_make_no_block_endless_and_flood_no_server(answer_s: float | None, took_s: float) -> None:
     sent = driven(
-        HeldLoad(concurrency=8, counted=32, answer_s=answer_s), lambda _: took_s, ok=lambda _: False
+        SteadyLoad(concurrency=8, counted=32, answer_s=answer_s), lambda _: took_s, ok=lambda _: False
     )
     assert len(of(sent, "measured")) >= 32, "each is recorded as a failure"
     assert len(sent) <= 32 + 5 * 8, "not as many as can be refused meanwhile"
 
 
 def test_a_window_of_limited_length_has_fewer_requests_and_at_least_one() -> None:
-    held = HeldLoad(concurrency=4, counted=400, answer_s=1.0, max_s=3.0)
+    held = SteadyLoad(concurrency=4, counted=400, answer_s=1.0, max_s=3.0)
     assert 8 <= len(of(driven(held, lambda _: 1.0), "measured")) <= 16
     assert 3.0 <= window(held)[1] <= 4.0
-    assert of(driven(HeldLoad(concurrency=1, counted=4, answer_s=1.0, max_s=0.0), lambda _: 1.0), "measured")
+    assert of(
+        driven(SteadyLoad(concurrency=1, counted=4, answer_s=1.0, max_s=0.0), lambda _: 1.0), "measured"
+    )
 
 
 def test_arrivals_at_a_rate_go_on_until_the_last_one_that_counts_has_ended() -> None:
-    sent = arriving(HeldLoad(concurrency=None, counted=20, answer_s=1.0), 10, lambda now_s: now_s + 1.55)
+    sent = arriving(SteadyLoad(concurrency=None, counted=20, answer_s=1.0), 10, lambda now_s: now_s + 1.55)
     kinds = [one.phase for one in sent]
     assert kinds == sorted(kinds, key=["ramp", "measured", "drain"].index), "one kind after the other"
     assert of(sent, "measured")[0].at_s == pytest.approx(1.0), "after one answer's time"
@@ -141,7 +143,7 @@ def test_arrivals_at_a_rate_go_on_until_the_last_one_that_counts_has_ended() -> 
     assert kinds.count("drain") == pytest.approx(15, abs=1), "until the last one has ended"
 
 
-def queued(held: HeldLoad, times: float) -> float:
+def queued(held: SteadyLoad, times: float) -> float:
     """When the last request of a block is sent to one queue that answers ten requests a second, each after a second of its own, and
     is asked so many times as much."""
     free_s = 0.0
@@ -156,7 +158,7 @@ def queued(held: HeldLoad, times: float) -> float:
 
 @pytest.mark.parametrize("times", [0.5, 0.9, 1.5, 3.0, 10.0])
 def test_a_block_ends_also_at_a_rate_that_a_server_cannot_answer(times: float) -> None:
-    held = HeldLoad(concurrency=None, counted=8, answer_s=1.0)
+    held = SteadyLoad(concurrency=None, counted=8, answer_s=1.0)
     last_s = queued(held, times)
     assert ANSWERS_PER_BLOCK <= window(held)[1] <= 3 * ANSWERS_PER_BLOCK + 1
     assert last_s <= 1 + 2 * (3 * ANSWERS_PER_BLOCK + 1), (
@@ -167,7 +169,7 @@ def test_a_block_ends_also_at_a_rate_that_a_server_cannot_answer(times: float) -
 def test_blocks_at_such_a_rate_do_not_take_longer_from_one_to_the_next() -> None:
     answer_s, windows_s = 1.0, list[float]()
     for _ in range(4):
-        held = HeldLoad(concurrency=None, counted=8, answer_s=answer_s, light_s=1.0)
+        held = SteadyLoad(concurrency=None, counted=8, answer_s=answer_s, light_s=1.0)
         queued(held, 1.5)
         windows_s.append(window(held)[1])
         answer_s = held.median_s or 0.0
@@ -177,7 +179,7 @@ def test_blocks_at_such_a_rate_do_not_take_longer_from_one_to_the_next() -> None
 
 @pytest.mark.parametrize(("slots", "counted"), [(1, 4), (4, 16), (4, 64)])
 def test_how_long_a_block_takes_is_known_before(slots: int, counted: int) -> None:
-    held = HeldLoad(concurrency=slots, counted=counted, answer_s=1.0)
+    held = SteadyLoad(concurrency=slots, counted=counted, answer_s=1.0)
     took_s = max(one.until_s for one in driven(held, uneven))
     assert block_s(answer_s=1.05, counted=counted, in_flight=slots) == pytest.approx(took_s, rel=0.15)
     assert block_s(answer_s=1.0, counted=400, in_flight=4, max_s=5.0) == pytest.approx(7.75)

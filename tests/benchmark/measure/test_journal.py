@@ -13,7 +13,7 @@ import pytest
 from tests.benchmark.records import answered, block, failed, raw_run, store
 from trnspec.benchmark.cell_size import SETS, SETS_REPEATED
 from trnspec.benchmark.errors import StorageError
-from trnspec.benchmark.measure.journal import FILE_NAME, Journal, RawRun, exists, extent, read
+from trnspec.benchmark.measure.journal import FILE_NAME, Journal, JournalReader, RawRun, exists, extent, read
 from trnspec.benchmark.measure.records import REPEATED, RequestRecord, to_json
 from trnspec.benchmark.measure.schedule import measured_blocks
 
@@ -33,6 +33,22 @@ def test_records_come_back_as_written_and_half_a_line_is_cut_off(tmp_path: Path)
     found = read(tmp_path)
     assert (found.sessions, found.unusable_lines) == (written.sessions, "")
     assert list(map(to_json, found.requests)) == list(map(to_json, written.requests))
+
+
+def test_a_growing_journal_is_read_once_and_a_line_that_is_not_whole_later(tmp_path: Path) -> None:
+    text = (
+        store(raw_run(*(answered(pair=n) for n in range(3))), tmp_path / "whole") / FILE_NAME
+    ).read_bytes()
+    path, said, known = tmp_path / FILE_NAME, list[str](), []
+    reader, cut = JournalReader(path), text.rindex(b"\n", 0, -1) + 9
+    for more in (b"damaged\n", text[:cut], text[cut:], b"{}\n"):
+        with path.open("ab") as file:
+            file.write(more)
+        raw = reader.read(said.append)
+        known.append(len(raw.requests) if raw else None)
+    assert known == [None, 2, 3, 3]
+    assert said[-1].startswith("requests.jsonl: line 6 cannot be used and is left out (")
+    assert (reader.unusable, reader.first_unusable[:8]) == (2, "line 1 (")
 
 
 def test_what_a_line_does_not_say_has_defaults(tmp_path: Path) -> None:

@@ -26,7 +26,6 @@ from trnspec.benchmark.metrics import PUBLISHED
 from trnspec.benchmark.show import publishing
 from trnspec.benchmark.show.publishing import (
     GRACE_S,
-    GrowingJournal,
     Publisher,
     calls,
     follow,
@@ -134,21 +133,6 @@ def test_two_that_publish_one_run_send_no_request_twice(tmp_path: Path) -> None:
             publisher.publish(replace(raw, requests=raw.requests[:requests]))
     assert client.requests == 9
     assert len((tmp_path / "published.jsonl").read_text().splitlines()) == 3
-
-
-def test_a_growing_journal_is_read_once_and_a_line_that_is_not_whole_later(tmp_path: Path) -> None:
-    holds(tmp_path / "whole", 3)
-    text, lines = (tmp_path / "whole" / "requests.jsonl").read_bytes(), list[str]()
-    journal, cut, known = GrowingJournal(tmp_path), text.rindex(b"\n", 0, -1) + 9, []
-    assert journal.read(lines.append) is None
-    for more in (b"damaged\n", text[:cut], text[cut:], b"{}\n"):
-        with (tmp_path / "requests.jsonl").open("ab") as file:
-            file.write(more)
-        raw = journal.read(lines.append)
-        known.append(len(raw.requests) if raw else None)
-    assert known == [None, 2, 3, 3]
-    unusable_lines = [f"requests.jsonl: line {number} cannot be used and is left out" for number in (1, 6)]
-    assert [line.partition(" (")[0] for line in lines] == unusable_lines
 
 
 def test_calls_stay_within_cloudwatchs_limits() -> None:

@@ -33,7 +33,7 @@ from trnspec.core.words import count
 FORMATS = "JSON lines, CSV, Spec-Bench, MT-Bench, ShareGPT, OpenAI batch or fine-tuning"
 
 if TYPE_CHECKING:
-    from trnspec.benchmark.measure.loader import Loader
+    from trnspec.benchmark.measure.loader import LoadGenerator
     from trnspec.benchmark.plan import Plan
 
 
@@ -169,7 +169,7 @@ def _only_one(given: Mapping[str, Any], *names: str) -> None:
         raise click.UsageError(f"{typed[1]}: not allowed with {typed[0]}")
 
 
-def _look_at_steps(loader: Loader) -> None:
+def _look_at_steps(loader: LoadGenerator) -> None:
     """Print whether the sources of the tokens per step of each drafting arm agree, from the warm-up."""
     if not any(arm.speculative_tokens for arm in loader.plan.arms):
         return

@@ -10,7 +10,7 @@ import fcntl
 import mmap
 import os
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,7 +24,7 @@ from trnspec.benchmark.measure.records import (
     REPEATED,
     BlockKey,
     BlockRecord,
-    Checker,
+    JournalValidator,
     NodeChange,
     Record,
     RequestRecord,
@@ -36,7 +36,7 @@ from trnspec.benchmark.measure.repeats import Repeat
 from trnspec.benchmark.measure.schedule import measured_blocks
 from trnspec.benchmark.plan import MIXED, Plan, PlannedArm
 from trnspec.core import files
-from trnspec.core.files import MAX_LINE_BYTES, json_of, lines_of
+from trnspec.core.files import MAX_LINE_BYTES, json_of, lines_in, lines_of, regular
 from trnspec.core.json_text import json_text
 
 FILE_NAME = "requests.jsonl"
@@ -188,45 +188,77 @@ def read(folder: Path) -> RawRun:
 
     Raises ResultsError if there is no journal, or one without a run.
     """
-    path, records = folder / FILE_NAME, list[Record]()
+    path = folder / FILE_NAME
     if not path.exists():
         names = (path.name.removeprefix("round-") for path in folder.glob("round-*"))
         if numbers := sorted(int(name) for name in names if name.isdecimal()):
             return _together(folder, [read(folder / f"round-{number}") for number in numbers])
-    remedy, unusable, first = "give the folder that `run --out` wrote", 0, ""
+    reader, remedy = JournalReader(path), "give the folder that `run --out` wrote"
     try:
-        checker = _checker(path)
-        for number, line in enumerate(lines_of(path), start=1):
-            try:
-                record = _record(line)
-                if checker is None:
-                    raise ValueError("no line before or after it begins a run")
-                records.append(checker.checked(record))
-            except ValueError as error:
-                unusable, first = unusable + 1, first or f"line {number} ({error})"
+        raw = reader.read()
     except OSError as error:
         raise ResultsError(f"{path}: {error.strerror}; {remedy}") from error
-    sessions = tuple(record for record in records if isinstance(record, RunRecord))
-    requests = tuple(record for record in records if isinstance(record, RequestRecord))
-    blocks = tuple(record for record in records if isinstance(record, BlockRecord))
-    if not sessions:
+    first, number = reader.first_unusable, reader.unusable
+    if raw is None:
         raise ResultsError(f"{path}: holds no run{f' ({first})' if first else ''}; {remedy}")
-    several = f"{unusable} lines cannot be used and are left out: first {first}"
-    lines = several if unusable > 1 else f"1 line cannot be used and is left out: {first}"
-    unusable_lines = f"{FILE_NAME}: {lines}" if unusable else ""
-    again, answers = (
-        repeats.read(folder, sessions[0].run),
-        sanity_check.read(folder, sessions[0].plan_sha256),
+    several = f"{number} lines cannot be used and are left out: first {first}"
+    lines = several if number > 1 else f"1 line cannot be used and is left out: {first}"
+    return replace(
+        raw,
+        unusable_lines=f"{FILE_NAME}: {lines}" if number else "",
+        repeats=repeats.read(folder, raw.sessions[0].run),
+        sense=sanity_check.read(folder, raw.sessions[0].plan_sha256),
     )
-    return RawRun(sessions, requests, blocks, unusable_lines, again, answers)
 
 
-def _checker(path: Path) -> Checker | None:
-    """The checker for the first valid run record of the journal, usually its first line; None without one."""
+class JournalReader:
+    """Reads a journal, also one that grows: each time only its new lines. They are checked against its first valid run record, which
+    is usually its first line."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._bytes, self._lines = path, 0, 0
+        self._run = list[RunRecord](), list[RequestRecord](), list[BlockRecord]()
+        self._validator: JournalValidator | None = None
+        self.unusable, self.first_unusable = 0, ""
+
+    def read(self, report: Callable[[str], None] = lambda line: None) -> RawRun | None:
+        """The run so far, None without one; `report` gets a sentence for each line that cannot be used. Raises OSError."""
+        self._validator = self._validator or _validator(self._path)
+        with regular(self._path) as file:
+            file.seek(self._bytes)
+            for line in lines_in(file):
+                self._bytes, self._lines = file.tell(), self._lines + 1
+                try:
+                    self._take(_record(line))
+                except ValueError as error:
+                    self.unusable += 1
+                    self.first_unusable = self.first_unusable or f"line {self._lines} ({error})"
+                    report(f"{FILE_NAME}: line {self._lines} cannot be used and is left out ({error})")
+        if self._validator is None:
+            self._bytes = self._lines = self.unusable = 0  # a later line may begin the run
+            return None
+        sessions, requests, blocks = self._run
+        return RawRun(tuple(sessions), tuple(requests), tuple(blocks))
+
+    def _take(self, record: Record) -> None:
+        if self._validator is None:
+            raise ValueError("no line before or after it begins a run")
+        self._validator.check(record)
+        sessions, requests, blocks = self._run
+        if isinstance(record, RequestRecord):
+            requests.append(record)
+        elif isinstance(record, BlockRecord):
+            blocks.append(record)
+        else:
+            sessions.append(record)
+
+
+def _validator(path: Path) -> JournalValidator | None:
+    """The validator of the first valid run record; None without one."""
     for line in lines_of(path):
         with suppress(ValueError):
             if isinstance(record := _record(line), RunRecord):
-                return Checker(record)
+                return JournalValidator(record)
     return None
 
 

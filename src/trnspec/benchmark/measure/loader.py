@@ -22,7 +22,7 @@ from trnspec.benchmark.measure.client import Failure, ask, request_body, request
 from trnspec.benchmark.measure.journal import Journal
 from trnspec.benchmark.measure.progress import Progress
 from trnspec.benchmark.measure.records import BlockRecord, Phase, RequestRecord
-from trnspec.benchmark.measure.schedule import STAGGER_S, Block, HeldLoad, Pair, Supply
+from trnspec.benchmark.measure.schedule import STAGGER_S, Block, Pair, RequestSource, SteadyLoad
 from trnspec.benchmark.measure.stream import Output
 from trnspec.benchmark.plan import MIXED, Load, Plan
 from trnspec.core.words import count
@@ -69,13 +69,13 @@ class ArmState:
 
 
 @dataclass(frozen=True)
-class Loader:
+class LoadGenerator:
     """Runs the blocks of one run."""
 
     plan: Plan
     run: str
     http: aiohttp.ClientSession
-    book: Journal
+    journal: Journal
     progress: Progress
     arm_states: dict[str, ArmState] = field(init=False)
     """The state of each arm."""
@@ -83,7 +83,7 @@ class Loader:
     def __post_init__(self) -> None:
         object.__setattr__(self, "arm_states", {arm.name: ArmState() for arm in self.plan.arms})
 
-    async def carry_out(self, block: Block) -> None:
+    async def run_block(self, block: Block) -> None:
         """Send the requests of a block until it ends. Raises StorageError, and EndpointError after a warm-up without an answer."""
         self.progress.begin(block)
         state, held, medians = self.arm_states[block.arm], None, dict[str, float]()
@@ -91,7 +91,7 @@ class Loader:
         began_unix_s, began = time.time(), time.perf_counter()
         with _lateness() as late_s:
             if block.supply:
-                held = self._held_load(block, block.supply)
+                held = self._steady_load(block, block.supply)
                 await self._hold(block, block.supply, held)
             else:
                 await self._warm_up(block)
@@ -110,7 +110,7 @@ class Loader:
             steady_until_s=_rounded(held.steady_until_s) if held else None,
         )
         if block.phase == "measured":
-            self.book.append(record)
+            self.journal.append(record)
             if held and held.median_s is not None:
                 state.answers_s[f"{block.class_}/{block.load}"] = held.median_s
         else:
@@ -143,10 +143,10 @@ class Loader:
         own_s = self.plan.cell_minutes * 60 / (SETS * len(self.plan.arms))
         return max(own_s - 3 * (answer_s or 0.0), answer_s or 0.0)
 
-    def _held_load(self, block: Block, supply: Supply) -> HeldLoad:
+    def _steady_load(self, block: Block, supply: RequestSource) -> SteadyLoad:
         state = self.arm_states[block.arm]
         answer_s = state.answer_s(block.class_, block.load)
-        return HeldLoad(
+        return SteadyLoad(
             concurrency=block.load.concurrency,
             counted=supply.counted,
             answer_s=answer_s,
@@ -154,7 +154,7 @@ class Loader:
             max_s=self._max_s(answer_s),
         )
 
-    async def _hold(self, block: Block, supply: Supply, held: HeldLoad) -> None:
+    async def _hold(self, block: Block, supply: RequestSource, held: SteadyLoad) -> None:
         """Hold the load of the block until the last request that counts has ended."""
         pairs = {"measured": supply.measured(), "unmeasured": supply.unmeasured()}
         now = asyncio.get_running_loop().time
@@ -226,7 +226,7 @@ class Loader:
             api="completions" if pair.prompt.messages is None else "chat",
             **_outcome(result),
         )
-        self.book.append(record)
+        self.journal.append(record)
         failed = isinstance(result, Failure)
         if phase == "measured":
             state.ended += 1

@@ -79,7 +79,7 @@ def _plan(content: Any) -> Plan:
 
 Phase = Literal["warmup", "ramp", "measured", "drain"]
 """Only `measured` requests are in results. `ramp` requests are sent before the steady window of a block, `drain` requests after it
-(`HeldLoad`)."""
+(`SteadyLoad`)."""
 Provenance = Literal["measured", "emulated"]
 Api = Literal["chat", "completions"]
 Name = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_shared)]
@@ -277,7 +277,7 @@ def reader(type_: Any) -> TypeAdapter[Any]:
     return TypeAdapter(type_)
 
 
-class Checker:
+class JournalValidator:
     """Checks that the records of a journal belong to the run that it begins with."""
 
     def __init__(self, opening: RunRecord) -> None:
@@ -288,14 +288,14 @@ class Checker:
         self._max_tokens = max(self._limits.values())
         self._seen: set[int] = set()
 
-    def checked(self, record: Record) -> Record:
-        """`record`, if valid. Raises ValueError if it does not belong to the run, or repeats another record."""
+    def check(self, record: Record) -> None:
+        """Raises ValueError if a record does not belong to the run, or repeats another record."""
         if record.run != self._opening.run:
             raise ValueError(f"run is {shown(record.run)}, the journal is of {self._opening.run}")
         if isinstance(record, RunRecord):
             if record.plan.sha256() != self._identity or record.provenance != self._opening.provenance:
                 raise ValueError("a session with another plan or provenance")
-            return record
+            return
         for name, known in self._known.items():
             if (value := getattr(record, name)) not in known:
                 raise ValueError(f"{name.rstrip('_')} is {shown(value)}, which the plan does not have")
@@ -304,7 +304,7 @@ class Checker:
             if record.error is None and (wrong := contradiction(record, max_tokens)):
                 raise ValueError(wrong)
             if record.phase == "warmup":
-                return record
+                return
         plan = self._opening.plan
         if record.load not in plan.loads:
             raise ValueError(f"the load is {record.load}, which the plan does not have")
@@ -314,7 +314,6 @@ class Checker:
             if (identity := hash((record.arm, record.pair_id))) in self._seen:
                 raise ValueError(f"pair_id is {shown(record.pair_id)}, which the arm was asked already")
             self._seen.add(identity)
-        return record
 
 
 def contradiction(record: RequestRecord, max_tokens: int) -> str:

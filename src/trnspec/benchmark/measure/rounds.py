@@ -14,7 +14,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,11 @@ from trnspec.benchmark.measure import journal, outlook
 from trnspec.benchmark.measure.accepted_fields import with_accepted_fields
 from trnspec.benchmark.measure.client import http_session
 from trnspec.benchmark.measure.endpoints import Endpoint, endpoints, with_differences
-from trnspec.benchmark.measure.journal import Journal
-from trnspec.benchmark.measure.loader import Kind, Loader, kind_of
+from trnspec.benchmark.measure.journal import Journal, RawRun
+from trnspec.benchmark.measure.loader import Kind, LoadGenerator, kind_of
 from trnspec.benchmark.measure.progress import Progress, duration
 from trnspec.benchmark.measure.questions import check_sense
-from trnspec.benchmark.measure.records import REPEATED, BlockKey, BlockRecord, Provenance, RunRecord
+from trnspec.benchmark.measure.records import REPEATED, Provenance, RunRecord
 from trnspec.benchmark.measure.schedule import Block, measured_blocks, more_warmup, warmup_blocks
 from trnspec.benchmark.plan import MIXED, Load, Plan
 from trnspec.core.words import count as in_words
@@ -39,49 +39,11 @@ _WARMUPS = 3
 """The maximum number of warm-ups. With more requests in flight an answer takes longer, so a rate has more of them in flight."""
 
 
-@dataclass
-class EarlierRun:
-    """The earlier sessions of a run that is resumed, without its requests: what is not asked again."""
-
-    plan: Plan
-    sessions: tuple[RunRecord, ...] = ()
-    blocks: dict[BlockKey, BlockRecord] = field(default_factory=dict)
-    """The blocks that have ended."""
-    unusable_lines: str = ""
-    """A sentence about lines of the journal that cannot be used; their requests are repeated."""
-    nodes: int = 0
-    """The number of node replacements before the session that begins."""
-    nodes_of: Mapping[int, int] = field(default_factory=dict)
-    """The number of node replacements before each earlier session."""
-
-    def remaining(self) -> Iterator[Block]:
-        """The remaining blocks; at the end those of the repetition of the first cell."""
-        again = len(self.sessions) + 1
-        rounds = (measured_blocks(self.plan, round_, again=again) for round_ in (1, REPEATED))
-        blocks = chain.from_iterable(rounds)
-        for _, of_cell in groupby(blocks, key=lambda block: (block.round, block.class_, block.load)):
-            cell, each = list(of_cell), len(self.plan.arms)
-            sets = [cell[first : first + each] for first in range(0, len(cell), each)]
-            ended = [self._ended_on(one) for one in sets]
-            whole = None not in ended and len(set(ended)) == 1
-            for one, nodes in zip(sets, ended, strict=True):
-                if not whole and nodes != self.nodes:
-                    yield from one
-
-    def _ended_on(self, set_: list[Block]) -> int | None:
-        """The nodes (as a number of replacements) on which all arms ended their blocks of a set in one session, and so with the same requests;
-        None if they did not."""
-        ended = [self.blocks.get(block.key) for block in set_]
-        sessions = {block.session for block in ended if block}
-        return None if None in ended or len(sessions) > 1 else self.nodes_of.get(sessions.pop(), 0)
-
-
-def earlier(plan: Plan, out: Path, nodes: Mapping[str, str] | None = None) -> EarlierRun:
-    """The earlier sessions in `out`, for a new session with these nodes. Raises ResultsError if they belong to another plan."""
+def _earlier(plan: Plan, out: Path, nodes: Mapping[str, str] | None) -> RawRun | None:
+    """The run in `out`, with the session that begins now on these nodes; None without one. Raises ResultsError for another plan."""
     if not journal.exists(out):
-        return EarlierRun(plan)
+        return None
     raw = journal.read(out)
-    now = raw.on(nodes)
     first = raw.sessions[0]
     if first.plan_sha256 != plan.sha256():
         raise ResultsError(
@@ -93,14 +55,32 @@ def earlier(plan: Plan, out: Path, nodes: Mapping[str, str] | None = None) -> Ea
             f"{out}: run {first.run} was measured by client {first.client}, this is {__version__}; figures of two clients are "
             "not one run: choose another --out (the old folder stays readable)"
         )
-    return EarlierRun(
-        plan,
-        raw.sessions,
-        blocks=now.ended,
-        unusable_lines=raw.unusable_lines,
-        nodes=now.nodes_of(now.sessions[-1]),
-        nodes_of={session.session: now.nodes_of(session) for session in raw.sessions},
-    )
+    return raw.on(nodes)
+
+
+def _remaining(plan: Plan, raw: RawRun | None) -> Iterator[Block]:
+    """The blocks that the session which begins has to run. A set counts if all arms ended it in one session, and so with the same
+    requests. A cell with sets of several nodes is measured again on the nodes of this session."""
+    again = raw.sessions[-1].session if raw else 1
+    blocks = chain.from_iterable(measured_blocks(plan, round_, again=again) for round_ in (1, REPEATED))
+    if raw is None:
+        yield from blocks
+        return
+    for _, of_cell in groupby(blocks, key=lambda block: (block.round, block.class_, block.load)):
+        sets = [list(of_set) for _, of_set in groupby(of_cell, key=lambda block: block.number)]
+        nodes = [_nodes_of(raw, one) for one in sets]
+        whole = None not in nodes and len(set(nodes)) == 1
+        for one, on in zip(sets, nodes, strict=True):
+            if not whole and on != raw.nodes_of(raw.sessions[-1]):
+                yield from one
+
+
+def _nodes_of(raw: RawRun, set_: Iterable[Block]) -> int | None:
+    """The nodes on which all arms ended a set in one session, as the number of replacements before; None if they did not."""
+    ended = [raw.ended.get(block.key) for block in set_]
+    met = {(block.session, raw.nodes_of(block)) if block else None for block in ended}
+    only = met.pop() if len(met) == 1 else None
+    return only[1] if only else None
 
 
 async def run(
@@ -111,7 +91,7 @@ async def run(
     progress: Progress,
     sense_check: bool = True,
     max_error_rate: float = 1.0,
-    after_warmup: Callable[[Loader], None] = lambda loader: None,
+    after_warmup: Callable[[LoadGenerator], None] = lambda loader: None,
     nodes: Mapping[str, str] | None = None,
 ) -> None:
     """Run what is not in `out` yet of `plan`. The plan is recorded with the differences that its servers report; `nodes` is the node of
@@ -129,46 +109,49 @@ async def run(
             await check_sense(http, plan, served, out=out, progress=progress, wanted=sense_check)
         plan = await with_differences(http, plan)
         with Journal(out) as book:
-            before = earlier(plan, out, nodes)  # after locking, because another run may just have ended
-            if before.unusable_lines:
-                progress.warn(f"{before.unusable_lines}; these requests are repeated")
-            if before.sessions:  # asked as before
-                plan = plan.model_copy(update={"left_out": before.sessions[-1].plan.left_out})
-            if next(before.remaining(), None) is None:
-                last = before.sessions[-1]
-                if last.plan.prices != plan.prices:  # changed since then
+            raw = _earlier(plan, out, nodes)  # after locking, because another run may just have ended
+            if raw and raw.unusable_lines:
+                progress.warn(f"{raw.unusable_lines}; these requests are repeated")
+            if raw:  # asked as before
+                plan = plan.model_copy(update={"left_out": raw.sessions[-1].plan.left_out})
+            blocks = list(_remaining(plan, raw))
+            if raw and not blocks:
+                if raw.sessions[-2].plan.prices != plan.prices:  # changed since then
                     now = round(time.time(), 3)
-                    book.append(replace(last, session=last.session + 1, started_unix_s=now, plan=plan))
+                    book.append(
+                        replace(raw.sessions[-1], nodes=raw.sessions[-2].nodes, started_unix_s=now, plan=plan)
+                    )
                 return
-            opening = _opening(before, served or await endpoints(http, plan), timeout_s, nodes)
+            opening = _opening(plan, raw, served or await endpoints(http, plan), timeout_s, nodes)
             book.append(opening)
-            for change in journal.read(out).node_changes if nodes else ():
+            for change in raw.node_changes if raw else ():
                 if change.session == opening.session:
                     nodes_now = f"node {change.after} instead of {change.before}"
                     progress.tell(f"{change.arm}: {nodes_now}; an interrupted cell is measured again")
-            loader = Loader(plan, opening.run, http, book, progress)
-            await _Session(loader, before, opening.session, max_error_rate, after_warmup).carry_out()
+            del raw  # its requests need memory
+            loader = LoadGenerator(plan, opening.run, http, book, progress)
+            await _Session(loader, blocks, opening.session, max_error_rate, after_warmup).run()
 
 
 @dataclass
 class _Session:
     """One call of `run`, from the warm-up to the last block."""
 
-    loader: Loader
-    before: EarlierRun
+    loader: LoadGenerator
+    blocks: list[Block]
     number: int
     max_error_rate: float
-    after_warmup: Callable[[Loader], None]
+    after_warmup: Callable[[LoadGenerator], None]
 
-    async def carry_out(self) -> None:
+    async def run(self) -> None:
         """Run the remaining blocks."""
-        plan, blocks = self.loader.plan, list(self.before.remaining())
+        plan, blocks = self.loader.plan, self.blocks
         progress = self.loader.progress
         progress.tell(outlook.size(plan))
         progress.expect(len(blocks) + (len(plan.arms) if plan.warmup else 0))
         try:
             await self._warm_up()
-            await self._carry_out(blocks, blocks)
+            await self._run_blocks(blocks, blocks)
         finally:
             progress.errors()
 
@@ -179,7 +162,7 @@ class _Session:
             blocks = list(warmup_blocks(loader.plan, self.number, concurrency=concurrency))
             if concurrency:
                 loader.progress.expect(len(blocks))
-            await self._carry_out(blocks, ())
+            await self._run_blocks(blocks, ())
             slowest_s = max(state.answers_s.get(MIXED, 0.0) for state in loader.arm_states.values())
             reached = max((block.load.concurrency or 0 for block in blocks), default=0)
             concurrency = more_warmup(loader.plan, reached, slowest_s) if blocks else None
@@ -193,7 +176,7 @@ class _Session:
         if unknown := outlook.limits(loader.plan, warmups, counts):
             loader.progress.tell(f"this run will not be able to say {unknown}")
 
-    async def _carry_out(self, blocks: Iterable[Block], announced: Iterable[Block]) -> None:
+    async def _run_blocks(self, blocks: Iterable[Block], announced: Iterable[Block]) -> None:
         """Run the blocks one after the other, and print the expected time of those in `announced`."""
         loader, left, cells = self.loader, Counter[Kind](), set[tuple[str, Load, int]]()
         for block in announced:
@@ -206,7 +189,7 @@ class _Session:
             loader.progress.tell(f"{', '.join(size)}: about {duration(seconds)} of loading")
         for block in blocks:
             loader.progress.left_s = loader.expected_s(left) or None
-            await loader.carry_out(block)
+            await loader.run_block(block)
             left[kind_of(block)] -= 1
             for arm, state in loader.arm_states.items():
                 if state.failed > self.max_error_rate * state.ended:
@@ -217,13 +200,17 @@ class _Session:
 
 
 def _opening(
-    before: EarlierRun, served: Mapping[str, Endpoint], timeout_s: float, nodes: Mapping[str, str] | None
+    plan: Plan,
+    raw: RawRun | None,
+    served: Mapping[str, Endpoint],
+    timeout_s: float,
+    nodes: Mapping[str, str] | None,
 ) -> RunRecord:
     """The first record of this session. Its provenance is `measured` only if no endpoint says that it is emulated.
 
     Raises ResultsError if earlier requests have another provenance.
     """
-    plan, first, now = before.plan, next(iter(before.sessions), None), time.time()
+    first, now = raw.sessions[0] if raw else None, time.time()
     origin: Provenance = "emulated" if any(endpoint.emulated for endpoint in served.values()) else "measured"
     if first is not None and first.provenance != origin:
         raise ResultsError(
@@ -232,7 +219,7 @@ def _opening(
     identity = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now))}-{plan.sha256()[:8]}"
     return RunRecord(
         run=first.run if first else identity,
-        session=len(before.sessions) + 1,
+        session=raw.sessions[-1].session if raw else 1,
         started_unix_s=round(now, 3),
         provenance=origin,
         plan=plan,

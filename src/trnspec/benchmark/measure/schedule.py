@@ -4,7 +4,7 @@ A pair is one prompt with one nonce, sent to each arm. A cell is divided into se
 block, while the other arms idle. The order of the arms alternates from set to set: A B, B A, B A, A B, so drift affects all arms
 equally. A run repeats its first cell at the end, in fewer sets, to show drift.
 
-A load is held constant (`HeldLoad`): a block has no fixed last pair, because requests are added until those that count have
+A load is held constant (`SteadyLoad`): a block has no fixed last pair, because requests are added until those that count have
 ended. The requests that count have the same order for each arm, so they form pairs as far as both arms got.
 
 Blocks are generated when they are needed, so the memory does not depend on the duration of a run.
@@ -67,7 +67,7 @@ class Block:
     """The number of its set in the cell, from 1; None for a warm-up."""
     session: int = 1
     """The session in which it runs."""
-    supply: Supply | None = None
+    supply: RequestSource | None = None
     """The source of requests; None for a warm-up."""
 
     @property
@@ -77,7 +77,7 @@ class Block:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Supply:
+class RequestSource:
     """Unlimited pairs for one block: those that count, in the same order for each arm, and those of ramp and drain."""
 
     plan: Plan
@@ -147,7 +147,7 @@ def measured_blocks(plan: Plan, round_: int = 1, *, again: int = 1) -> Iterator[
         in_sets = (
             [
                 block(arm=supply.arm.name, supply=supply, number=set_, session=again)
-                for supply in _supplies(plan, load, class_, round_, set_, again)
+                for supply in _sources(plan, load, class_, round_, set_, again)
             ]
             for set_ in sets
         )
@@ -155,11 +155,13 @@ def measured_blocks(plan: Plan, round_: int = 1, *, again: int = 1) -> Iterator[
             yield from arm_order(blocks, index)
 
 
-def _supplies(plan: Plan, load: Load, class_: str, round_: int, set_: int, again: int) -> Iterator[Supply]:
+def _sources(
+    plan: Plan, load: Load, class_: str, round_: int, set_: int, again: int
+) -> Iterator[RequestSource]:
     """The source of requests for the block of each arm in a set. A repeated cell has the same prompts as the first time."""
     size = set_size(plan, load)
     for arm in plan.arms:
-        yield Supply(
+        yield RequestSource(
             plan=plan,
             arm=arm,
             class_=class_,
@@ -240,7 +242,7 @@ def _nonce(seed: int, id_: str, prompt: PlannedPrompt) -> str:
     return hashlib.sha256(f"{seed}/{id_}/{prompt.id}".encode()).hexdigest()[:6]
 
 
-class HeldLoad:
+class SteadyLoad:
     """A load that is held constant during measurement: which requests a block sends, and which of them count.
 
     With a concurrency, the next request is sent as soon as one has ended. The first requests start spread over the time of one

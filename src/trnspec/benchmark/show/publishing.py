@@ -26,18 +26,11 @@ from urllib.parse import urlsplit
 
 from trnspec.benchmark.analyse.values import published_values
 from trnspec.benchmark.errors import PlanError, PublishError, ResultsError, StorageError
-from trnspec.benchmark.measure.journal import FILE_NAME, RawRun
-from trnspec.benchmark.measure.records import (
-    BlockRecord,
-    Checker,
-    Record,
-    RequestRecord,
-    RunRecord,
-    from_json,
-)
+from trnspec.benchmark.measure.journal import FILE_NAME, JournalReader, RawRun
+from trnspec.benchmark.measure.records import RequestRecord, RunRecord
 from trnspec.benchmark.metrics import PUBLISHED, RUN_ACTIVE, Metric
 from trnspec.benchmark.plan import Plan
-from trnspec.core.files import json_of, regular
+from trnspec.core.files import json_of
 from trnspec.core.words import as_ascii, count
 
 LEDGER = "published.jsonl"
@@ -250,42 +243,6 @@ def _request_id(record: RequestRecord) -> str:
     return f"{record.arm} {record.pair_id}"
 
 
-class GrowingJournal:
-    """The journal of a run in progress. Each time only new lines are read."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path, self._bytes, self._lines = folder / FILE_NAME, 0, 0
-        self._records: list[Record] = []
-        self._checker: Checker | None = None
-
-    def read(self, report: Callable[[str], None]) -> RawRun | None:
-        """The run so far, None before it begins; `report` gets a line for each line that cannot be used."""
-        if not self._path.exists():
-            return None
-        with regular(self._path) as file:
-            file.seek(self._bytes)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                self._bytes, self._lines = self._bytes + len(line), self._lines + 1
-                try:
-                    self._records.append(self._checked(line))
-                except ValueError as error:
-                    report(f"{FILE_NAME}: line {self._lines} cannot be used and is left out ({error})")
-        sessions = tuple(one for one in self._records if isinstance(one, RunRecord))
-        requests = tuple(one for one in self._records if isinstance(one, RequestRecord))
-        blocks = tuple(one for one in self._records if isinstance(one, BlockRecord))
-        return RawRun(sessions, requests, blocks) if sessions else None
-
-    def _checked(self, line: bytes) -> Record:
-        record = from_json(json_of(line))
-        if self._checker is None:
-            if not isinstance(record, RunRecord):
-                raise ValueError("no line before it begins a run")
-            self._checker = Checker(record)
-        return self._checker.checked(record)
-
-
 def follow(
     folder: Path,
     *,
@@ -301,11 +258,12 @@ def follow(
     `allowed` is called when there is a run, and raises if it must not be published. A call that CloudWatch refuses is
     reported and repeated a minute later.
     """
-    journal, begun, stopped = GrowingJournal(folder), clock(), False
+    path, begun, stopped = folder / FILE_NAME, clock(), False
+    journal = JournalReader(path)
     experiment: str | None = None
     while not stopped:
         stopped = stop.is_set()
-        if raw := journal.read(report):
+        if path.exists() and (raw := journal.read(report)):
             allowed(raw.sessions[0])
             measured = any(record.phase == "measured" for record in raw.requests)
             active = measured or clock() - begun >= GRACE_S
