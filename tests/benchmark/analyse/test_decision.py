@@ -13,7 +13,7 @@ import pytest
 
 from tests.benchmark.records import answered, changed, emulated, failed, held, raw_run, result_of, summary_of
 from trnspec.benchmark.analyse.decision import AtLoad, at_loads, question
-from trnspec.benchmark.analyse.losslessness import losslessness
+from trnspec.benchmark.analyse.answers import losslessness
 from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.analyse.result import Run
 from trnspec.benchmark.measure.journal import RawRun

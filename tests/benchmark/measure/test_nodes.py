@@ -22,7 +22,7 @@ from tests.benchmark.records import WALL, answered, block, failed, raw_run, summ
 from tests.conftest import ROOT
 from tests.lab.emulator.arms import BASELINE, MODEL, SPECULATIVE
 from trnspec.benchmark.analyse.explanation import warnings
-from trnspec.benchmark.analyse.losslessness import losslessness
+from trnspec.benchmark.analyse.answers import losslessness
 from trnspec.benchmark.analyse.requests import Place, cells_of
 from trnspec.benchmark.analyse.stability import stability
 from trnspec.benchmark.measure import journal

@@ -153,8 +153,9 @@ def _advice(result: Result, at: AtLoad) -> Advice:
 
 def _advised(result: Result, at: AtLoad) -> tuple[Any, str, dict[str, Any]]:
     """The advice, the code of its reason, and further values for its sentence."""
-    if result.sense and result.sense.withheld:
-        return "none", "withheld", {"cause": result.sense.text}
+    cause = [row.says for row in result.evidence if row.outcome == "withheld" and row.class_ is None]
+    if cause and all(one.verdict == "not judged" for one in at.by_arm):
+        return "none", "withheld", {"cause": "; ".join(cause)}
     if result.run.aa:
         return "none", "same address", {}
     if len(result.run.arms) == 1:

@@ -73,13 +73,11 @@ def comparisons(cells: Cells) -> Iterator[dict[str, Any]]:
         base, treated = (cells.of(arm, place) for arm in arms)
         pairs, judged, footing = base.with_(treated), cells.judged(arms, place), cells.footing(place.load)
         names = {"baseline": arms[0].name, "treatment": arms[1].name}
-        rates = [own.failed / len(own) if len(own) else None for own in (base, treated)]
-        failures = {"error_rates": rates, "warning": error_warning(base, treated)}
         for metric in COMPARED:
             # An emulator made up the acceptance of an arm: neither ratio nor verdict.
             row = as_ratio(gain_of(pairs, metric) if judged else None, footing)
             row |= {} if judged else {"verdict": "not judged", "n_pairs": len(pairs[0])}
-            yield {**place.to_dict(), **names, "metric": metric.name, **row, **failures}
+            yield {**place.to_dict(), **names, "metric": metric.name, **row}
 
 
 def log_gains(pairs: tuple[Requests, Requests], metric: Metric) -> tuple[Array, Sources]:
@@ -150,17 +148,6 @@ def adjust(comparisons: Sequence[dict[str, Any]]) -> None:
         row["p_holm"] = p
         if row["verdict"] in ("faster", "slower") and (p is None or p >= SIGNIFICANT):
             row |= {"verdict": "not shown", "one_start": False}
-
-
-def error_warning(baseline: Requests, treatment: Requests) -> str | None:
-    """A warning if the error rates of the arms differ: only pairs that both answered are compared."""
-    (failed, asked), (failed_2, asked_2) = ((own.failed, len(own)) for own in (baseline, treatment))
-    if failed * asked_2 == failed_2 * asked:
-        return None
-    return (
-        f"error rates differ: baseline {failed} of {asked}, treatment {failed_2} of {asked_2}; failures are left "
-        "out, which makes the arm that fails more look better"
-    )
 
 
 def output_equality(baseline: str, pairs: tuple[Requests, Requests]) -> dict[str, Any]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     out={"read": Path, "required": True},
     timeout={"read": cli.seconds, "default": 300.0},
     max_error_rate={"read": cli.share, "default": 1.0},
+    questions={"type": click.Choice(("none", "sense")), "default": "sense"},
     nodes={"envvar": NODES_VARIABLE},
     also_changes=lambda text: [text],
     concurrency=cli.listed,
@@ -59,7 +60,7 @@ def command(**given: Any) -> int:
         await run(
             plan,
             **about,
-            sense_check=not given["no_sense_check"],
+            sense_check=given["questions"] == "sense" and not given["no_sense_check"],
             max_error_rate=given["max_error_rate"],
             after_warmup=_look_at_steps,
             nodes=nodes,
@@ -78,7 +79,8 @@ def command(**given: Any) -> int:
         show_so_far()
         raise
     if signal is None:
-        return reported(out, raw.pop(), as_json=given["json"])
+        code = reported(out, raw.pop(), as_json=given["json"])
+        return 0 if given["exit_zero"] else code
     if journal.exists(out):
         show_so_far()
     who = click.get_current_context().command_path.removeprefix("python -m ")
