@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 
 from trnspec.benchmark.analyse.attached import EngineDifferences
 from trnspec.benchmark.analyse.delivered import throughput, token_source
@@ -42,16 +43,15 @@ def load(cells: Cells) -> Iterator[Evidence]:
     else:
         says = f"the load was not held while it was measured, so a ratio from {low:.2f} to {high:.2f} has no verdict{more}"
         yield Evidence(check=LOAD, outcome="caution", says=says, remedy="measure again with this version")
-    asked = {place.load: place for place in cells.places} if raw.held else {}
-    for place in (place for place in asked.values() if place.load.rate_per_s):
-        rate = place.load.rate_per_s or 0.0
-        for arm in plan.arms:
+    slow: dict[tuple[str, float], float] = {}
+    for place, arm in product(cells.places, plan.arms) if raw.held else ():
+        if rate := place.load.rate_per_s:
             known = throughput(cells.loaded(arm, place), cells.blocks_of(arm, place))
             if known and known["requests_per_s"] < _MIN_ANSWERED_SHARE * rate:
-                says = f"{arm.name} answered {known['requests_per_s']:.3g} of {rate:g} requests/s, so its queue grew for as long as the load lasted"
-                yield Evidence(
-                    check=LOAD, arm=arm.name, outcome="caution", says=says, remedy="choose a lower --rate"
-                )
+                slow[arm.name, rate] = min(known["requests_per_s"], slow.get((arm.name, rate), math.inf))
+    for (name, rate), per_s in slow.items():
+        says = f"{name} answered {per_s:.3g} of {rate:g} requests/s, so its queue grew for as long as the load lasted"
+        yield Evidence(check=LOAD, arm=name, outcome="caution", says=says, remedy="choose a lower --rate")
 
 
 def client(cells: Cells) -> Iterator[Evidence]:

@@ -16,6 +16,7 @@ from trnspec.benchmark.analyse.attached import EngineDifferences, Quality
 from trnspec.benchmark.analyse.requests import Cells, Place, Requests
 from trnspec.benchmark.analyse.result import Course, Evidence
 from trnspec.benchmark.analyse.statistics import fisher_more
+from trnspec.benchmark.measure.journal import extent
 from trnspec.benchmark.plan import Load
 from trnspec.core.words import listed
 
@@ -146,9 +147,15 @@ def _share(requests: Requests) -> float:
 
 
 def _unanswered(cells: Cells, known: Sequence[Evidence]) -> Iterator[Evidence]:
-    """Cells without any answer, unless the whole arm or its load is withheld already."""
+    """Cells without any answer, unless the whole arm or its load is withheld already. In an unfinished run only those that were asked."""
+    complete = extent(cells.raw)[1]
     for place, arm in product(cells.places, cells.plan.arms):
-        if not cells.of(arm, place).ok.any() and not withheld_for(known, arm.name, place.class_, place.load):
+        own = cells.of(arm, place)
+        if (
+            not own.ok.any()
+            and (complete or len(own))
+            and not withheld_for(known, arm.name, place.class_, place.load)
+        ):
             yield Evidence(
                 check=FAILURES,
                 arm=arm.name,

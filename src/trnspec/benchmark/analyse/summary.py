@@ -16,6 +16,7 @@ from trnspec.benchmark import metrics
 from trnspec.benchmark.analyse import stability
 from trnspec.benchmark.analyse.acceptance.yields import acceptance, step_yield_at
 from trnspec.benchmark.analyse.answers import losslessness
+from trnspec.benchmark.analyse.attached import EngineDifferences, Quality
 from trnspec.benchmark.analyse.conditions import is_aa, one_start
 from trnspec.benchmark.analyse.decision import advised, average
 from trnspec.benchmark.analyse.delivered import cost, goodput, limits_kept, throughput, token_source
@@ -64,8 +65,10 @@ _UNJUDGED = (
 def summarise(cells: Cells, folder: Path | None = None) -> Result:
     """The result of a run, finished or not; `folder` may hold further files of it. Raises ResultsError for an invalid file."""
     raw, course = cells.raw, stability.stability(cells)
-    known = optional_results(folder, raw.plan.baselines) if folder else {"engines": {}, "quality": None}
-    found = evidence(cells, course, **known)
+    files = optional_results(folder, raw.plan.baselines) if folder else {"engines": {}, "quality": None}
+    engines = {arm: EngineDifferences.model_validate(one) for arm, one in files["engines"].items()}
+    quality = files["quality"] and Quality.model_validate(files["quality"])
+    found = evidence(cells, course, quality=quality, engines=engines)
     left = without_withheld(cells, found)
     described = {
         (place, arm.name): _cell(cells, arm, place) for place, arm in product(cells.places, cells.plan.arms)
@@ -95,7 +98,8 @@ def summarise(cells: Cells, folder: Path | None = None) -> Result:
             "losslessness": losslessness(raw),
             "course": course,
             "sense": sanity_check.outcomes(raw.sense),
-            **known,
+            "engines": engines,
+            "quality": quality,
         }
     )
     if folder is not None:
