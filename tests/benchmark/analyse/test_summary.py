@@ -91,7 +91,7 @@ def test_failed_requests_are_counted_not_averaged_and_their_pairs_left_out() -> 
 
     summary = summary_of(raw_run(*SLOW, *FAST[:5], failed("spec", 5)))
     found = comparison(summary)
-    assert (found["n_pairs"], found["n_prompts"], found["verdict"]) == (5, 5, "too few")
+    assert (found["n_pairs"], found["n_prompts"], found["verdict"]) == (5, 5, "not judged")
 
 
 def test_outputs_are_compared_arm_to_arm() -> None:

@@ -18,7 +18,6 @@ SAYS = {
     "reference": ["EMULATED: ", "Speed-up: with its 95 % interval"],
     "failures": [
         "! withheld, failures: 10 of 32 requests to qwen-sd-06b failed (http_500 4, reset 3 and timeout 3)",
-        "the figure of its best arm is biased upward",
     ],
     "one arm": ["Nothing is compared, because qwen-vllm is the only arm.", "45.21 2.79 1.00"],
     "nothing answered": [
