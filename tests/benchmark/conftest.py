@@ -27,12 +27,12 @@ def endpoint() -> Iterator[Endpoint]:
 
 
 def plan_content(**changes: Any) -> dict[str, Any]:
-    """A small plan of two arms and two classes of six prompts."""
+    """A small plan of two arms and two classes of eight prompts."""
     prompts: list[dict[str, Any]] = [
         {"id": f"chat-{i}", "class": "chat", "messages": [{"role": "user", "content": f"Question {i}?"}]}
-        for i in range(6)
+        for i in range(8)
     ]
-    prompts += [{"id": f"raw-{i}", "class": "raw", "prompt": f"Beginning {i}"} for i in range(6)]
+    prompts += [{"id": f"raw-{i}", "class": "raw", "prompt": f"Beginning {i}"} for i in range(8)]
     content = {
         "schema": 1,
         "experiment": "qwen3-32b",
@@ -40,7 +40,7 @@ def plan_content(**changes: Any) -> dict[str, Any]:
         "baseline": "steady",
         "arms": [_arm("steady", "v1", 0, 1), _arm("spec", "spec/v1", 4, 4)],
         "concurrency": [2],
-        "requests": 6,
+        "requests": 8,
         "warmup": 1,
         "seed": 1,
         "max_tokens": 13,

@@ -35,7 +35,7 @@ def _asked(arm: str, pair: int) -> dict[str, Any]:
         "arm": arm,
         "class_": "chat",
         "concurrency": 2,
-        "prompt_id": f"chat-{pair % 6}",
+        "prompt_id": f"chat-{pair % 8}",
         "nonce": "abc123",
         "pair_id": f"chat/c2/{pair:04d}",
         "phase": "measured",

@@ -2,7 +2,7 @@
 simulated time. Prints a line for each kind of run; exit 1 when one is beyond its limits.
 
 Fixed loads, one start of the servers. Of 95 % intervals for the speed-up 93 to 97 % must contain what is true in steady state; of
-comparisons of a server with itself at most 5 % may be called faster or slower. A figure passes where the binomial interval of its
+comparisons of a server with itself at most 5 % may be called faster or slower, be it a little. A figure passes where the binomial interval of its
 count meets its limits, so limits mean something from 1,000 runs on.
 
 What `benchmark run` does over HTTP is done here step by step of a batch: the same blocks in the same order, the same requests, started
@@ -28,6 +28,7 @@ from typing import Any
 
 from tests.benchmark import records
 from tests.benchmark.records import summary_of
+from trnspec.benchmark.analyse.speed_up import FASTER, SLOWER
 from trnspec.benchmark.analyse.statistics import wilson
 from trnspec.benchmark.measure.journal import RawRun
 from trnspec.benchmark.measure.records import Phase, RequestRecord
@@ -278,7 +279,7 @@ def line_of(kind: Kind, rows: Sequence[dict[str, Any]]) -> tuple[str, bool]:
     """What many runs of a kind say, and whether it is within the limits."""
     runs, truth = len(rows), truth_of(kind)
     verdicts = Counter(row["verdict"] for row in rows)
-    limits, hits = FALSE_ALARMS, verdicts["faster"] + verdicts["slower"]
+    limits, hits = FALSE_ALARMS, sum(verdicts[one] for one in (*FASTER, *SLOWER))
     if not kind.same:
         limits = COVERAGE
         hits = sum(math.log(row["ci_low"]) <= truth <= math.log(row["ci_high"]) for row in rows)

@@ -1,10 +1,12 @@
-"""The size of a cell: its sets of blocks, the number of requests that count in each, and the duration of a block.
+"""The size of a cell: its prompts, its sets of blocks, the number of requests that count in each, and the duration of a block.
 
 The client, the cost estimate of an experiment and the deadline of the pod use these functions.
 """
 
 from __future__ import annotations
 
+MIN_PROMPTS = 8
+"""A class with fewer prompts has no verdict: an interval over so few is not reliable."""
 SETS = 4
 """A cell is divided into this number of sets. Four is the smallest number whose order of arms cancels linear and quadratic drift."""
 SETS_REPEATED = 2

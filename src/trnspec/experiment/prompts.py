@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from trnspec.benchmark.cell_size import MIN_PROMPTS
 from trnspec.core.files import UnreadableFile, whole_text
 from trnspec.core.findings import Finding, Misuse
 from trnspec.core.safe_output import shortened
@@ -21,9 +22,6 @@ from trnspec.core.words import LABEL_RULE, count, is_label
 from trnspec.experiment.catalogue.models import table_of
 from trnspec.experiment.model import PromptsSection
 from trnspec.experiment.refusals import refused
-
-MIN_PROMPTS_PER_CLASS = 8
-"""An interval over fewer than about six distinct prompts says nothing; eight leaves room for two failures."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,14 +152,14 @@ def _too_few(counts: dict[str, int], path: str) -> Iterable[Finding]:
     if not counts:
         yield refused("prompts none", None, at=path.removesuffix(".{}"))
     for name, known in counts.items():
-        if (missing := MIN_PROMPTS_PER_CLASS - known) > 0:
+        if (missing := MIN_PROMPTS - known) > 0:
             yield refused(
                 "class too-few",
                 None,
                 at=path.format(name),
                 name=name,
                 prompts=count(known, "distinct prompt"),
-                minimum=MIN_PROMPTS_PER_CLASS,
+                minimum=MIN_PROMPTS,
                 missing=missing,
                 how="" if "{}" in path else " (`class` in their lines)",
             )

@@ -87,7 +87,7 @@ def test_an_arm_that_loops_or_writes_nonsense_gets_no_verdict_and_no_ratio() -> 
     (row,) = rows(result, "loops and noise")
     assert row.outcome == "withheld"
     assert row.says.startswith("12 of 12 answers of spec repeat themselves or are noise, 0 of 12 of steady")
-    assert verdicts(result) == {"not judged"}
+    assert verdicts(result) == {"withheld"}
     assert {one.ratio for one in (*result.mix, *result.comparisons)} == {None}
     assert all(cell.tpot_s for cell in result.cells if cell.n), "what was measured of each arm stays"
     assert "faster" not in result.sentence
@@ -139,7 +139,7 @@ def test_failures_are_named_and_more_of_them_withhold_the_arm(lost: int, expecte
         assert rows(result, "failures")[0].says.startswith(
             f"{lost} of 12 requests to spec failed (timeout {lost})"
         )
-    assert (verdicts(result) == {"not judged"}) is bool(lost)
+    assert (verdicts(result) == {"withheld"}) is bool(lost)
 
 
 def test_arms_that_end_their_answers_differently_are_a_caution() -> None:

@@ -68,14 +68,14 @@ def test_an_arm_that_became_slower_is_found_and_the_others_are_not_blamed() -> N
     found = judged(held(OLD), held(slowed(replace(ENGINE, seed=2).run(), 1.25)))
     spec = row(found, "spec")
     assert (spec["verdict"], spec["ratio"]) == ("slower", pytest.approx(1 / 1.25, rel=0.05))
-    assert row(found, "steady")["verdict"] == "equivalent"
+    assert row(found, "steady")["verdict"] == "same"
     assert spec["old"] / spec["new"] == pytest.approx(spec["ratio"])
     (text,) = [one for one in regressions(OLD, SLOWER) if one.startswith("chat")]
     assert "spec: 25.0% more time per token" in text
     assert regressions(OLD, SLOWER, slower_by=0.5) == [], "tolerated, although it is shown"
-    for new, verdict in ((OLD, "equivalent"), (FASTER, "faster")):
+    for new, verdict in ((OLD, "same"), (FASTER, "faster")):
         found = judged(held(OLD), held(new))
-        assert [row(found, arm)["verdict"] for arm in ("spec", "steady")] == [verdict, "equivalent"]
+        assert [row(found, arm)["verdict"] for arm in ("spec", "steady")] == [verdict, "same"]
         assert (found["warnings"], regressions(OLD, new)) == ([], [])
 
 
@@ -83,7 +83,7 @@ def test_an_arm_that_became_slower_is_found_and_the_others_are_not_blamed() -> N
     ("change", "message"),
     [
         ({"model": "another"}, "different models"),
-        ({"prompts": [PROMPT]}, "different prompts: 12 differ, 'chat-0' first"),
+        ({"prompts": [PROMPT]}, "different prompts: 16 differ, 'chat-0' first"),
         ({"concurrency": [7]}, "share no load"),
         ({"arms": [OTHER], "baseline": "other"}, "share no arm .old: steady, spec; new: other."),
         ({}, "the baseline is emulated, the run measured"),
@@ -113,8 +113,8 @@ def test_what_an_emulator_made_up_is_not_judged_and_passes_no_gate(in_old: bool)
         for raw, made_up in ((OLD, in_old), (SLOWER, not in_old))
     )
     found = judged(held(old), held(new))
-    assert (row(found, "spec")["verdict"], row(found, "spec")["ratio"]) == ("not judged", None)
-    assert row(found, "steady")["verdict"] == "equivalent"
+    assert (row(found, "spec")["verdict"], row(found, "spec")["ratio"]) == ("withheld", None)
+    assert row(found, "steady")["verdict"] == "same"
     told = regressions(old, new, slower_by=0.5, more_errors=0.5)
     assert any("chat" in text and "cannot be judged" in text for text in told)
 
@@ -138,7 +138,7 @@ def test_more_failures_what_cannot_be_judged_and_an_arm_that_is_gone_do_not_pass
 
 def test_what_the_interval_shows_beyond_the_tolerance_does_not_pass_whatever_the_verdict() -> None:
     new = slowed(OLD, 1.035)
-    assert row(judged(OLD, new), "spec")["verdict"] == "equivalent"
+    assert row(judged(OLD, new), "spec")["verdict"] == "same"
     assert regressions(OLD, new) == []
     told = regressions(OLD, new, slower_by=0.02)
     assert told

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +26,7 @@ from tests.benchmark.records import (
 )
 from trnspec.benchmark.analyse.explanation import split_steps
 from trnspec.benchmark.analyse.result import ArmFacts, Explanation, Result
-from trnspec.benchmark.analyse.speed_up import adjust
-from trnspec.benchmark.analyse.statistics import wilson
+from trnspec.benchmark.analyse.statistics import t_quantile, wilson
 from trnspec.benchmark.analyse.summary import write
 from trnspec.benchmark.measure.journal import RawRun
 from trnspec.benchmark.measure.records import RequestRecord
@@ -35,16 +36,16 @@ from trnspec.benchmark.show.report_templates import render_all
 
 def slow(pair: int, **changes: Any) -> RequestRecord:
     """Three tokens 100 ms apart, a little different with each prompt."""
-    return answered("steady", pair, chunk_s=(0.1, 0.2, 0.3 + pair % 6 * 0.002), **changes)
+    return answered("steady", pair, chunk_s=(0.1, 0.2, 0.3 + pair % 8 * 0.002), **changes)
 
 
 def fast(pair: int, **changes: Any) -> RequestRecord:
     """The same three tokens in half the time."""
-    times = (0.1, 0.2 + pair % 6 * 0.001)
+    times = (0.1, 0.2 + pair % 8 * 0.001)
     return answered("spec", pair, chunk_s=times, **({"chunk_tokens": (1, 2)} | changes))
 
 
-SLOW, FAST = tuple(map(slow, range(6))), tuple(map(fast, range(6)))
+SLOW, FAST = tuple(map(slow, range(8))), tuple(map(fast, range(8)))
 
 
 def cell(summary: dict[str, Any], arm: str, class_: str = "chat") -> dict[str, Any]:
@@ -67,10 +68,10 @@ def test_speed_up_is_above_one_where_the_treatment_is_better(rate: float | None)
         found = comparison(summary, metric)
         assert found["ratio"] > 1.3
         assert found["ci_low"] <= found["ratio"] <= found["ci_high"]
-        assert (found["verdict"], found["n_pairs"], found["n_prompts"]) == ("faster", 6, 6)
-    assert comparison(summary, "ttft_s")["verdict"] == "equivalent"
+        assert (found["verdict"], found["n_pairs"], found["n_prompts"]) == ("faster", 8, 8)
+    assert comparison(summary, "ttft_s")["verdict"] == "same"
     before, after = cell(summary, "steady"), cell(summary, "spec")
-    assert (after["concurrency"], after["rate_per_s"], after["n"]) == (*load.values(), 6)
+    assert (after["concurrency"], after["rate_per_s"], after["n"]) == (*load.values(), 8)
     assert (before["goodput"]["share"], after["goodput"]["share"]) == (0.0, 1.0)
     for one in (before, after):
         usd, per_s = one["cost"]["usd_per_million_output_tokens"], one["throughput"]["output_tokens_per_s"]
@@ -87,11 +88,11 @@ def test_failed_requests_are_counted_not_averaged_and_their_pairs_left_out() -> 
     assert found["ttft_s"]["mean"] == pytest.approx(0.1)
     assert cell(summary, "spec")["tpot_s"] is None
     nothing = comparison(summary)
-    assert (nothing["ratio"], nothing["n_pairs"], nothing["verdict"]) == (None, 0, "not judged")
+    assert (nothing["ratio"], nothing["n_pairs"], nothing["verdict"]) == (None, 0, "withheld")
 
-    summary = summary_of(raw_run(*SLOW, *FAST[:5], failed("spec", 5)))
+    summary = summary_of(raw_run(*SLOW, *FAST[:7], failed("spec", 7)))
     found = comparison(summary)
-    assert (found["n_pairs"], found["n_prompts"], found["verdict"]) == (5, 5, "not judged")
+    assert (found["n_pairs"], found["n_prompts"], found["verdict"]) == (7, 7, "withheld")
 
 
 def test_outputs_are_compared_arm_to_arm() -> None:
@@ -111,17 +112,33 @@ def test_the_result_is_plain_json_without_nan_and_is_read_back_as_it_was(tmp_pat
     assert Result.model_validate_json(text) == result
 
 
-def test_a_verdict_is_corrected_for_what_else_is_claimed() -> None:
-    of_raw = [replace(slow(i), class_="raw", prompt_id=f"raw-{i}") for i in range(6)]
+def test_the_interval_that_is_printed_judges_and_holds_with_the_others_of_its_metric() -> None:
+    alone = comparison(summary_of(held(raw_run(*SLOW, *FAST))), "e2e_s")
+    of_raw = [replace(slow(i), class_="raw", prompt_id=f"raw-{i}") for i in range(8)]
     summary = summary_of(held(raw_run(*SLOW, *FAST, *of_raw, *(replace(one, arm="spec") for one in of_raw))))
-    one, other = comparison(summary), comparison(summary, class_="raw")
-    assert one["p_holm"] == pytest.approx(2 * one["p_value"])
-    assert (one["verdict"], other["verdict"]) == ("faster", "equivalent")
-    assert comparison(summary, "ttft_s")["p_holm"] is None
-    for verdict_, p_holm, after in (("not shown", 0.08, "not shown"), ("too few", 0.04, "faster")):
-        first: dict[str, Any] = {"verdict": "faster", "p_value": 0.04}
-        adjust([first, {"verdict": verdict_, "p_value": 0.3}])
-        assert (first["p_holm"], first["verdict"]) == (pytest.approx(p_holm), after), verdict_
+    for metric in ("tpot_s", "e2e_s"):
+        one, other = comparison(summary, metric), comparison(summary, metric, class_="raw")
+        assert (one["together"], one["verdict"], other["verdict"]) == (2, "faster", "same"), metric
+        assert one["p_holm"] == pytest.approx(2 * one["p_value"])
+    one = comparison(summary, "e2e_s")
+    assert one["p_value"] == alone["p_value"], "that of this comparison alone"
+    wider = math.log(one["ci_high"] / one["ci_low"]) / math.log(alone["ci_high"] / alone["ci_low"])
+    assert wider == pytest.approx(t_quantile(1 - 0.05 / 4, 7) / t_quantile(0.975, 7))
+
+
+@pytest.mark.parametrize(("classes", "verdict"), [(1, "faster"), (4, "a little faster"), (16, "cannot tell")])
+def test_the_more_is_claimed_the_more_a_verdict_needs(classes: int, verdict: str) -> None:
+    """A gain that one class alone would show, read together with classes that are alike."""
+    records = []
+    for class_, pair in product(range(classes), range(8)):
+        gain = 1.2 + 0.16 * (pair % 2 - 0.5) * 2 if class_ == 0 else 1.0
+        for arm in ("steady", "spec"):
+            end_s = 0.1 + 0.2 / (gain if arm == "spec" else 1)
+            names = {"class_": f"c{class_}", "prompt_id": f"c{class_}-{pair}", "pair_id": f"{class_}/{pair}"}
+            records.append(answered(arm, pair, chunk_s=(0.1, 0.15, end_s), **names))
+    prompts = [{"id": f"c{c}-{i}", "class": f"c{c}", "prompt": "p"} for c in range(classes) for i in range(8)]
+    summary = summary_of(held(raw_run(*records, prompts=prompts)))
+    assert comparison(summary, class_="c0")["verdict"] == verdict
 
 
 def test_arms_that_share_an_address_are_called_a_a() -> None:

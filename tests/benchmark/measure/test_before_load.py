@@ -91,11 +91,11 @@ def test_fewer_than_eight_right_answers_withhold_every_verdict_and_name_the_ques
     found = summary(out)
     judged = {one["verdict"] for one in (*found["comparisons"], *found["mix"])}
     assert {one["withheld"] for one in found["sense"]} == {withheld}
-    assert (judged == {"not judged"}) is withheld
+    assert (judged == {"withheld"}) is withheld
     assert ("repeats itself without end" in told) is (LOOP in answers.values())
     assert ('What is the capital of France? "' in told) is withheld
     assert ("Do not switch yet: steady answered" in told) is withheld
-    assert (found["advice"][0]["advice"] == "none") is withheld
+    assert (found["advice"][0]["advice"] == "do not switch yet") is withheld
     assert main(["report", str(out)]) == int(withheld)
     page = (out / "report.html").read_text()
     assert ("Do not switch yet" in page) is withheld

@@ -133,7 +133,7 @@ def test_a_cell_that_was_cut_is_measured_again_as_a_whole_and_no_pair_is_of_two_
     assert nodes == {"a": {1}, "b": {2}}
     assert not [record for own in cells.requests.values() for record in own.answers if record.error]
     arms = (raw.plan.arms[0], raw.plan.arms[1])
-    assert len(cells.pairs(arms, Place("b", Load(concurrency=2)))) >= 4 * 6
+    assert len(cells.pairs(arms, Place("b", Load(concurrency=2)))[0]) >= 4 * 6
     summary = summary_of(raw)
     (warning,) = (line for line in cautions(summary) if "the node of steady was replaced" in line)
     assert f"({FIRST} to {SECOND})" in warning

@@ -49,7 +49,10 @@ def test_arms_of_different_rounds_are_compared_and_reported_as_if_they_had_been_
     assert [text for text in cautions(ours) if text != said] == cautions(whole)
     assert main(["report", str(tmp_path)]) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert "(over plain-b8), $11.16 -> $5.76 per million output tokens" in printed
+    assert (
+        "times as fast as plain-b8 (1.99 to 2.04, all classes weighted equally). It costs $5.76 instead of $11.16"
+        in printed
+    )
     assert (tmp_path / "report.html").is_file()
     assert not (tmp_path / "requests.jsonl").exists()
 

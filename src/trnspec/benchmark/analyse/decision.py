@@ -1,24 +1,40 @@
 """The recommendation of a run: the question, the advice for each load, and its sentence. `templates/` has the words.
 
-The time per output token decides; dollars, failures and answers can be reasons against an arm.
+The first rule that applies gives the advice for a load. The time per output token decides, other metrics and dollars are said beside it:
+
+    do not switch yet   evidence, failures or answers speak against an arm as a whole
+    too few prompts     in every class
+    use                 faster over the mix, by more than a restart can change, and slower in no class
+    use for some        faster in some classes
+    keep for now        faster or a little faster over the mix, which a restart can change
+    keep                same, a little slower or slower over the mix
+    cannot tell         else
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trnspec.benchmark.analyse.result import Advice, Best, Comparison, Result, Run
-from trnspec.benchmark.analyse.sentences import rendered
-from trnspec.benchmark.analyse.speed_up import EQUIVALENT, MIN_PROMPTS, NOT_HELD, STARTS_DIFFER
-from trnspec.benchmark.metrics import TPOT
+from trnspec.benchmark.analyse.evidence import withheld_from
+from trnspec.benchmark.analyse.result import (
+    Advice,
+    AdviceCode,
+    Best,
+    Comparison,
+    Evidence,
+    Result,
+    Run,
+    Verdict,
+)
+from trnspec.benchmark.analyse.sentences import paragraph
+from trnspec.benchmark.analyse.speed_up import FASTER, SLOWER
+from trnspec.benchmark.cell_size import MIN_PROMPTS
+from trnspec.benchmark.metrics import OUTPUT_TOKENS_PER_S, TPOT, TTFT
 from trnspec.benchmark.plan import Load
 from trnspec.core.words import count
-
-MORE_ERRORS = 0.01
-"""If the share of failed requests exceeds that of the baseline by more than this, it is a reason against a treatment."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,13 +56,6 @@ class AtLoad:
     """With several treatments of a baseline, the best of the mix, then that of each class that has one."""
 
     @property
-    def of_one_start(self) -> str:
-        """A caution about verdicts near 1, or an empty text."""
-        low, high = STARTS_DIFFER
-        shown = any(one.one_start for one in (*self.by_window, *self.by_arm))
-        return f"Verdicts from {low:.2f} to {high:.2f} are about this start of the servers." if shown else ""
-
-    @property
     def before(self) -> str:
         """The name of the baseline, or words for several."""
         return self.baseline if len({one.baseline for one in self.by_window}) < 2 else "its baseline"
@@ -56,22 +65,16 @@ def at_loads(result: Result) -> list[AtLoad]:
     return [_at(result, load) for load in result.loads]
 
 
-def at_load(result: Result) -> AtLoad:
-    """The load that the sentence is about."""
-    return _at(result, result.loads[result.here])
-
-
 def _at(result: Result, load: Load) -> AtLoad:
     classes = [one for one in result.comparisons if one.load == load and one.metric == TPOT.name]
     best = {(one.baseline, one.class_): one for one in result.best if one.load == load}
-    names, alone = (
-        list(dict.fromkeys(one.class_ for one in classes)),
-        len({one.baseline for one in classes}) == 1,
-    )
+    names = list(dict.fromkeys(one.class_ for one in classes))
+    alone = len({one.baseline for one in classes}) == 1
 
-    def rank(one: Comparison) -> tuple[bool, float]:
+    def rank(one: Comparison) -> tuple[bool, bool, float]:
         won = best.get((one.baseline, one.class_))
-        return alone and won is not None and one.treatment != won.arm, -(one.ratio or 0)
+        suspect = one.verdict == "withheld" or bool(_withheld(result, one))
+        return suspect, alone and won is not None and one.treatment != won.arm, -(one.ratio or 0)
 
     by_arm = sorted((one for one in result.mix if one.load == load), key=rank)
     mix = next((one for one in by_arm if one.ratio), None)
@@ -89,7 +92,9 @@ def _at(result: Result, load: Load) -> AtLoad:
 def advised(result: Result) -> Result:
     """The result with its question, the advice for each load, and the sentence."""
     loads, run = at_loads(result), result.run
-    advice = tuple(_advice(result, at) for at in loads)
+    told = [_told(result, at) for at in loads]
+    advice = tuple(_advice(at, *one) for at, one in zip(loads, told, strict=True))
+    uses = [index for index, one in enumerate(advice) if one.advice == "use"]
 
     def cost_rank(index: int) -> tuple[bool, float, int]:
         """The load at which tokens are cheapest comes first."""
@@ -97,19 +102,31 @@ def advised(result: Result) -> Result:
         known = [usd for usd in (mix.usd_before, mix.usd_after) if usd is not None] if mix else []
         return mix is None, min(known, default=math.inf), -index
 
-    here = min(range(len(loads)), key=cost_rank)
+    here = min(uses or range(len(loads)), key=cost_rank)
     sentence = advice[here].sentence
     if len(loads) > 1:
-        sentence = f"at {loads[here].load.in_words}, {sentence}"
-    for at in loads[:here] + loads[here + 1 :]:
-        sentence += f"; at {at.load.in_words} {rendered('advice', at=at, reason='other load')}"
+        same = advice[here].advice, advice[here].arm
+        alike = [one.load for one in advice if (one.advice, one.arm) == same]
+        sizes = {"alike": alike, "loads": sorted((at.load for at in loads), key=lambda load: load.size)}
+        sentence = paragraph("advice", at=loads[here], code=advice[here].advice, **told[here][1], **sizes)
+        sentence += f" {paragraph('loads', others=[at for at in loads if at is not loads[here]])}"
     done = f"INCOMPLETE ({run.requests_recorded} of {run.requests_planned} requests)"
-    labels = ["EMULATED"] * (run.provenance == "emulated") + [done] * (not run.complete)
-    sentence = ": ".join([*filter(None, [", ".join(labels)]), sentence])
-    sentence = f"{sentence[:1].upper()}{sentence[1:]}."
+    if labels := ", ".join(["EMULATED"] * (run.provenance == "emulated") + [done] * (not run.complete)):
+        sentence = f"{labels}: {sentence[:1].lower()}{sentence[1:]}"
     draft = {name: drafting.draft for name, drafting in result.drafts.items()}
-    told = {"question": question(run, draft), "sentence": sentence, "here": here, "advice": advice}
-    return result.model_copy(update=told)
+    said = {"question": question(run, draft), "sentence": sentence, "here": here, "advice": advice}
+    return result.model_copy(update=said)
+
+
+def _advice(at: AtLoad, code: AdviceCode, facts: Mapping[str, Any]) -> Advice:
+    return Advice(
+        concurrency=at.load.concurrency,
+        rate_per_s=at.load.rate_per_s,
+        baseline=at.baseline,
+        arm=at.mix.treatment if at.mix else None,
+        advice=code,
+        sentence=paragraph("advice", at=at, code=code, **facts),
+    )
 
 
 def question(run: Run, drafts: dict[str, str]) -> str:
@@ -139,74 +156,58 @@ def average(ones: Sequence[Comparison], number: str) -> float | None:
     return math.fsum(values) / len(values) if values and None not in values else None
 
 
-def _advice(result: Result, at: AtLoad) -> Advice:
-    code, reason, facts = _advised(result, at)
-    return Advice(
-        concurrency=at.load.concurrency,
-        rate_per_s=at.load.rate_per_s,
-        baseline=at.baseline,
-        arm=at.mix.treatment if at.mix else None,
-        advice=code,
-        sentence=rendered("advice", at=at, reason=reason, **facts, average=average),
-    )
-
-
-def _advised(result: Result, at: AtLoad) -> tuple[Any, str, dict[str, Any]]:
-    """The advice, the code of its reason, and further values for its sentence."""
-    cause = [row.says for row in result.evidence if row.outcome == "withheld" and row.class_ is None]
-    if cause and all(one.verdict == "not judged" for one in at.by_arm):
-        return "none", "withheld", {"cause": "; ".join(cause)}
-    if result.run.aa:
-        return "none", "same address", {}
-    if len(result.run.arms) == 1:
-        return "none", "one arm", {}
-    if at.mix:
-        return _of_mix_known(result, at, at.mix)
-    if all(one.verdict == "not judged" for one in at.by_window):
-        return "unclear", "acceptance unknown", {}
-    if unknown := [str(one.class_) for one in at.by_class if one.verdict == "not judged"]:
-        known = [one for one in at.by_class if one.class_ not in unknown and one.ratio]
-        return "unclear", "acceptance unknown of some", {"unknown": unknown, "known": known}
-    maximum = max((one.n_prompts for one in at.by_window), default=0)
-    return "unclear", "few prompts", {"prompts": maximum, "min_prompts": MIN_PROMPTS}
-
-
-def _of_mix_known(result: Result, at: AtLoad, mix: Comparison) -> tuple[Any, str, dict[str, Any]]:
+def _told(result: Result, at: AtLoad) -> tuple[AdviceCode, dict[str, Any]]:
+    """The advice for a load, and what its sentence is made from."""
+    facts: dict[str, Any] = {"run": result.run, "min_prompts": MIN_PROMPTS, "average": average}
+    if result.run.aa or not at.by_arm:
+        return "none", facts
+    mix = at.by_arm[0]
     own = [one for one in at.by_window if one.treatment == mix.treatment]
-    faster = [one for one in own if one.verdict == "faster"]
-    rest = {one.class_: one for one in own if one.verdict != "faster"}
-    also = [one for one in at.by_class if one.verdict == "faster" and one.class_ in rest]
-    inside = [one for one in own if one.n_prompts >= MIN_PROMPTS]
-    facts = {"own": own, "faster": faster, "also": also, "inside": inside, "not_held": NOT_HELD}
-    gain_usd = mix.usd_before / mix.usd_after if mix.usd_before and mix.usd_after else 1.0
-    pays, costs_more = mix.verdict == "faster", gain_usd < EQUIVALENT[0]
-    if (pays or faster) and (troubles := list(_troubles(result, at, mix.treatment))):
-        return "wait", "troubles", facts | {"troubles": troubles}
-    if (pays and costs_more) or (not pays and not faster and gain_usd > EQUIVALENT[1]):
-        return "choose", "time against dollars", facts | {"costs_more": costs_more}
-    if pays and not any(one.verdict == "slower" for one in rest.values()):
-        return "use", "faster", facts
-    if faster or also:
-        return "route", "faster for some" if faster else "others faster", facts
-    if mix.verdict == "not shown":
-        return "unclear", "no clear difference", facts
-    return "keep", "not faster", facts
+    best = {one.class_: one for one in at.by_class if _faster(one)}
+    # The arm of the mix, and where another arm alone is faster, that one.
+    faster = [one if _faster(one) else best[one.class_] for one in own if _faster(one) or one.class_ in best]
+    routed = {one.class_ for one in faster}
+    rest = [one for one in own if one.class_ not in routed]
+    withheld = _withheld(result, mix)
+    facts |= {"mix": mix, "own": own, "faster": faster, "rest": rest}
+    facts |= {"withheld": withheld}
+    code = _ruled(mix, own, faster)
+    if withheld:
+        return "do not switch yet", facts
+    wanted, against = faster if code == "use for some" else own, FASTER if code == "keep" else SLOWER
+    return code, facts | {"others": list(_by_other_metrics(result, wanted, against))}
 
 
-def _troubles(result: Result, at: AtLoad, arm: str) -> Iterator[dict[str, Any]]:
-    cells = [cell for cell in result.cells if cell.load == at.load]
-    counts = []
-    for name in (at.baseline, arm):
-        failed = sum(cell.errors for cell in cells if cell.arm == name)
-        counts.append((failed, failed + sum(cell.n for cell in cells if cell.arm == name)))
-    before, after = counts
-    if after[0] / max(after[1], 1) > before[0] / max(before[1], 1) + MORE_ERRORS:
-        yield {"kind": "failures", "failed": after, "before": before}
-    scores = result.quality.comparisons if result.quality else []
-    worse = [
-        -one.difference * 100
-        for one in scores
-        if one.treatment == arm and one.difference and (one.ci_high or 0.0) < 0
-    ]
-    if worse:
-        yield {"kind": "answers", "points": max(worse)}
+def _ruled(mix: Comparison, own: Sequence[Comparison], faster: Sequence[Comparison]) -> AdviceCode:
+    if mix.verdict == "too few prompts":
+        return "too few prompts"
+    if _faster(mix) and not any(one.verdict in SLOWER for one in own):
+        return "use"
+    if faster:
+        return "use for some"
+    if mix.verdict in FASTER:
+        return "keep for now"
+    return "keep" if mix.verdict in ("same", *SLOWER) else "cannot tell"
+
+
+def _faster(one: Comparison) -> bool:
+    """Whether it is faster by more than a restart of the servers can change."""
+    return one.verdict == "faster" and not one.one_start
+
+
+def _withheld(result: Result, one: Comparison) -> list[Evidence]:
+    """The evidence that withholds an arm, or its baseline, as a whole."""
+    return withheld_from(result.evidence, one.place._replace(class_=""), one.baseline, one.treatment)
+
+
+def _by_other_metrics(
+    result: Result, wanted: Sequence[Comparison], verdicts: Sequence[Verdict]
+) -> Iterator[tuple[str, list[Comparison], bool]]:
+    """The comparisons of the same arms, classes and load by another metric that have one of these verdicts, and whether all have."""
+    places = {(one.place, one.treatment) for one in wanted}
+    for metric in (TTFT.name, OUTPUT_TOKENS_PER_S.name):
+        known = [
+            one for one in result.comparisons if one.metric == metric and (one.place, one.treatment) in places
+        ]
+        if shown := [one for one in known if one.verdict in verdicts]:
+            yield metric, sorted(shown, key=lambda one: one.ratio or 0), len(shown) == len(known)

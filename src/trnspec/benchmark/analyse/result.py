@@ -23,7 +23,10 @@ from trnspec.benchmark.analyse.attached import (
 from trnspec.benchmark.analyse.requests import Place
 from trnspec.benchmark.plan import Load
 
-Verdict = Literal["faster", "slower", "equivalent", "not shown", "too few", "not judged"]
+Verdict = Literal[
+    "faster", "a little faster", "same", "a little slower", "slower", "cannot tell", "too few prompts", "withheld"
+]  # fmt: skip
+"""What the interval of a ratio says (`src/trnspec/benchmark/analyse/speed_up.py` has the rule)."""
 
 
 class UnderLoad(ResultPart):
@@ -143,8 +146,8 @@ class ShareOfMix(ResultPart):
 class Comparison(At):
     """A treatment against its baseline by one metric. A ratio above 1 is better, whatever the metric's direction.
 
-    The verdict of the time per token in a class is the one after Holm's correction over the classes and treatments of a load; the
-    intervals over the mix hold together for all treatments.
+    The verdict is what the interval says. The intervals of a metric hold together for all classes and treatments of a load, those over
+    the mix for all treatments.
     """
 
     baseline: str
@@ -165,11 +168,12 @@ class Comparison(At):
     one_start: bool = False
     """Whether the verdict is about the one start of the servers that was measured."""
     p_value: float | None = None
-    """That of a ratio from 0.95 to 1.05; null where the load was not held and the ratio is near 1."""
+    """That of a ratio from 0.95 to 1.05, of this comparison alone; null where the verdict is withheld."""
     p_holm: float | None = None
+    """The same after Holm's correction over the classes and treatments of the load. No verdict depends on it."""
     detectable_ratio: float | None = None
     prompts_to_tell: int | None = None
-    """Prompts per class with which a run would show a difference in four of five repetitions; None if one is shown already."""
+    """Prompts per class with which a run would tell in four of five repetitions; None if this one tells."""
     # Of the time per output token alone.
     baseline_tpot_s: float | None = None
     treatment_tpot_s: float | None = None
@@ -215,8 +219,8 @@ class Best(At):
 
     @property
     def alike(self) -> list[str]:
-        """Treatments over which it is not clearly faster."""
-        return [other.arm for other in self.over if other.verdict != "faster"]
+        """Treatments over which it is not shown to be faster."""
+        return [other.arm for other in self.over if other.verdict not in ("faster", "a little faster")]
 
 
 class PaysUpTo(ResultPart):
@@ -227,7 +231,7 @@ class PaysUpTo(ResultPart):
     pays: float | None
     """The last load at which the treatment is faster."""
     costs: float | None
-    """The first load above that at which it is slower."""
+    """The first load above that at which it is slower or a little slower."""
     loads: list[tuple[float, Verdict]]
 
 
@@ -246,15 +250,19 @@ class LimitKept(UnderLoad):
     high: float
 
 
+AdviceCode = Literal[
+    "do not switch yet", "too few prompts", "use", "use for some", "keep", "keep for now", "cannot tell", "none"
+]  # fmt: skip
+
+
 class Advice(UnderLoad):
-    """What to do under a load. `use` the arm; `route` some classes to it; `keep` the baseline; `choose`, because one is faster and the other
-    cheaper; `wait` for its failures or worse answers to be explained; `unclear`, not enough is known; `none`, nothing is compared."""
+    """What to do under a load: `use` the arm, for all classes or for some; `keep` the baseline, or keep it for now, because a restart can
+    change the difference; `do not switch yet`, because of its answers or failures; `none`, because nothing is compared."""
 
     baseline: str
     arm: str | None
-    advice: Literal["use", "route", "keep", "choose", "wait", "unclear", "none"]
+    advice: AdviceCode
     sentence: str
-    """Without a full stop."""
 
 
 class ArmFacts(ResultPart):
@@ -429,7 +437,8 @@ class Result(ResultPart):
     question: str = ""
     sentence: str = ""
     here: int = 0
-    """Index in `advice` of the load that the sentence is about: the one with the cheapest tokens, or the largest if prices are unknown."""
+    """Index in `advice` of the load that the sentence is about: of those at which an arm is used, if there are any, the one with the
+    cheapest tokens, or the largest if prices are unknown."""
     advice: tuple[Advice, ...] = ()
     cells: list[Cell]
     comparisons: list[Comparison]
@@ -462,7 +471,7 @@ class Result(ResultPart):
     def withheld(self) -> bool:
         """Whether the whole answer is withheld: every verdict or, without a comparison, every cell."""
         verdicts = [one.verdict for one in (*self.comparisons, *self.mix)]
-        return {*verdicts} == {"not judged"} or not (verdicts or any(cell.n for cell in self.cells))
+        return {*verdicts} == {"withheld"} or not (verdicts or any(cell.n for cell in self.cells))
 
     @property
     def loads(self) -> list[Load]:

@@ -29,8 +29,9 @@ from trnspec.benchmark.analyse.acceptance.yields import step_yield_at
 from trnspec.benchmark.analyse.attached import Drafting, Quoted
 from trnspec.benchmark.analyse.requests import Cells
 from trnspec.benchmark.analyse.result import Result
-from trnspec.benchmark.analyse.speed_up import MIN_PROMPTS, log_gains, mapped_back
+from trnspec.benchmark.analyse.speed_up import log_gains, mapped_back
 from trnspec.benchmark.analyse.statistics import Estimate, Z, joined, of_sample
+from trnspec.benchmark.cell_size import MIN_PROMPTS
 from trnspec.benchmark.errors import ResultsError
 from trnspec.benchmark.measure.journal import RawRun
 from trnspec.benchmark.metrics import TOKENS_PER_STEP, TPOT

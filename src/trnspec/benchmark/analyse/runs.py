@@ -8,6 +8,7 @@ cannot judge: with too few prompts, a load that was not held, a missing arm, or 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from statistics import fmean
@@ -19,7 +20,7 @@ from trnspec.benchmark.analyse.decision import at_loads
 from trnspec.benchmark.analyse.requests import Cells, Footing, Place, Requests, cells_of
 from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.sentences import rendered
-from trnspec.benchmark.analyse.speed_up import adjust, as_ratio, starts_differ
+from trnspec.benchmark.analyse.speed_up import as_ratio, claims
 from trnspec.benchmark.analyse.statistics import weighted_mean
 from trnspec.benchmark.analyse.summary import FILE_NAME
 from trnspec.benchmark.errors import ResultsError
@@ -33,10 +34,8 @@ from trnspec.core.files import text_of
 _METRIC = COMPARED[0]
 _MAY_DIFFER = ("max_tokens", "temperature", "extra_body", "ignore_eos")
 _IDENTITY = ("run", "provenance", "started_unix_s", "client")
-_EMPTY = dict.fromkeys(("ratio", "ci_low", "ci_high", "p_value", "p_holm", "detectable_ratio")) | {
-    "n_pairs": 0,
-    "n_prompts": 0,
-}
+_EMPTY: dict[str, Any] = dict.fromkeys(("ratio", "ci_low", "ci_high", "p_value", "detectable_ratio"))
+_EMPTY |= {"n_pairs": 0, "n_prompts": 0}
 UNFINISHED, UNREADABLE, OTHER = "unfinished run", "unreadable run", "other folder"
 
 
@@ -134,7 +133,8 @@ def _refuse(old: Plan, new: Plan) -> None:
 
 
 def _cells(old: RawRun, new: RawRun) -> list[dict[str, Any]]:
-    """The time per token of each arm that both runs have, at each load: old divided by new, so above 1 the new run is faster."""
+    """The time per token of each arm that both runs have, at each load: old divided by new, so above 1 the new run is faster. All intervals
+    hold together. Without a verdict if an emulator made up the acceptance, or the answers of a run make no sense."""
     runs = (cells_of(old), cells_of(new))
     known = set(runs[0].places)
     places = [place for place in runs[1].places if place in known]
@@ -146,23 +146,33 @@ def _cells(old: RawRun, new: RawRun) -> list[dict[str, Any]]:
         raise ResultsError(
             f"the runs share no arm (old: {names[0]}; new: {names[1]}); give them the same names"
         )
-    sensible = not _senseless(old, new)
-    rows = [_cell(runs, place, arm, sensible=sensible) for place, arm in product(places, arms)]
-    adjust(rows)
+    shared = {where: _shared(runs, *where) for where in product(places, arms)}
+    judged = [
+        (place, arm)
+        for place, arm in shared
+        if not (_senseless(old, new) or any((arm, place.class_) in cells.made_up for cells in runs))
+    ]
+    gains = {
+        where: weighted_mean([before - after for before, after in shared[where]])
+        for where in judged
+        if shared[where]
+    }
+    together = max(1, sum(map(claims, gains.values())))
+    rows = []
+    for (place, arm), logs in shared.items():
+        means = [math.exp(fmean(values)) for values in zip(*logs, strict=True)] or [None, None]
+        gain = gains.get((place, arm))
+        row = as_ratio(gain and replace(gain, together=together), _footing(runs, place))
+        row |= {} if (place, arm) in judged else {"verdict": "withheld"}
+        where = {**place.to_dict(), "arm": arm, "metric": _METRIC.name}
+        rows.append({**where, "old": means[0], "new": means[1], **_EMPTY, **row})
     return rows
 
 
-def _cell(runs: tuple[Cells, Cells], place: Place, name: str, *, sensible: bool) -> dict[str, Any]:
-    """The comparison over prompts that both runs answered; without a verdict if an emulator made up the acceptance, or the answers of
-    a run are not `sensible`."""
+def _shared(runs: tuple[Cells, Cells], place: Place, name: str) -> list[tuple[float, float]]:
+    """The logs of the metric in both runs, of each prompt that both answered."""
     before, after = (_by_prompt(cells.of(cells.plan.arm(name), place)) for cells in runs)
-    shared = [(old, after[prompt]) for prompt, old in before.items() if prompt in after]
-    means = [math.exp(fmean(values)) for values in zip(*shared, strict=True)] or [None, None]
-    judged = sensible and not any((name, place.class_) in cells.made_up for cells in runs)
-    gain = weighted_mean([old - new for old, new in shared]) if shared and judged else None
-    row = as_ratio(gain, _footing(runs, place)) | ({} if judged else {"verdict": "not judged"})
-    where = {**place.to_dict(), "arm": name, "metric": _METRIC.name}
-    return {**where, "old": means[0], "new": means[1], **_EMPTY, **row}
+    return [(old, after[prompt]) for prompt, old in before.items() if prompt in after]
 
 
 def _by_prompt(requests: Requests) -> dict[str, float]:
@@ -186,7 +196,7 @@ def judge(baseline: RawRun, run: RawRun, *, slower_by: float, more_errors: float
     `slower_by` is the tolerated increase of the time per token: only if the whole interval is beyond it, it is a regression.
     `more_errors` is the tolerated increase of the share of failed requests. Returns {schema, baseline, run: {run, provenance,
     started_unix_s, client}, cells: [{class, concurrency, rate_per_s, arm, metric, old, new (geometric means), ratio, ci_low, ci_high,
-    n_pairs (prompts), verdict, p_value, p_holm, ...}], errors: [{arm, old, new}], regressions: [text], warnings: [text]}.
+    n_pairs (prompts), verdict, p_value, ...}], errors: [{arm, old, new}], regressions: [text], warnings: [text]}.
 
     Raises ResultsError if the runs cannot be compared: different origins, models or prompts, no arm or no load in common.
     """
@@ -211,8 +221,6 @@ def judge(baseline: RawRun, run: RawRun, *, slower_by: float, more_errors: float
         recorded=len(run.requests),
         gone=gone,
         cells=[] if senseless else cells,
-        held=baseline.held and run.held,
-        near_1=lambda ratio: starts_differ(math.log(ratio)),
         slower_by=slower_by,
         errors=errors,
         more_errors=more_errors,

@@ -9,14 +9,24 @@ Classes are strata with fixed weights (Cochran, Sampling Techniques, 3rd ed., se
 ratio estimate is (section 6.11): a pair of class c moves it by u_c * log b - v_c * log t, where u_c and v_c are the class's shares
 of the two sums. Intervals include the variation of prompts, blocks of time and starts of the servers (`trnspec.benchmark.analyse.statistics`).
 
-All verdicts follow one rule: "faster" if the whole interval is above 1.05, "slower" if it is below 0.95, "no difference that matters" if it
-is between them, and otherwise "no clear difference". Between two starts of the same servers ratios moved by 4 to 9 % (*measured* on one
-H200, tests/data/h200). So within 0.91 to 1.10 the verdict of a run with one start is only about that start, and a run whose load was not
-held has no verdict.
+One rule gives the verdict of every metric, and the interval that is printed is the one that it judges:
 
-The figure of the best of several treatments is biased upward, because it was chosen as the best. So the intervals of m treatments over
-the baseline hold together (Bonferroni, 1 - 0.05 / m each). The best differs from another treatment if the interval of that pair excludes
-1 at 1 - 0.05 / (m (m - 1) / 2), because the choice of the pair depends on the data. With several baselines there is a best of each one's treatments.
+    faster              all of it above 1.05            slower              all of it below 0.95
+    same                all of it inside 0.95 to 1.05
+    a little faster     else, all of it above 1         a little slower     else, all of it below 1
+    cannot tell         it contains 1 and leaves the band
+    too few prompts     fewer than MIN_PROMPTS          withheld            the measurement allows no verdict
+
+The intervals of a metric hold together for all classes and treatments of a load, those over the mix for all treatments (Bonferroni,
+1 - 0.05 / m each): in at most one run in twenty any class is faster or slower by chance. Holm's p-values are kept as numbers.
+
+Between two starts of the same servers ratios moved by 4 to 9 % (*measured* on one H200, tests/data/h200). So within 0.91 to 1.10 the
+verdict of a run with one start is only about that start. Where the load was not held, such a ratio has no verdict, and neither has the
+time to first token: in a burst it is the time in the queue.
+
+The best of several treatments is biased upward, because it was chosen as the best. It differs from another treatment if the interval of
+that pair excludes 1 at 1 - 0.05 / (m (m - 1) / 2), because the choice of the pair depends on the data. With several baselines there is a
+best of each one's treatments.
 """
 
 from __future__ import annotations
@@ -30,7 +40,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trnspec.benchmark.analyse.requests import Cells, Footing, Requests, size_of
+from trnspec.benchmark.analyse.requests import Cells, Footing, Place, Requests, size_of
 from trnspec.benchmark.analyse.result import Comparison, PaysUpTo, Verdict
 from trnspec.benchmark.analyse.statistics import (
     Array,
@@ -42,42 +52,54 @@ from trnspec.benchmark.analyse.statistics import (
     mean_of,
     of_sample,
 )
-from trnspec.benchmark.metrics import COMPARED, TPOT, Metric
+from trnspec.benchmark.cell_size import MIN_PROMPTS
+from trnspec.benchmark.metrics import COMPARED, TPOT, TTFT, Metric
 from trnspec.benchmark.plan import Load
 
-VERDICT_WORDS: Mapping[Verdict, str] = {
-    "faster": "faster",
-    "slower": "slower",
-    "equivalent": "no difference that matters",
-    "not shown": "no clear difference",
-    "too few": "too few prompts",
-    "not judged": "not judged",
-}
-"""The words for each verdict."""
-MIN_PROMPTS = 6
-"""With fewer prompts a t interval over prompts is not reliable."""
 EQUIVALENT = (0.95, 1.05)
-"""Ratios within this range do not matter in practice: an interval inside it means no difference that matters, one outside it a difference."""
+"""Ratios within this range do not matter in practice."""
 BAND = (math.log(EQUIVALENT[0]), math.log(EQUIVALENT[1]))
 """The same range for log ratios."""
 SIGNIFICANT = 0.05
 STARTS_DIFFER = (0.91, 1.10)
 """A ratio within this range may be an effect of the start of the servers that was measured."""
-NOT_HELD = "its load was not held while it was measured, so a ratio that is close to 1 has no verdict"
+FASTER: tuple[Verdict, ...] = ("faster", "a little faster")
+SLOWER: tuple[Verdict, ...] = ("slower", "a little slower")
 DEFAULT_FOOTING = Footing()
 
 
 def comparisons(cells: Cells) -> Iterator[dict[str, Any]]:
     """`comparisons` of a summary: the speed-up of each treatment by each compared metric, above 1 where it is better."""
-    for place, arms in product(cells.places, cells.compared):
+    for load in cells.plan.loads:
+        rows = list(_at(cells, load))
+        for own in ([row for row in rows if row["metric"] == metric.name] for metric in COMPARED):
+            for row, p in zip(own, holm([row.get("p_value") for row in own]), strict=True):
+                row["p_holm"] = p
+        yield from rows
+
+
+def _at(cells: Cells, load: Load) -> Iterator[dict[str, Any]]:
+    """The comparisons under one load."""
+    known = []
+    for class_, arms in product(cells.plan.classes, cells.compared):
+        place = Place(class_, load)
         base, treated = (cells.of(arm, place) for arm in arms)
-        pairs, judged, footing = base.with_(treated), cells.judged(arms, place), cells.footing(place.load)
-        names = {"baseline": arms[0].name, "treatment": arms[1].name}
-        for metric in COMPARED:
-            # An emulator made up the acceptance of an arm: neither ratio nor verdict.
-            row = as_ratio(gain_of(pairs, metric) if judged else None, footing)
-            row |= {} if judged else {"verdict": "not judged", "n_pairs": len(pairs[0])}
-            yield {**place.to_dict(), **names, "metric": metric.name, **row}
+        pairs, judged = base.with_(treated), cells.judged(arms, place)
+        gains = {metric: gain_of(pairs, metric) if judged else None for metric in COMPARED}
+        where = {**place.to_dict(), "baseline": arms[0].name, "treatment": arms[1].name}
+        # An emulator made up the acceptance of an arm: neither ratio nor verdict.
+        unknown = {} if judged else {"verdict": "withheld", "n_pairs": len(pairs[0]), "prompts_to_tell": None}
+        known.append((where, gains, unknown))
+    together = {metric: max(1, sum(claims(gains[metric]) for _, gains, _ in known)) for metric in COMPARED}
+    for (where, gains, more), metric in product(known, COMPARED):
+        gain, number = gains[metric], together[metric]
+        row = as_ratio(gain and replace(gain, together=number), cells.footing(load), metric)
+        yield {**where, "metric": metric.name, "together": number, **row, **more}
+
+
+def claims(gain: Estimate | None) -> bool:
+    """Whether a comparison can have a verdict, and so counts among those that are read together."""
+    return gain is not None and gain.clusters >= MIN_PROMPTS
 
 
 def log_gains(pairs: tuple[Requests, Requests], metric: Metric) -> tuple[Array, Sources]:
@@ -94,13 +116,16 @@ def gain_of(pairs: tuple[Requests, Requests], metric: Metric = TPOT) -> Estimate
     return of_sample(gains, sources) if len(gains) else None
 
 
-def as_ratio(estimate: Estimate | None, footing: Footing = DEFAULT_FOOTING) -> dict[str, Any]:
+def as_ratio(
+    estimate: Estimate | None, footing: Footing = DEFAULT_FOOTING, metric: Metric = TPOT
+) -> dict[str, Any]:
     """A log ratio with its interval, mapped back to a ratio. `detectable_ratio` is the speed-up that would get the verdict "faster" in
-    80 % of repetitions."""
-    code = verdict(estimate, footing)
+    80 % of repetitions; `p_value` is that of this comparison alone."""
+    code = verdict(estimate, footing, metric)
     if estimate is None:
-        return {"verdict": code}
-    near = starts_differ(estimate.mean)
+        return {"verdict": code, "prompts_to_tell": prompts_to_tell(code)}
+    near, shown = starts_differ(estimate.mean), code in ("same", *FASTER, *SLOWER)
+    alone = replace(estimate, together=1)
     return {
         "ratio": math.exp(estimate.mean),
         "ci_low": mapped_back(estimate.low),
@@ -108,10 +133,22 @@ def as_ratio(estimate: Estimate | None, footing: Footing = DEFAULT_FOOTING) -> d
         "n_pairs": estimate.n,
         "n_prompts": estimate.clusters,
         "verdict": code,
-        "one_start": code in ("faster", "slower") and footing.starts == 1 and near,
-        "p_value": estimate.p_value(*BAND) if footing.held or not near else None,
+        "one_start": shown and footing.starts == 1 and near,
+        "p_value": None if code == "withheld" else alone.p_value(*BAND),
         "detectable_ratio": mapped_back(estimate.detectable, BAND[1]),
+        "prompts_to_tell": prompts_to_tell(code, estimate),
     }
+
+
+def prompts_to_tell(code: Verdict, estimate: Estimate | None = None) -> int | None:
+    """The prompts of a class with which a run would tell in four of five repetitions; None for another verdict. It tells if the interval
+    excludes 1 or is inside the band; it shrinks with the square root of the number of prompts."""
+    if code == "too few prompts":
+        return MIN_PROMPTS
+    if code != "cannot tell" or estimate is None or not estimate.detectable:
+        return None
+    wanted = max(abs(estimate.mean), min(estimate.mean - BAND[0], BAND[1] - estimate.mean))
+    return max(estimate.clusters + 1, math.ceil(estimate.clusters * (estimate.detectable / wanted) ** 2))
 
 
 def mapped_back(log_ratio: float | None, beyond: float = 0.0) -> float | None:
@@ -124,30 +161,20 @@ def starts_differ(log_ratio: float) -> bool:
     return STARTS_DIFFER[0] <= math.exp(log_ratio) <= STARTS_DIFFER[1]
 
 
-def verdict(estimate: Estimate | None, footing: Footing = DEFAULT_FOOTING) -> Verdict:
-    """The verdict of a log ratio with its interval: faster or slower if the whole interval is outside of `EQUIVALENT`."""
+def verdict(estimate: Estimate | None, footing: Footing = DEFAULT_FOOTING, metric: Metric = TPOT) -> Verdict:
+    """The verdict of a log ratio by its interval."""
     if estimate is None or estimate.low is None or estimate.high is None or estimate.clusters < MIN_PROMPTS:
-        return "too few"
-    if not footing.held and starts_differ(estimate.mean):
-        return "not shown"
-    if estimate.low > BAND[1]:
+        return "too few prompts"
+    if not footing.held and (metric is TTFT or starts_differ(estimate.mean)):
+        return "withheld"
+    low, high = estimate.low, estimate.high
+    if low > BAND[1]:
         return "faster"
-    if estimate.high < BAND[0]:
+    if high < BAND[0]:
         return "slower"
-    return "equivalent" if BAND[0] <= estimate.low and estimate.high <= BAND[1] else "not shown"
-
-
-def adjust(comparisons: Sequence[dict[str, Any]]) -> None:
-    """Set `p_holm` of comparisons that are read together, and correct their verdicts.
-
-    With this correction, in at most 5 % of runs one of them is faster or slower by chance. Comparisons with too few
-    prompts have no verdict and do not count.
-    """
-    claims = [row for row in comparisons if row["verdict"] not in ("too few", "not judged")]
-    for row, p in zip(claims, holm([row["p_value"] for row in claims]), strict=True):
-        row["p_holm"] = p
-        if row["verdict"] in ("faster", "slower") and (p is None or p >= SIGNIFICANT):
-            row |= {"verdict": "not shown", "one_start": False}
+    if BAND[0] <= low and high <= BAND[1]:
+        return "same"
+    return "a little faster" if low > 0 else "a little slower" if high < 0 else "cannot tell"
 
 
 def output_equality(baseline: str, pairs: tuple[Requests, Requests]) -> dict[str, Any]:
@@ -184,18 +211,15 @@ Classes = Mapping[str, Requests]
 
 
 def mixes(cells: Cells) -> Iterator[dict[str, Any]]:
-    """`mix` of a result: each treatment against its baseline, by load."""
+    """`mix` of a result: each treatment against its baseline, by load, over the classes that have a verdict."""
     for load in cells.plan.loads:
-        footing, known = cells.footing(load), _mixed(cells, load)
-        for base, arm in cells.compared:
-            row = over(known[base.name], known[arm.name], together=len(cells.compared), footing=footing)
-            where = {"class": None, **size_of(load), "baseline": base.name, "treatment": arm.name}
-            yield where | row | ({} if cells.mixes(arm) else {"verdict": "not judged"})
-
-
-def _mixed(cells: Cells, load: Load) -> dict[str, Classes]:
-    """The requests of each arm; none of an arm whose mix is not known."""
-    return {arm.name: cells.known(arm, load) if cells.mixes(arm) else {} for arm in cells.plan.arms}
+        footing, known = cells.footing(load), {arm.name: cells.known(arm, load) for arm in cells.plan.arms}
+        for arms in cells.compared:
+            base, arm = (one.name for one in arms)
+            row = over(known[base], known[arm], together=len(cells.compared), footing=footing)
+            if not any(cells.judged(arms, Place(class_, load)) for class_ in cells.plan.classes):
+                row["verdict"] = "withheld"
+            yield {"class": None, **size_of(load), "baseline": base, "treatment": arm, **row}
 
 
 def bests(cells: Cells) -> Iterator[dict[str, Any]]:
@@ -205,12 +229,9 @@ def bests(cells: Cells) -> Iterator[dict[str, Any]]:
         treated.setdefault(base.name, []).append(arm.name)
     several = {base: arms for base, arms in treated.items() if len(arms) > 1}
     for load, (base, arms), class_ in product(cells.plan.loads, several.items(), (None, *cells.plan.classes)):
-        whole = (
-            {arm.name: cells.known(arm, load) for arm in cells.plan.arms} if class_ else _mixed(cells, load)
-        )
         known = {
-            arm: {name: one for name, one in own.items() if class_ in (None, name)}
-            for arm, own in whole.items()
+            arm.name: {name: own for name, own in cells.known(arm, load).items() if class_ in (None, name)}
+            for arm in cells.plan.arms
         }
         best, *others = ranked(known, base, arms) or [""]
         pairs, footing = math.comb(len(arms), 2), cells.footing(load)
@@ -223,16 +244,16 @@ def bests(cells: Cells) -> Iterator[dict[str, Any]]:
 
 def pays_up_to(rows: Sequence[Comparison]) -> Iterator[PaysUpTo]:
     """With several loads, in each class and over the mix: the last load at which a treatment is faster, and the first load above that at
-    which it is slower."""
+    which it is slower or a little slower."""
     by_pair: dict[tuple[Any, ...], list[tuple[float, Verdict]]] = {}
     for row in rows:
         sides = row.class_, row.baseline, row.treatment, "concurrency" if row.concurrency else "rate"
         by_pair.setdefault(sides, []).append((row.load.size, row.verdict))
     for (class_, baseline, treatment, by), unordered in by_pair.items():
         loads = sorted(unordered)
-        if len(loads) > 1 and {verdict for _, verdict in loads} - {"too few", "not judged"}:
+        if len(loads) > 1 and {verdict for _, verdict in loads} - {"too few prompts", "withheld"}:
             pays = max((load for load, verdict in loads if verdict == "faster"), default=None)
-            slower = (load for load, verdict in loads if verdict == "slower" and load > (pays or 0))
+            slower = (load for load, verdict in loads if verdict in SLOWER and load > (pays or 0))
             names = {"class_": class_, "baseline": baseline, "treatment": treatment, "by": by}
             yield PaysUpTo(**names, pays=pays, costs=next(slower, None), loads=loads)
 
@@ -279,8 +300,8 @@ class Strata:
 
     @cached_property
     def inside(self) -> list[str]:
-        """Classes with a share: those with MIN_PROMPTS prompts."""
-        return [class_ for class_, own in self.pairs.items() if own.prompts >= MIN_PROMPTS]
+        """Classes with a share: those with MIN_PROMPTS prompts; if none has so many, all."""
+        return [class_ for class_, own in self.pairs.items() if own.prompts >= MIN_PROMPTS] or [*self.pairs]
 
     @property
     def total_s(self) -> tuple[float, float]:
@@ -296,7 +317,7 @@ class Strata:
 
     @property
     def estimate(self) -> Estimate | None:
-        """log S with its interval, from how much each pair moves it; None without a class that has a share."""
+        """log S with its interval, from how much each pair moves it, and the prompts of the smallest class; None without a class."""
         if not self.inside:
             return None
         parts, total_s = [self.pairs[class_] for class_ in self.inside], self.total_s
@@ -304,13 +325,14 @@ class Strata:
         for part in parts:
             u, v = (mean / total for mean, total in zip(part.mean_s, total_s, strict=True))
             moves.append(mean_of(u * part.log_s[0] - v * part.log_s[1], part.sources.start)[1])
-        return estimate(self.log_ratio, np.concatenate(moves), joined([part.sources for part in parts]))
+        known = estimate(self.log_ratio, np.concatenate(moves), joined([part.sources for part in parts]))
+        return replace(known, clusters=min(part.prompts for part in parts))
 
 
 def over(
     before: Classes, after: Classes, *, together: int, footing: Footing = DEFAULT_FOOTING
 ) -> dict[str, Any]:
-    """An arm against another one over the mix of classes; those with fewer than MIN_PROMPTS prompts have no share."""
+    """An arm against another one over the mix of classes; one with fewer than MIN_PROMPTS prompts has no share if another has them."""
     strata = Strata.of(before, after)
     inside, known = strata.inside, strata.estimate
     means_s = [total / len(inside) for total in strata.total_s] if inside else [None, None]

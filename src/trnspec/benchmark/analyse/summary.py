@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +25,6 @@ from trnspec.benchmark.analyse.requests import Cells, Place, Requests
 from trnspec.benchmark.analyse.result import Cell, Comparison, Evidence, Explanation, Result
 from trnspec.benchmark.analyse.result_files import against_published, optional_results, served_by
 from trnspec.benchmark.analyse.speed_up import (
-    BAND,
-    MIN_PROMPTS,
-    adjust,
     bests,
     comparisons,
     mixes,
@@ -45,8 +41,6 @@ from trnspec.core.json_text import json_text
 FILE_NAME = "summary.json"
 _HEADLINE = metrics.COMPARED[0].name
 _OF_PLAN = ("warmup", "seed", "max_tokens", "temperature", "ignore_eos")
-_BAND_MARGIN = 0.005
-"""A log ratio this close to an end of the band of no difference counts as on it: no number of prompts would show a difference."""
 _UNJUDGED = (
     "class",
     "concurrency",
@@ -75,8 +69,6 @@ def summarise(cells: Cells, folder: Path | None = None) -> Result:
     }
     rows = [_judged(found, row) for row in comparisons(cells)]
     headlines = [row for row in rows if row["metric"] == _HEADLINE]
-    for _, together in groupby(headlines, key=lambda row: Place.of(row).load):
-        adjust(list(together))
     explanations = list(_explanations(cells, described, headlines))
     # The mix of an arm that is withheld as a whole keeps its measurements.
     both = zip(mixes(left), mixes(cells), strict=True)
@@ -120,7 +112,13 @@ def _judged(found: Sequence[Evidence], row: dict[str, Any]) -> dict[str, Any]:
         if {one.check for one in why} <= TIMES_STAY
         else {key: row[key] for key in _UNJUDGED if key in row}
     )
-    return kept | {"verdict": "not judged", "one_start": False, "p_value": None, "p_holm": None}
+    return kept | {
+        "verdict": "withheld",
+        "one_start": False,
+        "p_value": None,
+        "p_holm": None,
+        "prompts_to_tell": None,
+    }
 
 
 def write(result: Result, folder: Path) -> Path:
@@ -147,7 +145,7 @@ def _in_class(
         return Comparison.model_validate(known)
     place, names = Place.of(row), (row["baseline"], row["treatment"])
     costs = [described[place, name].cost for name in names]
-    if row["verdict"] != "not judged":  # else calculated from times that are made up
+    if row["verdict"] != "withheld":  # else calculated from times that are made up
         known |= {
             key: own and own.usd_per_million_output_tokens
             for key, own in zip(("usd_before", "usd_after"), costs, strict=True)
@@ -159,7 +157,7 @@ def _in_class(
         if (Place.of(mix).load, mix["baseline"], mix["treatment"]) == (place.load, *names):
             times = next((own for own in mix["classes"] if own["class"] == place.class_), {})
             known |= {key: times.get(key) for key in ("baseline_tpot_s", "treatment_tpot_s")}
-    return Comparison.model_validate({**known, "prompts_to_tell": _prompts_to_tell(known)})
+    return Comparison.model_validate(known)
 
 
 def _of_mix(cells: Cells, row: Mapping[str, Any], compared: Sequence[Comparison]) -> Comparison:
@@ -173,21 +171,8 @@ def _of_mix(cells: Cells, row: Mapping[str, Any], compared: Sequence[Comparison]
         and one.class_ in inside
     ]
     known = {**row, **_named(cells, row), "metric": _HEADLINE}
-    known |= {"n_prompts": min((one.n_prompts for one in members), default=0)}
     known |= {side: average(members, side) for side in ("usd_before", "usd_after")}
-    return Comparison.model_validate({**known, "prompts_to_tell": _prompts_to_tell(known)})
-
-
-def _prompts_to_tell(row: Mapping[str, Any]) -> int | None:
-    if row["verdict"] == "too few":
-        return MIN_PROMPTS
-    if row["verdict"] != "not shown" or not row["detectable_ratio"] or row["p_value"] is None:
-        return None
-    log_ratio, (low, high) = math.log(row["ratio"]), BAND
-    wanted = max(min(abs(log_ratio - low), abs(log_ratio - high)), _BAND_MARGIN)
-    # The interval shrinks with the square root of the number of prompts.
-    more = (math.log(row["detectable_ratio"]) - high) / wanted
-    return max(row["n_prompts"] + 1, math.ceil(row["n_prompts"] * more**2))
+    return Comparison.model_validate(known)
 
 
 def _run(raw: RawRun) -> dict[str, Any]:
@@ -234,7 +219,7 @@ def _explanations(
 ) -> Iterator[Explanation]:
     for row in headlines:
         place, arm = Place.of(row), cells.plan.arm(row["treatment"])
-        judged = row["verdict"] != "not judged" or row.get("ratio")
+        judged = row["verdict"] != "withheld" or row.get("ratio")
         if judged and len(cells.pairs((cells.baseline_of(arm), arm), place)[0]):
             here = {name: cell for (where, name), cell in described.items() if where == place}
             yield explain(cells, arm, place, here, row.get("ratio"))

@@ -15,10 +15,10 @@ import numpy as np
 from trnspec.benchmark.analyse.attached import Expectation
 from trnspec.benchmark.analyse.decision import AtLoad
 from trnspec.benchmark.analyse.requests import Cells, Place, Requests
-from trnspec.benchmark.analyse.result import Comparison, Result
+from trnspec.benchmark.analyse.result import Comparison, Result, Verdict
 from trnspec.benchmark.analyse.result_files import QUANTITIES, VERDICTS
 from trnspec.benchmark.analyse.sentences import interval, money
-from trnspec.benchmark.analyse.speed_up import EQUIVALENT, VERDICT_WORDS
+from trnspec.benchmark.analyse.speed_up import EQUIVALENT
 from trnspec.benchmark.analyse.statistics import Array
 from trnspec.benchmark.analyse.values import gaps
 from trnspec.benchmark.metrics import COMPARED, E2E, INTER_CHUNK_LATENCY, TPOT, TTFT, Metric
@@ -49,8 +49,6 @@ _END = 99
 _MAX_STEPS = 200
 """The maximum number of steps of a distribution."""
 _DASHED = "mark line dashed"
-_KINDS = {code: code.replace(" ", "-") for code in VERDICT_WORDS}
-"""The class of each verdict in the style sheet."""
 _NUMBERS = ("speed-up [95 %]", "ms per token", "$ per million tokens")
 
 
@@ -224,9 +222,9 @@ def _of_gains(
 
 def _compared(axis: Axis, one: Comparison) -> tuple[str, Lane]:
     """A verdict with its ratio and interval, if known, and their picture."""
-    text, ends = VERDICT_WORDS[one.verdict], (one.ci_low, one.ci_high)
+    text, ends = str(one.verdict), (one.ci_low, one.ci_high)
     text += "" if one.ratio is None else f": {one.ratio:.2f}×{interval(*ends)}"
-    return text, _lane(axis, _KINDS[one.verdict], one.ratio, *ends)
+    return text, _lane(axis, one.verdict, one.ratio, *ends)
 
 
 def by_other_metrics(result: Result, at: AtLoad) -> Iterator[Table]:
@@ -257,7 +255,7 @@ def step_costs(at: AtLoad) -> Table:
         expected, measured = f"{tokens / cost:.2f}×", plain(gain.ratio, ".2f", "×")
         row = (gain.class_ or "", gain.treatment, f"{tokens:.2f}", f"{cost:.2f}", expected, measured)
         end, need = axis.percent(tokens), axis.percent(cost)
-        rows.append((row, Lane(_KINDS[gain.verdict], (("bar", f"M0 10H{end}"), ("need", f"M{need} 2v16")))))
+        rows.append((row, Lane(_class(gain.verdict), (("bar", f"M0 10H{end}"), ("need", f"M{need} 2v16")))))
     headings = ("class", "arm", "tokens per step", "cost of a step", "speed-up to expect", "observed")
     return _pictured("Tokens per step", headings, rows, axis)
 
@@ -274,7 +272,7 @@ def forecast(expectations: Sequence[Expectation]) -> Table:
         kind, result = _against(row)
         left, right = (axis.percent(bound or 1.0) for bound in (low, high))
         shapes = (("zone", f"M{left} 2H{right}V18H{left}z"), *_lane(axis, kind, ratio, begin, end).shapes)
-        rows.append(((*_expected(row), result), Lane(kind, shapes)))
+        rows.append(((*_expected(row), result), Lane(_class(kind), shapes)))
     headings = ("arm", "quantity", "this run", "expected", "bounds", "result")
     return _pictured("Against the forecast", headings, rows, axis, shaded=())
 
@@ -295,25 +293,31 @@ def _expected(row: Expectation) -> Row:
     return row.arm, f"{quantity.label}{what}", value, expected, f"{bounds} ({kind})"
 
 
-def _against(row: Expectation) -> tuple[str, str]:
-    """The class in the style sheet of a row against the forecast, and its result in words."""
+def _against(row: Expectation) -> tuple[Verdict, str]:
+    """The verdict that colours a row against the forecast, and its result in words."""
     if row.verdict == "cannot tell" or row.measured is None:
-        return "not-shown", VERDICTS["cannot tell"]
+        return "cannot tell", VERDICTS["cannot tell"]
     side = (row.measured > row.high) - (row.measured < row.low)
     if not side:
-        return "equivalent", VERDICTS["reproduced"] if row.verdict else "within the range"
+        return "same", VERDICTS["reproduced"] if row.verdict else "within the range"
     good = (side > 0) == (QUANTITIES[row.what].better == "higher")
     missed = f"{VERDICTS['not reproduced']}, " if row.verdict else ""
     return ("faster", f"{missed}better") if good else ("slower", f"{missed}worse")
 
 
-def _lane(axis: Axis, kind: str, ratio: float | None, low: float | None, high: float | None) -> Lane:
+def _class(verdict: Verdict) -> str:
+    """The class of a verdict in the style sheet."""
+    return verdict.replace(" ", "-")
+
+
+def _lane(axis: Axis, verdict: Verdict, ratio: float | None, low: float | None, high: float | None) -> Lane:
     """A line for the interval and a mark for the ratio. The mark is hollow if there are too few prompts for a verdict."""
     if ratio is None:
-        return Lane(kind, ())
+        return Lane(_class(verdict), ())
     at, begin, end = (axis.percent(value or ratio) for value in (ratio, low, high))
     shapes = [("range", f"M{begin} 10H{end}"), ("point", f"M{at} 10h0")]
-    return Lane(kind, (*shapes, *([("hole", f"M{at} 10h0")] if kind == "too-few" else ())))
+    hole = [("hole", f"M{at} 10h0")] if verdict == "too few prompts" else []
+    return Lane(_class(verdict), (*shapes, *hole))
 
 
 def _pictured(

@@ -12,7 +12,6 @@ from trnspec.benchmark.analyse.acceptance.advice import advise
 from trnspec.benchmark.analyse.decision import AtLoad, at_loads
 from trnspec.benchmark.analyse.requests import Cells, Place
 from trnspec.benchmark.analyse.result import Result
-from trnspec.benchmark.analyse.sentences import about_loads
 from trnspec.benchmark.analyse.speed_up import first_difference
 from trnspec.benchmark.errors import ResultsError
 from trnspec.benchmark.measure.journal import RawRun
@@ -50,8 +49,7 @@ def render(cells: Cells, result: Result) -> str:
         run=run,
         result=result,
         at=at,
-        said_first=_parted(result.sentence.replace("->", "→")),
-        load_lines=list(about_loads(result)),
+        said_first=_parted(result.sentence),
         loads=_loads(result),
         answer=figures.answer(at, axis),
         elsewhere=[table for load, table in answers if table and load is not at],
@@ -73,9 +71,9 @@ def render(cells: Cells, result: Result) -> str:
 
 
 def _parted(sentence: str) -> tuple[str, str]:
-    """The sentence in two parts: the text up to the first semicolon outside brackets, and the rest."""
-    whole = re.match(r"(?:\([^)]*\)|[^;])*", sentence)
-    end = whole.end() if whole else 0
+    """The first sentence, and the rest."""
+    first = re.match(r".*?\.(?= |$)", sentence)
+    end = first.end() if first else 0
     return sentence[:end], sentence[end:]
 
 

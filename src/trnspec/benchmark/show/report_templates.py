@@ -23,8 +23,9 @@ from trnspec.benchmark.analyse.explanation import split_steps
 from trnspec.benchmark.analyse.requests import Place
 from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.result_files import CIRCULAR, VERDICTS
-from trnspec.benchmark.analyse.sentences import about_loads, environment_of_sentences, interval, money
-from trnspec.benchmark.analyse.speed_up import EQUIVALENT, MIN_PROMPTS, VERDICT_WORDS
+from trnspec.benchmark.analyse.sentences import environment_of_sentences, interval, money
+from trnspec.benchmark.analyse.speed_up import EQUIVALENT
+from trnspec.benchmark.cell_size import MIN_PROMPTS
 from trnspec.benchmark.jinja_environment import compile_all, environment
 from trnspec.benchmark.metrics import METRICS
 from trnspec.benchmark.plan import Load
@@ -71,7 +72,6 @@ def render(result: Result, *, everything: bool = False) -> str:
         run=result.run,
         at_loads=at_loads(result),
         everything=everything,
-        load_lines=list(about_loads(result)),
         cells=cells,
         step_costs=step_costs,
         min_prompts=MIN_PROMPTS,
@@ -114,7 +114,6 @@ def _templates() -> jinja2.Environment:
         "sentence": sentence,
         "sentences": sentences,
         "tables": tables,
-        "verdicts": VERDICT_WORDS,
     }
     return templates
 

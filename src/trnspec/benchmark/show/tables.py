@@ -11,7 +11,6 @@ from trnspec.benchmark.analyse.decision import AtLoad, at_loads
 from trnspec.benchmark.analyse.requests import Place
 from trnspec.benchmark.analyse.result import Cell, Comparison, Outcome, Result
 from trnspec.benchmark.analyse.sentences import interval, money
-from trnspec.benchmark.analyse.speed_up import VERDICT_WORDS
 from trnspec.benchmark.metrics import E2E, INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PER_S, TPOT, TTFT, Metric
 from trnspec.benchmark.plan import Load
 from trnspec.benchmark.show.drawing import Axis
@@ -141,7 +140,7 @@ def _gains(title: str, ones: Sequence[Comparison]) -> Table:
             *(one.class_ or "all, equal shares", one.treatment, *([one.baseline] * several), str(one.window)),
             change(one.baseline_tpot_s, one.treatment_tpot_s, ms),
             f"{plain(one.ratio, '.2f')}{interval(one.ci_low, one.ci_high)}",
-            VERDICT_WORDS[one.verdict],
+            one.verdict,
             change(one.usd_before, one.usd_after, "{:.2f}".format),
         )[of_mix:]
         for one in ones
@@ -230,7 +229,11 @@ def limits_table(result: Result) -> Table:
 def cost_by_class(result: Result) -> list[Table]:
     """Dollars per million output tokens, and the share of requests within the SLO: one row for each arm and load, one column for each class.
     If all values are equal, one row."""
-    made_up = {(one.place, one.treatment) for one in result.comparisons if one.verdict == "not judged"}
+    made_up = {
+        (one.place, one.treatment)
+        for one in result.comparisons
+        if one.verdict == "withheld" and not one.ratio
+    }
     known = {(cell.place, cell.arm): cell for cell in result.cells}
     cells = {key: cell for key, cell in known.items() if key not in made_up}
     classes = tuple(dict.fromkeys(place.class_ for place, _ in cells))

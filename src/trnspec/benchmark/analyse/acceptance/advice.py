@@ -319,7 +319,7 @@ def _range(estimate: Estimate, others: Sequence[Estimate]) -> dict[str, Any]:
         "ci_high": None if estimate.high is None else high,
         "low": low,
         "high": high,
-        "verdict": verdicts.pop() if len(verdicts) == 1 else "not shown",
+        "verdict": verdicts.pop() if len(verdicts) == 1 else "cannot tell",
     }
 
 
