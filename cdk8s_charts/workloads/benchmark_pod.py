@@ -171,7 +171,7 @@ def benchmark_job(
     run = {
         **publish,
         "name": "run",
-        "args": ["run", "--plan", f"{_PLAN_MOUNT}/{naming.PLAN_FILE}", "--out", RESULTS],
+        "args": ["run", "--plan", f"{_PLAN_MOUNT}/{naming.PLAN_FILE}", "--out", RESULTS, "--exit-zero"],
         "env": [*publish["env"], *api_key(experiment, "BENCHMARK_API_KEY")],
         "volumeMounts": [*publish["volumeMounts"]],
     }

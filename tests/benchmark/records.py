@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -151,6 +151,11 @@ def result_of(raw: RawRun) -> Result:
 def changed(result: Result, **parts: Any) -> Result:
     """The result with other parts, and the advice that follows."""
     return advised(Result.model_validate(result.model_dump() | parts))
+
+
+def cautions(found: Mapping[str, Any]) -> list[str]:
+    """What the evidence of a summary says where it is not fine."""
+    return [row["says"] for row in found["evidence"] if row["outcome"] in ("caution", "withheld")]
 
 
 def summary_of(raw: RawRun) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import pytest
 from tests.benchmark.conftest import Captured
 from tests.benchmark.endpoint import MODEL, Endpoint
 from tests.benchmark.measure.test_run import summary
+from tests.benchmark.records import cautions
 from tests.conftest import ROOT
 from trnspec.benchmark.__main__ import main
 from trnspec.benchmark.measure import journal
@@ -149,7 +150,9 @@ def test_a_changed_price_goes_on_with_the_run(run: Run, mine: Path, capsys: Capt
         found = summary(mine)
         prices = {cell["arm"]: cell["cost"]["usd_per_hour"] for cell in found["cells"]}
         assert prices == {"plain": 10, "drafted": 20}
-        told = "drafted: $10 per hour when the run began, $20 now: costs are by the last price"
-        assert told in found["run"]["warnings"]
+        told = (
+            "drafted cost $10 per hour when the run began and $20 at its end: dollars are by the last price"
+        )
+        assert told in cautions(found)
         assert main(["report", str(mine)]) == 0
-    assert "costs are by the last price" in " ".join(capsys.readouterr().out.split())
+    assert "dollars are by the last price" in " ".join(capsys.readouterr().out.split())

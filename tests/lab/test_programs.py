@@ -41,5 +41,5 @@ def test_what_shortens_the_plan_is_handed_on_and_a_failed_benchmark_is_one_line_
     monkeypatch.setattr(programs, "benchmark", lambda words, **_: asked.append(words))
     less = {"requests": 8, "warmup": 0, "max-tokens": None}
     load_arms(Path("p"), {"a": "u"}, out=Path("o"), less=less)
-    expected = "run --plan p --out o --no-sense-check --arm a=u --requests 8 --warmup 0"
+    expected = "run --plan p --out o --questions none --exit-zero --arm a=u --requests 8 --warmup 0"
     assert [" ".join(one) for one in asked] == [expected]

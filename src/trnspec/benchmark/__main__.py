@@ -38,7 +38,7 @@ door = Verbs(
     },
     no_args_is_help=False,
     help="Compare live OpenAI-compatible endpoints on the same prompts, request by request.",
-    epilog="Exit codes: 0 fine, 1 a finding (a cell without any answer, --max-error-rate or a limit passed), 2 wrong usage, plan or "
+    epilog="Exit codes: 0 fine, 1 a finding (the whole answer is withheld, --max-error-rate or a limit passed), 2 wrong usage, plan or "
     "folder, 3 an endpoint, the disk or CloudWatch failed, 130 interrupted (what is recorded is kept; repeat the command to continue).",
 )
 click.version_option(__version__, message="benchmark %(version)s")(door)

@@ -162,6 +162,8 @@ class Plan(Part):
     """Whether answers are forced to max_tokens. What follows an answer's end is not natural text."""
     left_out: Annotated[tuple[_Text, ...], _TEXTS, OMIT_IF_EMPTY] = ()
     """Fields of OPTIONAL_FIELDS that a server refused, so that no arm is sent them."""
+    dummy_weights: Annotated[bool, must_be("true or false"), OMIT_IF_EMPTY] = False
+    """Whether the weights are dummies or of a tiny model, so that texts mean nothing and are not judged."""
     slo: Annotated[Slo | None, must_be(FOR_ANY_OF, min_length=1)] = None
     """The limits for a request: ttft_s, tpot_s, e2e_s, each optional. The report has the share of requests within them."""
     prompts: Annotated[

@@ -100,7 +100,7 @@ def load_arms(
 ) -> None:
     """Run `benchmark run` on the arms at `urls`; its options `less` change the plan's load. `reach` gets the number of requests
     that have ended. The models are no models, so no simple questions are asked. Raises `Refusal`."""
-    words = ["run", "--plan", str(plan), "--out", str(out), "--no-sense-check"]
+    words = ["run", "--plan", str(plan), "--out", str(out), "--questions", "none", "--exit-zero"]
     words += [word for arm, url in urls.items() for word in ("--arm", f"{arm}={url}")]
     words += [word for name, value in less.items() if value is not None for word in (f"--{name}", str(value))]
     benchmark(words, log=out / LOG, meanwhile=lambda: reach(ended(out)))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.benchmark.records import WALL, answered, block, held, raw_run, summary_of
+from tests.benchmark.records import WALL, answered, block, cautions, held, raw_run, summary_of
 from trnspec.benchmark.analyse.requests import Place, cells_of
 from trnspec.benchmark.measure.journal import RawRun
 from trnspec.benchmark.measure.records import REPEATED, BlockRecord, RequestRecord
@@ -136,7 +136,7 @@ def test_a_list_of_loads_says_how_far_its_first_cell_drifted(gain: float, moved:
     drift = {one["arm"]: one for one in summary["course"]["drift"]}
     assert drift["steady"]["verdict"] == "same"
     assert drift["spec"]["ratio"] == pytest.approx(gain / 1.08, rel=1e-3)
-    said_ = [one for one in summary["run"]["warnings"] if one.startswith("drift")]
+    said_ = [one for one in cautions(summary) if "first cell was repeated" in one]
     assert len(said_) == bool(moved)
 
 

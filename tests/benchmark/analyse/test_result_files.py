@@ -95,9 +95,7 @@ def test_graphs_that_a_server_compiled_itself_are_a_warning_of_any_arm(
     (folder / "engines").mkdir()
     made = {"baseline": "", "compared": False, "compiled_at_serving": 3}
     (folder / "engines" / "qwen-vllm.json").write_text(json.dumps(made))
-    line = (
-        "Engine of qwen-vllm: its server compiled 3 graphs when it started, which the stored artifact lacks"
-    )
+    line = "the server of qwen-vllm compiled 3 graphs when it started, which the stored artifact lacks"
     for text in reported()[:2]:
         assert line in text
 

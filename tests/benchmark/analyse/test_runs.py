@@ -11,7 +11,7 @@ import pytest
 
 from tests.benchmark.analyse.process import Process
 from tests.benchmark.conftest import Captured
-from tests.benchmark.records import answered, block, emulated, held, raw_run, store, summary_of
+from tests.benchmark.records import answered, block, cautions, emulated, held, raw_run, store, summary_of
 from trnspec.benchmark.__main__ import main
 from trnspec.benchmark.analyse.runs import judge
 from trnspec.benchmark.errors import ResultsError
@@ -151,7 +151,7 @@ def test_cells_that_their_limit_cut_short_are_warned_of(minutes: float | None, m
     again = tuple(replace(one, pair_id=f"again/{one.pair_id}") for one in OLD.requests[:more])
     sessions = tuple(replace(one, plan=plan) for one in OLD.sessions)
     found = summary_of(replace(OLD, requests=(*OLD.requests, *again), sessions=sessions))
-    assert any(text.startswith("cells were cut at 2 minutes") for text in found["run"]["warnings"]) == cut
+    assert any(text.startswith("cells ended after 2 minutes") for text in cautions(found)) == cut
 
 
 def test_a_load_that_was_not_held_passes_no_gate_where_the_ratio_is_close_to_1() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.benchmark.records import WALL, answered, block, counted, raw_run, summary_of
+from tests.benchmark.records import WALL, answered, block, cautions, counted, raw_run, summary_of
 from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.analyse.stability import stability
 from trnspec.benchmark.measure.records import RequestRecord
@@ -47,8 +47,8 @@ def test_time_without_a_request_is_a_gap_and_a_long_request_is_none() -> None:
     resumed = replace(raw, sessions=(*raw.sessions, again))
     found = stability(cells_of(resumed)).gaps
     assert [(round(one.seconds), one.resumed) for one in found] == [(150, False), (8800, True)]
-    (said,) = (one for one in summary_of(resumed)["run"]["warnings"] if "nothing was measured" in one)
-    assert said.startswith("nothing was measured for 2.5 hours in 2 gaps, the longest from ")
+    (said,) = (one for one in cautions(summary_of(resumed)) if "nothing was measured" in one)
+    assert said.startswith("nothing was measured for 149.2 minutes in 2 gaps, the longest from ")
     assert said.endswith("; after 1 of them the run was resumed")
     busy = replace(raw_run(at(0), at(200)), blocks=(block(0.0, 190.0),))
     assert stability(cells_of(busy)).gaps == []

@@ -13,7 +13,17 @@ import pytest
 
 from tests.benchmark.analyse.process import DRAFT_S, PLAIN_S, VERIFY_S, Process
 from tests.benchmark.conftest import plan_content
-from tests.benchmark.records import WALL, answered, block, failed, held, raw_run, result_of, summary_of
+from tests.benchmark.records import (
+    WALL,
+    answered,
+    block,
+    cautions,
+    failed,
+    held,
+    raw_run,
+    result_of,
+    summary_of,
+)
 from trnspec.benchmark.analyse.explanation import split_steps
 from trnspec.benchmark.analyse.result import ArmFacts, Explanation, Result
 from trnspec.benchmark.analyse.statistics import t_quantile, wilson
@@ -21,7 +31,7 @@ from trnspec.benchmark.analyse.summary import write
 from trnspec.benchmark.measure.journal import RawRun
 from trnspec.benchmark.measure.records import RequestRecord
 from trnspec.benchmark.measure.repeats import Repeat
-from trnspec.benchmark.show.report_templates import render, render_all
+from trnspec.benchmark.show.report_templates import render_all
 
 
 def slow(pair: int, **changes: Any) -> RequestRecord:
@@ -78,16 +88,11 @@ def test_failed_requests_are_counted_not_averaged_and_their_pairs_left_out() -> 
     assert found["ttft_s"]["mean"] == pytest.approx(0.1)
     assert cell(summary, "spec")["tpot_s"] is None
     nothing = comparison(summary)
-    assert (nothing["ratio"], nothing["n_pairs"], nothing["verdict"]) == (None, 0, "too few prompts")
+    assert (nothing["ratio"], nothing["n_pairs"], nothing["verdict"]) == (None, 0, "withheld")
 
     summary = summary_of(raw_run(*SLOW, *FAST[:7], failed("spec", 7)))
     found = comparison(summary)
-    assert (found["n_pairs"], found["n_prompts"], found["verdict"]) == (7, 7, "too few prompts")
-    assert "baseline 0 of 8, treatment 1 of 8" in found["warning"]
-    assert found["error_rates"] == [0.0, pytest.approx(1 / 8)]
-    assert comparison(summary, class_="raw")["error_rates"] == [None, None]
-    alike = summary_of(raw_run(slow(0), failed("steady", 1), fast(0), failed("spec", 1)))
-    assert comparison(alike)["warning"] is None
+    assert (found["n_pairs"], found["n_prompts"], found["verdict"]) == (7, 7, "withheld")
 
 
 def test_outputs_are_compared_arm_to_arm() -> None:
@@ -141,7 +146,7 @@ def test_arms_that_share_an_address_are_called_a_a() -> None:
     same = [replace(one, arm="spec", nonce="other", text_sha256="x", text="d") for one in SLOW]
     summary = summary_of(raw_run(*SLOW, *same, arms=arms))
     assert summary["run"]["aa"] is True
-    assert summary["run"]["warnings"][0].startswith("A/A")
+    assert any("one address (A/A)" in text for text in cautions(summary))
     # Another nonce is another prompt: the texts need not agree.
     assert cell(summary, "spec")["output_equality"]["rate"] is None
     assert summary_of(raw_run(slow(0)))["run"]["aa"] is False
@@ -151,16 +156,13 @@ def test_arms_that_share_an_address_are_called_a_a() -> None:
     ("change", "part"),
     [
         ({"ignore_eos": True}, "forced to max_tokens"),
-        ({"temperature": 0.7}, "outputs are expected to differ"),
-        ({"requests": 4}, "fewer than 8 prompts in chat, raw"),
         ({}, "80 ms late in 1 of 1 blocks"),
     ],
 )
 def test_weaknesses_of_a_plan_and_a_late_client_are_pointed_out(change: dict[str, Any], part: str) -> None:
     late = () if change else (block(client_lag_s=0.08),)
     summary = summary_of(held(replace(raw_run(slow(0), **change), blocks=late)))
-    (warning,) = summary["run"]["warnings"]
-    assert part in warning
+    assert sum(part in text for text in cautions(summary)) == 1
     assert summary["run"]["largest_client_lag_s"] == (0.08 if late else None)
 
 
@@ -286,7 +288,6 @@ def with_repeats(itself: int) -> RawRun:
 def test_differences_no_more_frequent_than_the_baselines_own_are_no_warning() -> None:
     result = result_of(with_repeats(4))
     assert "Answers of spec: equal to the baseline's in 34 of 40; the baseline differs" in render_all(result)
-    assert "Answers of spec" not in render(result)
 
 
 @pytest.mark.parametrize(("answer_s", "per_s"), [(1.0, 2.0), (3.0, 0.5)])
@@ -308,5 +309,5 @@ def test_an_arm_that_does_not_keep_up_delivers_what_it_answers(answer_s: float, 
     found = summary_of(replace(raw, blocks=blocks))
     delivered = [cell["throughput"]["requests_per_s"] for cell in found["cells"] if cell["throughput"]]
     assert delivered == pytest.approx([per_s, per_s], rel=0.06)
-    said = [text for text in found["run"]["warnings"] if "its queue grows" in text]
+    said = [text for text in cautions(found) if "its queue grew" in text]
     assert len(said) == (2 if per_s < 2 else 0)

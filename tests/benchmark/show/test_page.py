@@ -123,8 +123,8 @@ def test_a_page_says_its_answer_first_and_then_its_run(
         opening = runs[case].sessions[0]
         assert {opening.plan_sha256, f"{opening.client}, {opening.python}"} <= {*parsed(content).texts("td")}
     for name in ("failures", "nothing answered"):
-        (box,) = re.findall(r'<div class="warnings">.*?</div>', pages[name], re.DOTALL)
-        assert re.search(r"\d+ of \d+ requests failed: http_500 \d+", box)
+        (box,) = re.findall(r'<ul class="evidence">.*?</ul>', pages[name], re.DOTALL)
+        assert re.search(r"\d+ of \d+ requests to [\w-]+ failed \(http_500 \d+", box)
 
 
 def test_nothing_is_fetched_and_nothing_is_run(pages: dict[str, str]) -> None:
@@ -253,12 +253,12 @@ def test_the_answer_is_the_decision_and_why_is_tokens_against_step_cost(results:
 def test_no_verdict_is_anywhere_where_the_answers_make_no_sense(runs: dict[str, RawRun]) -> None:
     about: dict[str, Any] = {
         "plan_sha256": "sha",
-        "arm": "plain",
         "asked_unix_s": 1.0,
         "text": "<b>bread</b>",
     }
-    answers = tuple(Answer(question=each.text, accepted=each.accepted, **about) for each in QUESTIONS)
     for name, raw in runs.items():
+        about["arm"] = raw.plan.baseline
+        answers = tuple(Answer(question=each.text, accepted=each.accepted, **about) for each in QUESTIONS)
         nonsense = replace(raw, sense=answers)
         result = result_of(nonsense)
         content = page.render(cells_of(nonsense), result)

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trnspec.benchmark.analyse.evidence import withheld_for
+from trnspec.benchmark.analyse.evidence import withheld_from
 from trnspec.benchmark.analyse.result import (
     Advice,
     AdviceCode,
@@ -35,9 +35,6 @@ from trnspec.benchmark.cell_size import MIN_PROMPTS
 from trnspec.benchmark.metrics import OUTPUT_TOKENS_PER_S, TPOT, TTFT
 from trnspec.benchmark.plan import Load
 from trnspec.core.words import count
-
-MORE_ERRORS = 0.01
-"""If the share of failed requests exceeds that of the baseline by more than this, it is a reason against a treatment."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,12 +54,6 @@ class AtLoad:
     """Every treatment in every class, by family, class and window."""
     best: tuple[Best, ...]
     """With several treatments of a baseline, the best of the mix, then that of each class that has one."""
-
-    @property
-    def of_one_start(self) -> str:
-        """A caution about ratios near 1, or an empty text."""
-        shown = any(one.one_start for one in (*self.by_window, *self.by_arm))
-        return "This run had one start of the servers: a restart can change a ratio by 10 %." if shown else ""
 
     @property
     def before(self) -> str:
@@ -177,11 +168,11 @@ def _told(result: Result, at: AtLoad) -> tuple[AdviceCode, dict[str, Any]]:
     faster = [one if _faster(one) else best[one.class_] for one in own if _faster(one) or one.class_ in best]
     routed = {one.class_ for one in faster}
     rest = [one for one in own if one.class_ not in routed]
-    withheld, troubles = _withheld(result, mix), list(_troubles(result, at, mix.treatment))
+    withheld = _withheld(result, mix)
     facts |= {"mix": mix, "own": own, "faster": faster, "rest": rest}
-    facts |= {"withheld": withheld, "troubles": troubles}
+    facts |= {"withheld": withheld}
     code = _ruled(mix, own, faster)
-    if withheld or (troubles and code in ("use", "use for some", "keep for now")):
+    if withheld:
         return "do not switch yet", facts
     wanted, against = faster if code == "use for some" else own, FASTER if code == "keep" else SLOWER
     return code, facts | {"others": list(_by_other_metrics(result, wanted, against))}
@@ -206,11 +197,7 @@ def _faster(one: Comparison) -> bool:
 
 def _withheld(result: Result, one: Comparison) -> list[Evidence]:
     """The evidence that withholds an arm, or its baseline, as a whole."""
-    rows = [withheld_for(result.evidence, arm) for arm in (one.baseline, one.treatment)]
-    found = [*rows[0], *(row for row in rows[1] if row not in rows[0])]
-    if not found and result.sense and result.sense.withheld:
-        return [Evidence(check="sense", outcome="withheld", says=result.sense.text)]
-    return found
+    return withheld_from(result.evidence, one.place._replace(class_=""), one.baseline, one.treatment)
 
 
 def _by_other_metrics(
@@ -224,22 +211,3 @@ def _by_other_metrics(
         ]
         if shown := [one for one in known if one.verdict in verdicts]:
             yield metric, sorted(shown, key=lambda one: one.ratio or 0), len(shown) == len(known)
-
-
-def _troubles(result: Result, at: AtLoad, arm: str) -> Iterator[dict[str, Any]]:
-    cells = [cell for cell in result.cells if cell.load == at.load]
-    counts = []
-    for name in (at.baseline, arm):
-        failed = sum(cell.errors for cell in cells if cell.arm == name)
-        counts.append((failed, failed + sum(cell.n for cell in cells if cell.arm == name)))
-    before, after = counts
-    if after[0] / max(after[1], 1) > before[0] / max(before[1], 1) + MORE_ERRORS:
-        yield {"kind": "failures", "failed": after, "before": before}
-    scores = result.quality.comparisons if result.quality else []
-    worse = [
-        -one.difference * 100
-        for one in scores
-        if one.treatment == arm and one.difference and (one.ci_high or 0.0) < 0
-    ]
-    if worse:
-        yield {"kind": "answers", "points": max(worse)}

@@ -1,21 +1,200 @@
 """The evidence of a run: named checks between the table of requests and the verdicts.
 
-A figure becomes a verdict only where no check withholds it. Each check is a small function over the cells of a run; it says what it found for
-an arm or a class, with its numbers and a remedy.
+A figure becomes a verdict only where no check withholds it. Each check says what it found for an arm, a class and a load (each of them, or
+all), with the numbers that it rests on and a remedy. `says` and `remedy` are clauses, without a full stop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
 
-from trnspec.benchmark.analyse.result import Evidence
+from trnspec.benchmark.analyse import answers, arrivals, conditions
+from trnspec.benchmark.analyse.attached import EngineDifferences, Quality
+from trnspec.benchmark.analyse.requests import Cells, Place, Requests
+from trnspec.benchmark.analyse.result import Course, Evidence
+from trnspec.benchmark.analyse.statistics import fisher_more
+from trnspec.benchmark.measure.journal import extent
+from trnspec.benchmark.plan import Load
+from trnspec.core.words import listed
+
+Check = Callable[[Cells], Iterable[Evidence]]
+ENDINGS, FAILURES = "endings", "failures"
+MORE_FAILURES = 0.01
+"""If the share of failed requests exceeds that of the baseline by more than this, the verdicts of a treatment are withheld."""
+_APART, _CERTAIN = 0.05, 0.005
+"""Shares of a finish reason differ by more than `_APART`, and chance is less likely than `_CERTAIN` in each direction."""
+TIMES_STAY = {FAILURES, answers.BEGINNINGS, answers.QUALITY}
+"""Checks that make an arm suspect but not its times: the ratio is kept, without a verdict."""
 
 
-def withheld_for(evidence: Iterable[Evidence], arm: str, class_: str | None = None) -> list[Evidence]:
-    """The rows that withhold every verdict about an arm in a class; for None those about the arm in all classes, the mix among them. A
-    comparison is withheld if there is a row for its baseline or for its treatment."""
+def withheld_for(
+    evidence: Iterable[Evidence], arm: str, class_: str | None = None, load: Load | None = None
+) -> list[Evidence]:
+    """The rows that withhold every verdict about an arm in a class under a load; for None those about the arm in all classes, under all
+    loads. A comparison is withheld if there is a row for its baseline or for its treatment."""
     return [
         one
         for one in evidence
-        if one.outcome == "withheld" and one.arm in (None, arm) and one.class_ in (None, class_)
+        if one.outcome == "withheld"
+        and one.arm in (None, arm)
+        and one.class_ in (None, class_)
+        and one.load in (Load(), load)
     ]
+
+
+def withheld_from(evidence: Sequence[Evidence], place: Place, *arms: str) -> list[Evidence]:
+    """The rows that withhold the verdict of a comparison of these arms, each once."""
+    own = (row for arm in arms for row in withheld_for(evidence, arm, place.class_ or None, place.load))
+    return list(dict.fromkeys(own))
+
+
+def endings(cells: Cells) -> Iterator[Evidence]:
+    """The finish reasons of each arm, and arms whose answers end differently."""
+    reasons = {
+        arm.name: Counter(
+            one.finish_reason or "no reason"
+            for (name, _), own in cells.requests.items()
+            if name == arm.name
+            for one in own.answered.answers
+        )
+        for arm in cells.plan.arms
+    }
+    apart = []
+    for base, arm in cells.compared:
+        before, after = reasons[base.name], reasons[arm.name]
+        sides = after.total(), before.total()
+        for reason in sorted(before | after) if all(sides) else ():
+            counts = (after[reason], sides[0]), (before[reason], sides[1])
+            shares = [number / n for number, n in counts]
+            certain = min(fisher_more(*counts[0], *counts[1]), fisher_more(*counts[1], *counts[0])) < _CERTAIN
+            if abs(shares[0] - shares[1]) > _APART and certain:
+                apart.append(arm.name)
+                says = f"{shares[0]:.0%} of the answers of {arm.name} ended with {reason!r}, {shares[1]:.0%} of {base.name}'s"
+                remedy = "compare their answers on the page; give both arms the same limits and stop words"
+                yield Evidence(check=ENDINGS, arm=arm.name, outcome="caution", says=says, remedy=remedy)
+                break
+    told = {arm: _shares(own) for arm, own in reasons.items() if own}
+    if told and not apart:
+        alike = len({*told.values()}) == 1
+        each = (
+            [f"every arm {next(iter(told.values()))}"]
+            if alike
+            else [f"{arm} {text}" for arm, text in told.items()]
+        )
+        yield Evidence(check=ENDINGS, outcome="fine", says=f"answers ended with: {'; '.join(each)}")
+
+
+def _shares(reasons: Counter[str]) -> str:
+    return ", ".join(f"{reason} {number / reasons.total():.0%}" for reason, number in reasons.most_common())
+
+
+def failures(cells: Cells) -> Iterator[Evidence]:
+    """Requests without an answer: by arm, and cells without any answer. Failed requests are in no other number, so the arm that fails more
+    looks better."""
+    rows = []
+    for arm in cells.plan.arms:
+        base = cells.baseline_of(arm).name
+        by_load = {
+            load: (cells.asked(arm, load), cells.asked(cells.plan.arm(base), load))
+            for load in cells.plan.loads
+        }
+        failed, asked, names = _failed(own for own, _ in by_load.values())
+        if not failed:
+            continue
+        told = f"{failed} of {asked} requests to {arm.name} failed ({names})"
+        worse = [
+            load for load, (own, other) in by_load.items() if _share(own) > _share(other) + MORE_FAILURES
+        ]
+        everywhere = failed == asked or len(worse) == len(by_load)
+        before = sum(other.failed for _, other in by_load.values())
+        told += f", {before} of {sum(len(other) for _, other in by_load.values())} to {base}" * (
+            base != arm.name
+        )
+        remedy = "look at the messages of the failures, repair the cause and run it again"
+        about = {"check": FAILURES, "arm": arm.name, "remedy": remedy}
+        if everywhere:
+            rows.append(Evidence(**about, outcome="withheld", says=told))
+            continue
+        rows.append(
+            Evidence(**about, outcome="caution", says=f"{told}; pairs without an answer are left out")
+        )
+        for load in worse:
+            own, other = by_load[load]
+            says = f"{own.failed} of {len(own)} requests to {arm.name} failed, {other.failed} of {len(other)} to {base}, with {load.in_words}"
+            rows.append(Evidence(**about, **vars(load), outcome="withheld", says=says))
+    rows += _unanswered(cells, rows)
+    if not rows and (asked := sum(map(len, cells.requests.values()))):
+        rows = [Evidence(check=FAILURES, outcome="fine", says=f"all {asked:,} requests were answered")]
+    yield from rows
+
+
+def _failed(parts: Iterable[Requests]) -> tuple[int, int, str]:
+    """Failed requests, all requests, and the names of the failures."""
+    own = [*parts]
+    names = Counter(one.error for part in own for one in part.answers if one.error)
+    return (
+        names.total(),
+        sum(map(len, own)),
+        listed([f"{name} {number}" for name, number in names.most_common()]),
+    )
+
+
+def _share(requests: Requests) -> float:
+    return requests.failed / max(len(requests), 1)
+
+
+def _unanswered(cells: Cells, known: Sequence[Evidence]) -> Iterator[Evidence]:
+    """Cells without any answer, unless the whole arm or its load is withheld already. In an unfinished run only those that were asked."""
+    complete = extent(cells.raw)[1]
+    for place, arm in product(cells.places, cells.plan.arms):
+        own = cells.of(arm, place)
+        if (
+            not own.ok.any()
+            and (complete or len(own))
+            and not withheld_for(known, arm.name, place.class_, place.load)
+        ):
+            yield Evidence(
+                check=FAILURES,
+                arm=arm.name,
+                **{"class": place.class_},
+                **vars(place.load),
+                outcome="withheld",
+                says=f"{arm.name} has no answer for {place}",
+                remedy="repeat the command to continue, or look at the failures",
+            )
+
+
+CHECKS: tuple[Check, ...] = (
+    failures,
+    endings,
+    arrivals.arrivals,
+    arrivals.tokens_and_text,
+    answers.questions,
+    answers.loops,
+    answers.beginnings,
+    conditions.load,
+    conditions.client,
+    conditions.prefix_cache,
+    conditions.records,
+)
+"""The checks of the table of requests."""
+
+
+def evidence(
+    cells: Cells, course: Course, *, quality: Quality | None, engines: Mapping[str, EngineDifferences]
+) -> tuple[Evidence, ...]:
+    """The rows that come before the verdicts; `quality` and `engines` are those of the result."""
+    rows = [row for check in CHECKS for row in check(cells)]
+    treatments = [arm.name for arm in cells.treatments]
+    rows += [*answers.quality(quality, treatments), *conditions.engines(cells, engines)]
+    rows += [*conditions.servers(cells.raw, course), *conditions.drift(course)]
+    return tuple(answers.outranked(rows, quality))
+
+
+def without_withheld(cells: Cells, evidence: Sequence[Evidence]) -> Cells:
+    """The cells, whose mixes leave out the classes that are withheld under all loads."""
+    every = product((arm.name for arm in cells.plan.arms), cells.plan.classes)
+    return replace(cells, left_out=frozenset(one for one in every if withheld_for(evidence, *one)))

@@ -13,25 +13,21 @@ the ratio of their prices divided by the paired ratio of `output_tokens_per_s`, 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from statistics import geometric_mean
 
 import numpy as np
 
-from trnspec.benchmark.analyse.delivered import token_source
 from trnspec.benchmark.analyse.requests import Cells, Place, Requests
-from trnspec.benchmark.analyse.result import ArmFacts, Course, Explanation, Restart
+from trnspec.benchmark.analyse.result import ArmFacts, Explanation
 from trnspec.benchmark.analyse.result_cells import Cell
 from trnspec.benchmark.analyse.sentences import rendered
-from trnspec.benchmark.analyse.speed_up import EQUIVALENT, STARTS_DIFFER
+from trnspec.benchmark.analyse.speed_up import EQUIVALENT
 from trnspec.benchmark.analyse.values import gaps
-from trnspec.benchmark.cell_size import MIN_PROMPTS
-from trnspec.benchmark.measure.journal import RawRun, extent
-from trnspec.benchmark.measure.records import LATE_S, RequestRecord
-from trnspec.benchmark.plan import MIXED, Load, Plan, PlannedArm
+from trnspec.benchmark.measure.records import RequestRecord
+from trnspec.benchmark.plan import Load, PlannedArm
 
 _MIN_ANSWERED_SHARE = 0.95
 """An arm that answers a smaller share of the arriving requests does not keep up."""
@@ -159,41 +155,3 @@ def _split(rows: Sequence[Explanation], drafting: str, same: str, shared: Sequen
             whole, alone = (geometric_mean([of_arm[class_] for class_ in classes]) for of_arm in both)
             names = {"arm": drafting, "same": same, "base": next(iter(bases)), "load": load.in_words}
             yield rendered("explanation", kind="split", shared=shared, whole=whole, alone=alone, **names)
-
-
-def is_aa(plan: Plan) -> bool:
-    """Whether arms share an address (A/A), so that their difference is only noise."""
-    return len({arm.url for arm in plan.arms}) < len(plan.arms)
-
-
-def warnings(raw: RawRun, cells: Iterable[Cell], course: Course) -> list[str]:
-    """Warnings about the numbers of a run, one sentence each; `cells` and `course` are those of the result."""
-    plan, (planned, complete) = raw.plan, extent(raw)
-    prompts = Counter(prompt.class_ for prompt in plan.prompts)
-    delivered = {
-        (cell.arm, cell.rate_per_s): cell.throughput.requests_per_s
-        for cell in cells
-        if raw.held and cell.rate_per_s and cell.throughput
-    }
-    restarts: dict[str, list[Restart]] = {}
-    for row in course.restarts:
-        restarts.setdefault(row.arm, []).append(row)
-    text = rendered(
-        "warnings",
-        raw=raw,
-        plan=plan,
-        course=course,
-        same_address=is_aa(plan),
-        together=MIXED in plan.loaded_with,
-        few=[class_ for class_, number in prompts.items() if min(number, plan.requests) < MIN_PROMPTS],
-        min_prompts=MIN_PROMPTS,
-        late_s=[block.client_lag_s for block in raw.blocks if block.client_lag_s > LATE_S],
-        rounds=len({session.run for session in raw.sessions}),
-        first_prices=raw.sessions[0].plan.prices,
-        token_source=token_source(record for record in raw.requests if record.phase == "measured") or "",
-        slow=[(*key, per_s) for key, per_s in delivered.items() if per_s < _MIN_ANSWERED_SHARE * key[1]],
-        cut=plan.cell_minutes and complete and len(raw.measured) < planned,
-        starts_differ=STARTS_DIFFER,
-        restarts=restarts,
-    )
-    return text.splitlines()

@@ -136,6 +136,8 @@ class Cells:
     blocks: Mapping[tuple[str, Place], Sequence[BlockRecord]]
     made_up: frozenset[tuple[str, str]] = frozenset()
     """Arms and classes for which an emulated endpoint made up the acceptance."""
+    left_out: frozenset[tuple[str, str]] = frozenset()
+    """Arms and classes that have no part in a mix, because evidence withholds their verdicts."""
     none: Requests = field(default_factory=lambda: table([], {}))
 
     @property
@@ -210,8 +212,9 @@ class Cells:
         return MIXED in self.plan.loaded_with
 
     def known(self, arm: PlannedArm, load: Load) -> dict[str, Requests]:
-        """The measured requests by class, without classes whose acceptance was made up."""
-        classes = (class_ for class_ in self.plan.classes if (arm.name, class_) not in self.made_up)
+        """The measured requests by class, without classes that are left out or whose acceptance was made up."""
+        out = self.made_up | self.left_out
+        classes = (class_ for class_ in self.plan.classes if (arm.name, class_) not in out)
         return {class_: own for class_ in classes if len(own := self.of(arm, Place(class_, load)))}
 
     def footing(self, load: Load) -> Footing:

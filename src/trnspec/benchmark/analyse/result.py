@@ -72,8 +72,6 @@ class Comparison(At, Estimated):
     detectable_ratio: float | None = None
     prompts_to_tell: int | None = None
     """Prompts per class with which a run would tell in four of five repetitions; None if this one tells."""
-    error_rates: tuple[float | None, float | None] | None = None
-    warning: str | None = None
     # Of the time per output token alone.
     baseline_tpot_s: float | None = None
     treatment_tpot_s: float | None = None
@@ -210,7 +208,8 @@ class Run(ResultPart):
     token_source: str | None
     largest_client_lag_s: float | None
     interval: str
-    warnings: list[str]
+    dummy_weights: bool = False
+    """Whether the plan says that texts mean nothing."""
 
     def baseline_of(self, name: str) -> str:
         """The baseline of an arm; a baseline has itself."""
@@ -298,14 +297,14 @@ class AskedQuestion(ResultPart):
 
 
 class Sense(ResultPart):
-    """What the baseline answered before the load."""
+    """What an arm answered before the load."""
 
     arm: str
     asked: int
     right: int
     needed: int
     withheld: bool
-    """Whether the run gets no verdict because of its answers."""
+    """Whether the arm gets no verdict because of its answers."""
     text: str
     questions: list[AskedQuestion]
 
@@ -313,7 +312,7 @@ class Sense(ResultPart):
 Outcome = Literal["fine", "caution", "withheld", "not asked"]
 
 
-class Evidence(ResultPart):
+class Evidence(UnderLoad):
     """A check between measurement and verdict. `withheld` takes the verdict from every comparison that it names."""
 
     check: str
@@ -321,9 +320,12 @@ class Evidence(ResultPart):
     """None: all arms."""
     class_: str | None = Field(None, alias="class")
     """None: all classes."""
+    concurrency: int | None = None
+    rate_per_s: float | None = None
+    """Without either: all loads."""
     outcome: Outcome
     says: str
-    """The numbers it rests on."""
+    """What was found, with its numbers: a clause without a full stop, as `remedy` is."""
     remedy: str = ""
 
 
@@ -349,8 +351,8 @@ class Result(ResultPart):
     losslessness: Losslessness | None
     """None where answers were drawn at a temperature."""
     course: Course
-    sense: Sense | None
-    """None where the baseline was not asked."""
+    sense: list[Sense]
+    """By arm; empty where none was asked."""
     # From the optional files of a results folder.
     served_by: str = ""
     """The engines, in words."""
@@ -379,8 +381,9 @@ class Result(ResultPart):
 
     @property
     def withheld(self) -> bool:
-        """Whether its verdicts are withheld because the answers make no sense."""
-        return self.sense is not None and self.sense.withheld
+        """Whether the whole answer is withheld: every verdict or, without a comparison, every cell."""
+        verdicts = [one.verdict for one in (*self.comparisons, *self.mix)]
+        return {*verdicts} == {"withheld"} or not (verdicts or any(cell.n for cell in self.cells))
 
     @property
     def loads(self) -> list[Load]:

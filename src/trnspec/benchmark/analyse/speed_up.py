@@ -85,13 +85,11 @@ def _at(cells: Cells, load: Load) -> Iterator[dict[str, Any]]:
         place = Place(class_, load)
         base, treated = (cells.of(arm, place) for arm in arms)
         pairs, judged = base.with_(treated), cells.judged(arms, place)
-        rates = [own.failed / len(own) if len(own) else None for own in (base, treated)]
         gains = {metric: gain_of(pairs, metric) if judged else None for metric in COMPARED}
         where = {**place.to_dict(), "baseline": arms[0].name, "treatment": arms[1].name}
-        failures = {"error_rates": rates, "warning": error_warning(base, treated)}
         # An emulator made up the acceptance of an arm: neither ratio nor verdict.
         unknown = {} if judged else {"verdict": "withheld", "n_pairs": len(pairs[0]), "prompts_to_tell": None}
-        known.append((where, gains, unknown | failures))
+        known.append((where, gains, unknown))
     together = {metric: max(1, sum(claims(gains[metric]) for _, gains, _ in known)) for metric in COMPARED}
     for (where, gains, more), metric in product(known, COMPARED):
         gain, number = gains[metric], together[metric]
@@ -184,17 +182,6 @@ def verdict(estimate: Estimate | None, footing: Footing = DEFAULT_FOOTING, metri
     if BAND[0] <= low and high <= BAND[1]:
         return "same"
     return "a little faster" if low > 0 else "a little slower" if high < 0 else "cannot tell"
-
-
-def error_warning(baseline: Requests, treatment: Requests) -> str | None:
-    """A warning if the error rates of the arms differ: only pairs that both answered are compared."""
-    (failed, asked), (failed_2, asked_2) = ((own.failed, len(own)) for own in (baseline, treatment))
-    if failed * asked_2 == failed_2 * asked:
-        return None
-    return (
-        f"error rates differ: baseline {failed} of {asked}, treatment {failed_2} of {asked_2}; failures are left "
-        "out, which makes the arm that fails more look better"
-    )
 
 
 def output_equality(baseline: str, pairs: tuple[Requests, Requests]) -> dict[str, Any]:

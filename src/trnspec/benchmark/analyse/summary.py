@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,15 @@ import numpy as np
 from trnspec.benchmark import metrics
 from trnspec.benchmark.analyse import stability
 from trnspec.benchmark.analyse.acceptance import acceptance, tokens_per_step_at
+from trnspec.benchmark.analyse.answers import losslessness
+from trnspec.benchmark.analyse.attached import EngineDifferences, Quality
+from trnspec.benchmark.analyse.conditions import is_aa, one_start
 from trnspec.benchmark.analyse.decision import advised, average
 from trnspec.benchmark.analyse.delivered import cost, goodput, limits_kept, throughput, token_source
-from trnspec.benchmark.analyse.explanation import explain, is_aa, warnings
-from trnspec.benchmark.analyse.losslessness import losslessness
+from trnspec.benchmark.analyse.evidence import TIMES_STAY, evidence, withheld_from, without_withheld
+from trnspec.benchmark.analyse.explanation import explain
 from trnspec.benchmark.analyse.requests import Cells, Place, Requests
-from trnspec.benchmark.analyse.result import Comparison, Course, Explanation, Result
+from trnspec.benchmark.analyse.result import Comparison, Evidence, Explanation, Result
 from trnspec.benchmark.analyse.result_cells import Cell
 from trnspec.benchmark.analyse.result_files import against_published, optional_results, served_by
 from trnspec.benchmark.analyse.speed_up import (
@@ -40,9 +43,12 @@ FILE_NAME = "summary.json"
 _HEADLINE = metrics.COMPARED[0].name
 _OF_PLAN = ("warmup", "seed", "max_tokens", "temperature", "ignore_eos")
 _UNJUDGED = (
+    "class",
+    "concurrency",
+    "rate_per_s",
+    "baseline",
+    "treatment",
     "metric",
-    "error_rates",
-    "warning",
     "baseline_tpot_s",
     "treatment_tpot_s",
     "classes",
@@ -52,49 +58,68 @@ _UNJUDGED = (
 
 
 def summarise(cells: Cells, folder: Path | None = None) -> Result:
-    """The result of a run, finished or not; `folder` may hold further files of it. It has no verdicts if the baseline failed the sanity
-    check. Raises ResultsError for an invalid file."""
-    raw, happened, sense = cells.raw, stability.stability(cells), sanity_check.outcome(cells.raw.sense)
-    withheld, aa = bool(sense and sense["withheld"]), is_aa(raw.plan)
+    """The result of a run, finished or not; `folder` may hold further files of it. Raises ResultsError for an invalid file."""
+    raw, course = cells.raw, stability.stability(cells)
+    files = optional_results(folder, raw.plan.baselines) if folder else {"engines": {}, "quality": None}
+    engines = {arm: EngineDifferences.model_validate(one) for arm, one in files["engines"].items()}
+    quality = files["quality"] and Quality.model_validate(files["quality"])
+    found = evidence(cells, course, quality=quality, engines=engines)
+    left = without_withheld(cells, found)
     described = {
         (place, arm.name): _cell(cells, arm, place) for place, arm in product(cells.places, cells.plan.arms)
     }
-    rows = list(comparisons(cells))
+    rows = [_judged(found, row) for row in comparisons(cells)]
     headlines = [row for row in rows if row["metric"] == _HEADLINE]
     explanations = list(_explanations(cells, described, headlines))
-    mixed = list(mixes(cells))
-    if withheld:
-        rows, mixed = ([_not_judged(row) for row in own] for own in (rows, mixed))
+    # The mix of an arm that is withheld as a whole keeps its measurements.
+    both = zip(mixes(left), mixes(cells), strict=True)
+    mixed = [_judged(found, row if row["classes"] else whole) for row, whole in both]
     compared = [_in_class(cells, row, described, explanations, mixed) for row in rows]
     mix = [_of_mix(cells, row, compared) for row in mixed]
     headline = [one for one in compared if one.metric == _HEADLINE]
     result = Result.model_validate(
         {
-            "run": _run(raw, described.values(), happened),
+            "run": _run(raw),
             "cells": list(described.values()),
             "comparisons": compared,
+            "evidence": [*found, *one_start(cells, [*headline, *mix])],
             "mix": mix,
-            "best": [] if withheld else list(bests(cells)),
-            "pays_up_to": [] if aa or withheld else list(pays_up_to([*mix, *headline])),
-            "explanations": [] if withheld else explanations,
+            "best": list(bests(left)),
+            "pays_up_to": [] if is_aa(raw.plan) else list(pays_up_to([*mix, *headline])),
+            "explanations": explanations,
             "limits_kept": list(limits_kept(cells)),
             "losslessness": losslessness(raw),
-            "course": happened,
-            "sense": sense,
+            "course": course,
+            "sense": sanity_check.outcomes(raw.sense),
+            "engines": engines,
+            "quality": quality,
         }
     )
     if folder is not None:
-        known = optional_results(folder, raw.plan.baselines) | {"served_by": served_by(folder, raw)}
-        known |= {} if withheld else against_published(folder, result, cells)
+        known = {"served_by": served_by(folder, raw)}
+        known |= {} if result.withheld else against_published(folder, result, cells)
         result = Result.model_validate({**dict(result), **known})
     return advised(result)
 
 
-def _not_judged(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A comparison without a verdict, because the times of a server that writes nonsense say nothing about a working server. The measurements
-    of each arm are kept."""
-    kept = ("class", "concurrency", "rate_per_s", "baseline", "treatment", *_UNJUDGED)
-    return {key: row[key] for key in kept if key in row} | {"verdict": "withheld"}
+def _judged(found: Sequence[Evidence], row: dict[str, Any]) -> dict[str, Any]:
+    """The comparison, without a verdict if evidence withholds it. The ratio stays if its times are sound: those of a server that writes
+    nonsense say nothing about a working server. The measurements of each arm are kept."""
+    why = withheld_from(found, Place.of(row), row["baseline"], row["treatment"])
+    if not why:
+        return row
+    kept = (
+        row
+        if {one.check for one in why} <= TIMES_STAY
+        else {key: row[key] for key in _UNJUDGED if key in row}
+    )
+    return kept | {
+        "verdict": "withheld",
+        "one_start": False,
+        "p_value": None,
+        "p_holm": None,
+        "prompts_to_tell": None,
+    }
 
 
 def write(result: Result, folder: Path) -> Path:
@@ -151,7 +176,7 @@ def _of_mix(cells: Cells, row: Mapping[str, Any], compared: Sequence[Comparison]
     return Comparison.model_validate(known)
 
 
-def _run(raw: RawRun, cells: Iterable[Cell], course: Course) -> dict[str, Any]:
+def _run(raw: RawRun) -> dict[str, Any]:
     plan, first, measured = raw.plan, raw.sessions[0], raw.measured
     planned, complete = extent(raw)
     ends = [record.started_unix_s + (record.e2e_s or 0.0) for record in raw.requests]
@@ -183,7 +208,7 @@ def _run(raw: RawRun, cells: Iterable[Cell], course: Course) -> dict[str, Any]:
         "python": first.python,
         "token_source": token_source(measured),
         "largest_client_lag_s": max((block.client_lag_s for block in raw.blocks), default=None),
-        "warnings": warnings(raw, cells, course),
+        "dummy_weights": plan.dummy_weights,
         "interval": f"95 % interval: Student t over prompts and {'starts' if any(len(own) > 1 for own in starts.values()) else 'blocks'}, mapped back from log ratios",
     }
 
@@ -193,12 +218,12 @@ def _explanations(
     described: Mapping[tuple[Place, str], Cell],
     headlines: Sequence[Mapping[str, Any]],
 ) -> Iterator[Explanation]:
-    ratios = {(Place.of(row), row["baseline"], row["treatment"]): row.get("ratio") for row in headlines}
-    for place, arm in product(cells.places, cells.treatments):
-        base = cells.baseline_of(arm)
-        if len(cells.pairs((base, arm), place)[0]):
+    for row in headlines:
+        place, arm = Place.of(row), cells.plan.arm(row["treatment"])
+        judged = row["verdict"] != "withheld" or row.get("ratio")
+        if judged and len(cells.pairs((cells.baseline_of(arm), arm), place)[0]):
             here = {name: cell for (where, name), cell in described.items() if where == place}
-            yield explain(cells, arm, place, here, ratios[place, base.name, arm.name])
+            yield explain(cells, arm, place, here, row.get("ratio"))
 
 
 def _cell(cells: Cells, arm: PlannedArm, place: Place) -> Cell:

@@ -75,12 +75,12 @@ def summarised(folder: Path, cells: Cells) -> Result:
 
 
 def show(result: Result, *, as_json: bool, everything: bool = False) -> int:
-    """Print the recommendation, or `everything`; returns 1 if a cell has no answer at all, else 0."""
+    """Print the recommendation, or `everything`; returns 1 if the whole answer is withheld, else 0."""
     from trnspec.benchmark.show.report_templates import render, render_all
 
     text = render_all if everything else render
     print(json_text(result.model_dump(mode="json"), indent=1) if as_json else text(result))
-    return 0 if all(cell.n for cell in result.cells) else 1
+    return int(result.withheld)
 
 
 @click.command()

@@ -63,9 +63,20 @@ if TYPE_CHECKING:
     metavar="X",
     help="Stop with exit 1 above this share of failures of an arm.",
 )
-@click.option("--no-sense-check", is_flag=True, help="Do not ask the baseline twelve simple questions first.")
+@click.option(
+    "--questions",
+    type=click.Choice(("none", "sense")),
+    default="sense",
+    help="Questions to each arm before the load: sense (default), twelve simple ones, of which it must answer 8; or none.",
+)
+@click.option("--no-sense-check", is_flag=True, help="The same as --questions none.")
 @click.option(
     "--no-repeats", is_flag=True, help="Do not ask the baseline again; repeating without this does."
+)
+@click.option(
+    "--exit-zero",
+    is_flag=True,
+    help="Exit 0 once the run is measured, even if its whole answer is withheld: for a pod, which would measure again.",
 )
 @json_option("Print the summary as JSON instead of text.")
 @click.option(
@@ -107,6 +118,11 @@ if TYPE_CHECKING:
 @click.option("--seed", type=int, metavar="N", help="Change it to avoid the prefix cache of an earlier run.")
 @click.option("--mixed", is_flag=True, help="All classes share one cell and are asked in turn.")
 @click.option(
+    "--dummy-weights",
+    is_flag=True,
+    help="The weights are dummies or tiny: texts mean nothing and are not judged.",
+)
+@click.option(
     "--ignore-eos", is_flag=True, help="Make every answer max_tokens long, which changes acceptance."
 )
 @click.option("--extra-body", type=read_by(in_json), metavar="JSON", help="Merged into each request body.")
@@ -136,7 +152,7 @@ def command(**given: Any) -> int:
         await run(
             plan,
             **about,
-            sense_check=not given["no_sense_check"],
+            sense_check=given["questions"] == "sense" and not given["no_sense_check"],
             max_error_rate=given["max_error_rate"],
             after_warmup=_look_at_steps,
             nodes=nodes,
@@ -155,7 +171,8 @@ def command(**given: Any) -> int:
         show_so_far()
         raise
     if signal is None:
-        return reported(out, raw.pop(), as_json=given["json"])
+        code = reported(out, raw.pop(), as_json=given["json"])
+        return 0 if given["exit_zero"] else code
     if journal.exists(out):
         show_so_far()
     who = click.get_current_context().command_path.removeprefix("python -m ")

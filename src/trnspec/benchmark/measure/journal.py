@@ -58,7 +58,7 @@ class RawRun:
     repeats: tuple[Repeat, ...] = ()
     """The second answers of the baseline."""
     sense: tuple[sanity_check.Answer, ...] = ()
-    """The sanity check of the baseline before the load."""
+    """The sanity check of each arm before the load."""
 
     @cached_property
     def plan(self) -> Plan:
@@ -291,11 +291,14 @@ def _together(folder: Path, rounds: Sequence[RawRun]) -> RawRun:
     unusable_lines = "; ".join(
         dict.fromkeys(round_.unusable_lines for round_ in rounds if round_.unusable_lines)
     )
-    sensible = max(
-        (round_.sense for round_ in rounds), key=lambda answers: bool(sanity_check.withholds(answers))
-    )
+    sense = {answer.key: answer for round_ in reversed(rounds) for answer in round_.sense}
     return RawRun(
-        tuple(sessions), tuple(requests), tuple(blocks), unusable_lines, rounds[0].repeats, sensible
+        tuple(sessions),
+        tuple(requests),
+        tuple(blocks),
+        unusable_lines,
+        rounds[0].repeats,
+        tuple(sense.values()),
     )
 
 

@@ -1,6 +1,6 @@
 """The questions to servers before and after the load.
 
-Before the load: the sanity check of the baseline (`trnspec.benchmark.measure.sanity_check`). After the load, if greedy answers differ: some
+Before the load: the sanity check of each arm (`trnspec.benchmark.measure.sanity_check`). After the load, if greedy answers differ: some
 requests to the baseline are repeated (`trnspec.benchmark.measure.repeats`). Each answer is recorded when it arrives, and is not asked for
 again. A server that refuses or stops here only affects these files, not the run.
 """
@@ -13,6 +13,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -48,25 +49,27 @@ async def check_sense(
     progress: Progress,
     wanted: bool,
 ) -> None:
-    """Ask the baseline the simple questions without an answer in `out`, and print how many it answers correctly.
+    """Ask each arm the simple questions without an answer in `out`, and print how many it answers correctly.
 
     Questions are sent one after the other, so that answers do not depend on a batch, and decoding is greedy. Of the plan's
     `extra_body` only the chat template is used, because the rest may force the form of an answer. Raises StorageError.
     """
     if reason := _skipped(plan, served, wanted=wanted):
-        progress.tell(f"sense check skipped: {reason}")
+        progress.tell(f"questions skipped: {reason}")
         return
-    arm, sha = plan.arm(plan.baseline), plan.sha256()
+    sha = plan.sha256()
     template = {key: value for key, value in plan.extra_body.items() if key == "chat_template_kwargs"}
     asked = {"model": plan.model, "stream": True, "temperature": 0, "max_tokens": _MAX_TOKENS, **template}
-    known = {answer.question: answer for answer in sanity_check.read(out, sha)}
+    known = {answer.key: answer for answer in sanity_check.read(out, sha)}
     with Journal(out, sanity_check.FILE_NAME) as book:
-        for question in (question for question in sanity_check.QUESTIONS if question.text not in known):
+        for arm, question in product(plan.arms, sanity_check.QUESTIONS):
+            if (arm.name, question.text) in known:
+                continue
             messages = [{"role": "user", "content": f"{question.text} {_INSTRUCTION}"}]
             body = json.dumps(asked | {"messages": messages, "stream_options": {"include_usage": True}})
             now = round(time.time(), 3)
             result = await ask(http, f"{arm.url}/chat/completions", body.encode(), max_tokens=_MAX_TOKENS)
-            answer = known[question.text] = sanity_check.Answer(
+            answer = known[arm.name, question.text] = sanity_check.Answer(
                 plan_sha256=sha,
                 arm=arm.name,
                 question=question.text,
@@ -77,18 +80,21 @@ async def check_sense(
                 message=result.message if isinstance(result, Failure) else None,
             )
             book.append(answer)
-    if outcome := sanity_check.outcome(list(known.values())):
+    for outcome in sanity_check.outcomes(known.values()):
         if outcome["withheld"]:
-            remedy = "this run gets no verdict. --no-sense-check skips the questions"
-            progress.warn(f"{outcome['text']}; {remedy}")
+            progress.warn(
+                f"{outcome['text']}; {outcome['arm']} gets no verdict. --questions none skips the questions"
+            )
         else:
-            progress.tell(f"sense check: {outcome['text']}")
+            progress.tell(f"questions: {outcome['text']}")
 
 
 def _skipped(plan: Plan, served: Mapping[str, Endpoint], *, wanted: bool) -> str:
-    """Why the sanity check is skipped; empty if it is not."""
+    """Why the questions are skipped; empty if they are not."""
     if not wanted:
-        return "--no-sense-check was given"
+        return "--questions none was given"
+    if plan.dummy_weights:
+        return "the plan says that the weights are dummies, so answers mean nothing"
     if any(endpoint.emulated for endpoint in served.values()):
         return "the endpoints are emulated, and their answers mean nothing"
     if all(prompt.messages is None for prompt in plan.prompts):

@@ -1,4 +1,4 @@
-"""The sanity check: twelve questions with known answers, which show whether the baseline writes sensible text.
+"""The sanity check: twelve questions with known answers, which show whether each arm writes sensible text.
 
 A comparison of speeds cannot show that: two arms that are equally wrong agree with each other, and a server can be fast and write
 nonsense. `sense.jsonl`, in the folder of `requests.jsonl`, has one line for each question that was asked before the load, with its
@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -44,7 +45,7 @@ QUESTIONS = (
     Question('In Python, what does len("abcd") return?', ("4", "four")),
 )
 MIN_RIGHT = 8
-"""With fewer correct answers out of twelve the verdicts of a run are withheld."""
+"""With fewer correct answers out of twelve the verdicts of an arm are withheld."""
 Judgement = Literal["right", "wrong", "loop", "noise", "no answer"]
 _MAX_SHOWN_CHARS = 40
 """Characters of an answer in a sentence."""
@@ -57,6 +58,8 @@ _MIN_WORDS, _MAX_STRANGE_SHARE = 8, 0.4
 """An answer with at least `_MIN_WORDS` words of four letters or more is noise if a larger share of them does not look like words."""
 _MAX_SCRIPTS = 3
 _STRANGE = re.compile(r"(?i:[bcdfghjklmnpqrstvwxz]{6,})|[a-z][A-Z]")
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")
+"""Control characters that are not spaces."""
 _VOWEL = re.compile(r"(?i)[aeiouyà-öø-ÿ]")
 _EAST_ASIAN = {"CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "FULLWIDTH", "KATAKANA-HIRAGANA"}
 
@@ -76,8 +79,8 @@ class Answer:
     message: Text | None = None
 
     @property
-    def key(self) -> str:
-        return self.question
+    def key(self) -> tuple[str, str]:
+        return self.arm, self.question
 
     @property
     def judgement(self) -> Judgement:
@@ -91,14 +94,19 @@ class Answer:
 
 
 def read(folder: Path, plan_sha256: str) -> tuple[Answer, ...]:
-    """The answers in `folder` for the run of a plan, each question once. Raises ResultsError."""
+    """The answers in `folder` for the run of a plan, each question once for an arm. Raises ResultsError."""
     return answers_in(folder / FILE_NAME, Answer, lambda line: line.plan_sha256 == plan_sha256)
 
 
-def outcome(answers: Sequence[Answer]) -> dict[str, Any] | None:
-    """`sense` of a summary; None if nothing was asked."""
-    if not answers:
-        return None
+def outcomes(answers: Iterable[Answer]) -> list[dict[str, Any]]:
+    """`sense` of a summary, by arm."""
+    by_arm: dict[str, list[Answer]] = {}
+    for answer in answers:
+        by_arm.setdefault(answer.arm, []).append(answer)
+    return [_outcome(own) for own in by_arm.values()]
+
+
+def _outcome(answers: Sequence[Answer]) -> dict[str, Any]:
     judged = [(answer, answer.judgement) for answer in answers]
     wrong = [(answer, judgement) for answer, judgement in judged if judgement != "right"]
     looping = any(judgement == "loop" for _, judgement in wrong)
@@ -126,10 +134,9 @@ def outcome(answers: Sequence[Answer]) -> dict[str, Any] | None:
     }
 
 
-def withholds(answers: Sequence[Answer]) -> str:
-    """The reason, in words, why the verdicts of the run are withheld because of these answers; empty if they are not."""
-    summary = outcome(answers)
-    return str(summary["text"]) if summary and summary["withheld"] else ""
+def withholds(answers: Iterable[Answer]) -> str:
+    """The reason, in words, why verdicts are withheld because of these answers; empty if they are not."""
+    return "; ".join(str(one["text"]) for one in outcomes(answers) if one["withheld"])
 
 
 def _named(answer: Answer, judgement: Judgement) -> str:
@@ -158,12 +165,18 @@ def loops(text: str) -> bool:
 
 
 def _repeats(items: Sequence[str], minimum: int) -> bool:
-    """Whether a sequence occurs `_REPEATS` times in a row, over at least `minimum` items."""
+    """Whether a sequence occurs `_REPEATS` times in a row, over at least `minimum` items. An answer of the load can be long, so bytes are
+    compared: the difference of the items and the items a period later is 0 where both are equal."""
+    numbers: dict[str, int] = {}
+    codes = array("I", (numbers.setdefault(item, len(numbers)) for item in items)).tobytes()
+    size = len(codes) // max(len(items), 1)
     for period in range(1, min(_MAX_PERIOD, len(items) // _REPEATS) + 1):
-        needed, equal = max(minimum, _REPEATS * period) - period, 0
-        for index in range(period, len(items)):
-            equal = equal + 1 if items[index] == items[index - period] else 0
-            if equal >= needed:
+        needed, shift = max(minimum, _REPEATS * period) - period, size * period
+        ends = (int.from_bytes(part, "little") for part in (codes[shift:], codes[:-shift]))
+        differences = (next(ends) ^ next(ends)).to_bytes(len(codes) - shift, "little")
+        equal, run = -1, bytes(size * needed)
+        while (equal := differences.find(run, equal + 1)) >= 0:
+            if equal % size == 0:
                 return True
     return False
 
@@ -172,9 +185,9 @@ def is_noise(text: str) -> bool:
     """Whether a text has control characters, letters of many scripts, or mostly strings that are not words."""
     # A token at the very end may be part of a character.
     broken = text.rstrip("\N{REPLACEMENT CHARACTER}").count("\N{REPLACEMENT CHARACTER}")
-    if broken > 1 or any(unicodedata.category(c) == "Cc" and not c.isspace() for c in text):
+    if broken > 1 or _CONTROL.search(text):
         return True
-    scripts = Counter(_scripts(text))
+    scripts = Counter() if text.isascii() else Counter(_scripts(text))
     if sum(count > 1 for count in scripts.values()) > _MAX_SCRIPTS:
         return True
     words = re.findall(r"[A-Za-zÀ-ÖØ-öø-ÿ]{4,}", text)

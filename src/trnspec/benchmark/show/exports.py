@@ -48,7 +48,6 @@ CELL_COLUMNS = (
 COMPARISON_COLUMNS = (
     *(*_PLACE, "baseline", "treatment", "metric", "ratio", "ci_low", "ci_high", "n_pairs", "n_prompts"),
     *("verdict", "p_value", "p_holm", "detectable_ratio"),
-    *("error_rate_baseline", "error_rate_treatment", "warning"),
 )
 LLMPERF = "llmperf"
 NOTE = (
@@ -73,11 +72,7 @@ _SUMMARISED = (*list(_RESPONSE)[:4], "number_input_tokens", "number_output_token
 
 def write_csv(raw: RawRun, result: Result, folder: Path) -> list[Path]:
     """The three CSV files in `folder`. Raises StorageError."""
-    names = ("error_rate_baseline", "error_rate_treatment")
-    comparisons = (
-        one.model_dump() | dict(zip(names, one.error_rates or (None, None), strict=True))
-        for one in result.comparisons
-    )
+    comparisons = (one.model_dump() for one in result.comparisons)
     files = (
         ("requests.csv", REQUEST_COLUMNS, _requests(raw)),
         ("cells.csv", CELL_COLUMNS, _cells(result)),

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from trnspec.benchmark.analyse.decision import AtLoad, at_loads
 from trnspec.benchmark.analyse.requests import Place
-from trnspec.benchmark.analyse.result import Comparison, Result
+from trnspec.benchmark.analyse.result import Comparison, Outcome, Result
 from trnspec.benchmark.analyse.result_cells import Cell
 from trnspec.benchmark.analyse.sentences import interval, money
 from trnspec.benchmark.metrics import E2E, INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PER_S, TPOT, TTFT, Metric
@@ -97,6 +97,19 @@ def change(before: float | None, after: float | None, form: Callable[[float], st
 
 def ms(seconds: float) -> str:
     return f"{seconds * 1000:.1f}"
+
+
+def evidence_lines(result: Result, *outcomes: Outcome) -> list[tuple[str, str]]:
+    """For each check with one of these outcomes, the outcome and a line; checks that say the same share one."""
+    said: dict[tuple[str, str], list[str]] = {}
+    for outcome in outcomes:
+        for row in result.evidence:
+            if row.outcome == outcome:
+                text = "; ".join(filter(None, (row.says, row.remedy)))
+                said.setdefault((outcome, text), []).append(row.check)
+    return [
+        (outcome, f"{', '.join(dict.fromkeys(checks))}: {text}") for (outcome, text), checks in said.items()
+    ]
 
 
 def _names(cell: Cell) -> Row:

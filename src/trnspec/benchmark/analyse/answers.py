@@ -1,0 +1,287 @@
+"""Evidence from the answers: right answers to simple questions, loops and noise, how answers begin, gsm8k.
+
+Rounding makes healthy arms of one model differ in the later part of long greedy answers. So equal texts prove equality, and different ends
+prove nothing. Answers that begin differently in most pairs are a fault, if the baseline begins its own answers alike when it is asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from trnspec.benchmark.analyse.attached import Quality
+from trnspec.benchmark.analyse.requests import Cells
+from trnspec.benchmark.analyse.result import Evidence, Losslessness
+from trnspec.benchmark.analyse.speed_up import SIGNIFICANT
+from trnspec.benchmark.analyse.statistics import fisher_more, holm, wilson
+from trnspec.benchmark.measure import sanity_check
+from trnspec.benchmark.measure.journal import RawRun
+from trnspec.benchmark.measure.records import RequestRecord
+from trnspec.benchmark.measure.repeats import answers_of, same_text
+from trnspec.core.words import count, listed
+
+QUESTIONS, LOOPS, BEGINNINGS, QUALITY = "questions", "loops and noise", "beginnings", "quality"
+BEGINNING = 32
+"""Characters of the beginning of an answer."""
+_MIN_PAIRS = 8
+"""With fewer pairs, or second answers of the baseline, nothing is concluded from texts."""
+_ALIKE = 0.9
+"""The baseline repeats itself if at least this share of its second answers begins like the first."""
+_MORE, _CERTAIN = 0.1, 0.01
+"""An arm has more loops than its baseline if its share is larger by this, and chance is less likely than `_CERTAIN` (Fisher's exact test)."""
+_HELPS = 0.1
+"""gsm8k says something about an arm that answers at least this share of it, if it excludes a loss of this share."""
+
+
+def losslessness(raw: RawRun) -> Losslessness | None:
+    """`losslessness` of a result: how often the answers of a treatment differ from those of its baseline, compared with how often the baseline
+    differs from itself. None if decoding is not greedy, or no pair can be compared."""
+    plan, by_arm = raw.plan, {arm: answers_of(arm, raw.requests) for arm in raw.plan.baselines}
+    treatments: list[dict[str, Any]] = []
+    for arm, base in ((arm, base) for arm, base in plan.baselines.items() if arm != base):
+        if same := same_text(by_arm[base], by_arm[arm]):
+            treatments.append({"treatment": arm, **_rate(same)})
+    if not plan.greedy or not treatments:
+        return None
+    second = [one == again for one, again in _again(raw, by_arm[plan.baseline])]
+    itself = _rate(second) if second else None
+    p_values = [
+        fisher_more(row["differing"], row["n_pairs"], itself["differing"], itself["n_pairs"])
+        if itself
+        else None
+        for row in treatments
+    ]
+    for row, p in zip(treatments, holm(p_values), strict=True):
+        row |= {"p_holm": p, "more_than_baseline": None if p is None else p < SIGNIFICANT}
+    baseline = {"arm": plan.baseline, **itself} if itself else None
+    return Losslessness.model_validate({"baseline": baseline, "treatments": treatments})
+
+
+def _rate(same: list[bool]) -> dict[str, Any]:
+    """How many pairs differ, with the interval of their share."""
+    n, differing = len(same), same.count(False)
+    low, high = wilson(differing, n)
+    return {"n_pairs": n, "equal": n - differing, "differing": differing, "ci_low": low, "ci_high": high}
+
+
+def _again(raw: RawRun, first: dict[str, RequestRecord]) -> list[tuple[str, str]]:
+    """The first and the second answer of the baseline to the same request."""
+    return [
+        (first[again.pair_id].text or "", again.text)
+        for again in raw.repeats
+        if again.text is not None and again.pair_id in first
+    ]
+
+
+def _meaningless(cells: Cells) -> str:
+    """Why texts say nothing about the arms; empty if they do."""
+    if cells.raw.sessions[0].provenance == "emulated":
+        return "the endpoints are emulated, and their texts mean nothing"
+    return (
+        "the plan says that the weights are dummies, and their texts mean nothing" * cells.plan.dummy_weights
+    )
+
+
+def questions(cells: Cells) -> Iterator[Evidence]:
+    """The simple questions that each arm was asked before the load."""
+    found = sanity_check.outcomes(cells.raw.sense)
+    for one in found:
+        if one["withheld"]:
+            yield Evidence(
+                check=QUESTIONS,
+                arm=one["arm"],
+                outcome="withheld",
+                says=one["text"],
+                remedy="check its weights, its chat template and its tokenizer",
+            )
+    known = [f"{one['arm']} {one['right']} of {one['asked']}" for one in found if not one["withheld"]]
+    if known:
+        yield Evidence(
+            check=QUESTIONS, outcome="fine", says=f"right answers to simple questions: {listed(known)}"
+        )
+    if not found:
+        why = _meaningless(cells) or "whether the arms answer simple questions was not asked"
+        yield Evidence(check=QUESTIONS, outcome="not asked", says=why)
+
+
+Found = Callable[[str | None], Evidence | None]
+
+
+def _whole_or_classes(cells: Cells, found: Found) -> list[Evidence]:
+    """What was found for an arm in all classes, or else in each class."""
+    whole = found(None)
+    rows = [whole] if whole else [found(class_) for class_ in cells.plan.classes]
+    return [row for row in rows if row]
+
+
+def loops(cells: Cells) -> Iterator[Evidence]:
+    """Answers of the load that repeat themselves or are noise: how many more an arm has than its baseline."""
+    if why := _meaningless(cells):
+        yield Evidence(check=LOOPS, outcome="not asked", says=why)
+        return
+    answers = {arm.name: _texts(cells, arm.name) for arm in cells.plan.arms}
+    judged = {
+        arm: [(class_, sanity_check.loops(text) or sanity_check.is_noise(text)) for class_, text in own]
+        for arm, own in answers.items()
+    }
+
+    def share(arm: str, class_: str | None) -> tuple[int, int]:
+        own = [bad for name, bad in judged[arm] if class_ in (None, name)]
+        return sum(own), len(own)
+
+    def found(base: str, arm: str, class_: str | None) -> Evidence | None:
+        before, after = share(base, class_), share(arm, class_)
+        if not _more(after, before):
+            return None
+        where = f" in {class_}" if class_ else ""
+        says = f"{after[0]} of {after[1]} answers of {arm}{where} repeat themselves or are noise, {before[0]} of {before[1]} of {base}"
+        remedy = "read its answers in requests.jsonl; check its weights and its draft"
+        return Evidence(check=LOOPS, arm=arm, class_=class_, outcome="withheld", says=says, remedy=remedy)
+
+    rows = [
+        row
+        for base, arm in cells.compared
+        for row in _whole_or_classes(cells, lambda class_, b=base.name, a=arm.name: found(b, a, class_))
+    ]
+    yield from rows
+    shares = {arm: share(arm, None) for arm in judged}
+    if not rows and any(n for _, n in shares.values()):
+        told = listed([f"{arm} {bad} of {n}" for arm, (bad, n) in shares.items()])
+        most = any(bad > n / 2 for bad, n in shares.values())
+        remedy = "if the weights are dummies, say so: --dummy-weights" if most else ""
+        yield Evidence(
+            check=LOOPS,
+            outcome="caution" if most else "fine",
+            says=f"answers that repeat themselves or are noise: {told}",
+            remedy=remedy,
+        )
+
+
+def _texts(cells: Cells, arm: str) -> list[tuple[str, str]]:
+    """Class and text of each measured answer of an arm."""
+    return [
+        (place.class_, one.text)
+        for (name, place), own in cells.requests.items()
+        if name == arm
+        for one in own.answers
+        if one.error is None and one.text is not None
+    ]
+
+
+def _more(after: tuple[int, int], before: tuple[int, int]) -> bool:
+    """Whether a share of answers is clearly larger than the baseline's."""
+    if min(after[1], before[1]) < _MIN_PAIRS:
+        return False
+    larger = after[0] / after[1] - before[0] / before[1] > _MORE
+    return larger and fisher_more(*after, *before) < _CERTAIN
+
+
+def _alike(pairs: Iterable[tuple[str, str]]) -> list[bool]:
+    return [one[:BEGINNING] == other[:BEGINNING] for one, other in pairs]
+
+
+def beginnings(cells: Cells) -> Iterator[Evidence]:
+    """Whether the answers of each treatment begin like those of its baseline."""
+    raw, plan = cells.raw, cells.plan
+    if why := _meaningless(cells) or (
+        "answers were drawn at a temperature, so they differ" * (not plan.greedy)
+    ):
+        yield Evidence(check=BEGINNINGS, outcome="not asked", says=why)
+        return
+    by_arm = {arm: answers_of(arm, raw.requests) for arm in plan.baselines}
+    again = _alike(_again(raw, by_arm[plan.baseline]))
+    itself = again.count(True), len(again)
+    for base, arm in cells.compared:
+        pairs = [
+            (one.class_, one.text or "", other.text or "")
+            for pair, other in by_arm[arm.name].items()
+            if (one := by_arm[base.name].get(pair)) and (one.nonce, one.start) == (other.nonce, other.start)
+        ]
+        if pairs:
+            names = (base.name, arm.name)
+            rows = _whole_or_classes(cells, lambda class_, n=names, p=pairs: _different(n, p, class_, itself))
+            yield from rows or [_begin_alike(names, pairs, itself)]
+
+
+def _different(
+    names: tuple[str, str], pairs: Sequence[tuple[str, str, str]], class_: str | None, itself: tuple[int, int]
+) -> Evidence | None:
+    """A fault: most answers begin differently, though the baseline begins its own alike."""
+    own = _alike(pair[1:] for pair in pairs if class_ in (None, pair[0]))
+    repeats = itself[1] >= _MIN_PAIRS and itself[0] >= _ALIKE * itself[1]
+    if not repeats or len(own) < _MIN_PAIRS or own.count(False) <= len(own) / 2:
+        return None
+    base, arm = names
+    where = f" in {class_}" if class_ else ""
+    says = f"{own.count(False)} of {len(own)} answers{where} begin differently from {base}'s, and {base} repeats its own beginning in {itself[0]} of {itself[1]}"
+    remedy = f"compare the answers on the page; check that {arm} has the weights, the template and the revision of {base}"
+    return Evidence(check=BEGINNINGS, arm=arm, class_=class_, outcome="withheld", says=says, remedy=remedy)
+
+
+def _begin_alike(
+    names: tuple[str, str], pairs: Sequence[tuple[str, str, str]], itself: tuple[int, int]
+) -> Evidence:
+    """What is known of an arm without a fault."""
+    base, arm = names
+    equal, alike = sum(one == other for _, one, other in pairs), sum(_alike(pair[1:] for pair in pairs))
+    says = f"{equal} of {len(pairs)} answers of {arm} equal {base}'s, {alike} begin alike"
+    if equal == len(pairs) or alike > len(pairs) / 2:
+        return Evidence(check=BEGINNINGS, arm=arm, outcome="fine", says=says)
+    if itself[1] < _MIN_PAIRS:
+        why = (
+            f"{base} was asked again {count(itself[1], 'time')} only"
+            if itself[1]
+            else f"{base} was not asked again"
+        )
+        remedy = "repeat the command without --no-repeats"
+    else:
+        why, remedy = f"{base} begins its own answers alike in {itself[0]} of {itself[1]} only", ""
+    return Evidence(
+        check=BEGINNINGS,
+        arm=arm,
+        outcome="not asked",
+        says=f"{says}; nothing follows, because {why}",
+        remedy=remedy,
+    )
+
+
+def quality(found: Quality | None, arms: Sequence[str]) -> Iterator[Evidence]:
+    """gsm8k of each treatment."""
+    for arm in arms:
+        own = [one for one in found.comparisons if one.treatment == arm and one.n] if found else []
+        worse = [-one.difference * 100 for one in own if one.difference and (one.ci_high or 0.0) < 0]
+        if worse:
+            says = f"answers of {arm} to gsm8k are worse by {max(worse):.1f} points"
+            yield Evidence(
+                check=QUALITY,
+                arm=arm,
+                outcome="withheld",
+                says=says,
+                remedy="check its weights and its draft",
+            )
+        elif own:
+            low = -100 * min(one.ci_low or 0.0 for one in own)
+            says = f"answers of {arm} to gsm8k are not shown to be worse; a loss of more than {low:.1f} points is excluded"
+            yield Evidence(check=QUALITY, arm=arm, outcome="fine", says=says)
+    if arms and not (found and found.comparisons):
+        remedy = "set benchmark.lm_eval in the experiment"
+        says = "whether the answers are as good was not asked (gsm8k)"
+        yield Evidence(check=QUALITY, outcome="not asked", says=says, remedy=remedy)
+
+
+def outranked(rows: Iterable[Evidence], found: Quality | None) -> Iterator[Evidence]:
+    """The rows, where gsm8k has the last word about the texts of an arm that answers it as well as its baseline."""
+    good = {one.treatment for one in found.comparisons if _as_good(found, one.treatment)} if found else set()
+    for row in rows:
+        if row.arm in good and row.outcome == "withheld" and row.check in (QUESTIONS, LOOPS, BEGINNINGS):
+            row = row.model_copy(
+                update={"outcome": "caution", "remedy": "gsm8k is as good as the baseline's"}
+            )
+        yield row
+
+
+def _as_good(found: Quality, arm: str) -> bool:
+    own = [one for one in found.comparisons if one.treatment == arm and one.n]
+    right = max((one.correct / one.n for one in found.scores if one.arm == arm and one.n), default=0.0)
+    lost = max((-(one.ci_low if one.ci_low is not None else -1.0) for one in own), default=1.0)
+    return right >= _HELPS and lost <= _HELPS and not any((one.ci_high or 0.0) < 0 for one in own)
