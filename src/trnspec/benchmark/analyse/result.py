@@ -315,6 +315,7 @@ Outcome = Literal["fine", "caution", "withheld", "not asked"]
 class Evidence(UnderLoad):
     """A check between measurement and verdict. `withheld` takes the verdict from every comparison that it names."""
 
+    _of_all_loads = True
     check: str
     arm: str | None = None
     """None: all arms."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -12,12 +12,15 @@ from trnspec.benchmark.plan import Load
 
 
 class UnderLoad(ResultPart):
+    _of_all_loads: ClassVar[bool] = False
+    """Whether it may be without a load, and so of all of them."""
     concurrency: int | None
     rate_per_s: float | None
 
     @model_validator(mode="after")
     def _one_load(self) -> Self:
-        if (self.concurrency is None) == (self.rate_per_s is None) or self.load.size <= 0:
+        known = [size for size in (self.concurrency, self.rate_per_s) if size is not None]
+        if len(known) > 1 or not (known or self._of_all_loads) or any(size <= 0 for size in known):
             raise ValueError("a load is either a concurrency or a rate_per_s, above 0")
         return self
 
