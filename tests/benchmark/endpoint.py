@@ -265,15 +265,21 @@ END = event(choice({"content": ""}, "stop"))
 TOTAL = sse({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 2}})
 DONE = b"data: [DONE]\n\n"
 
+
+async def _no_template(request: web.Request) -> web.StreamResponse:
+    return web.json_response({"message": "a model without a default chat template"}, status=400)
+
+
 FAULTS: dict[str, Answer] = {
     "429": _status(429, **{"Retry-After": "7"}),
     "500": _status(500),
     "hang-after": _packets(WORD, pause_s=30),
+    "no-template": _no_template,
     "reset": _reset,
 }
 ODDITIES: dict[str, Answer] = {
     "early-eos": _packets(ROLE, WORD, END, TOTAL, DONE),
-    "late-end": _packets(WORD, DONE, pause_s=0.01),
+    "late-end": _packets(WORD, END, DONE, pause_s=0.01),
     "lingering": _packets(ROLE, WORD, END, DONE, b": still here\n\n", pause_s=0.05),
 }
 

@@ -60,12 +60,31 @@ def test_prompts_and_addresses_are_enough_and_what_is_declared_is_in_the_plan(ru
     assert len(cells) == 2 * 2 * 2
     assert min(cells.values()) >= 4 * 4, "four blocks of four answers, though fewer were asked for"
     found = {(r.class_, r.api, r.completion_tokens) for r in measured}
-    assert found == {("chat", "chat", 9), ("raw", "completions", 3)}
+    assert found == {("chat", "chat", 9), ("raw", "chat", 3)}
     plan = raw.plan
     assert (plan.baseline, plan.seed, plan.concurrency, plan.slo) == ("drafted", 7, (1, 2), {"tpot_s": 0.03})
     plain, drafted = plan.arms
     assert plain.max_tokens_per_step == 9, "of an undeclared arm a step may yield all"
     assert (drafted.speculative_tokens, drafted.max_tokens_per_step, drafted.usd_per_hour) == (7, 8, 17.5)
+
+
+def test_text_is_asked_by_chat_unless_raw_text_is_chosen(
+    run: Run, endpoint: Endpoint, prompts: Path, mine: Path, capsys: Captured
+) -> None:
+    assert run("--endpoint completions") == 2
+    assert (
+        "--endpoint completions: prompt chat-1 has messages, which raw text cannot express"
+        in capsys.readouterr().err
+    )
+    prompts.write_text(json.dumps(PROMPTS[1]) + "\n")
+    assert run("--endpoint completions --concurrency 1") == 0
+    assert {record.api for record in journal.read(mine).requests} == {"completions"}
+    assert journal.read(mine).plan.endpoint == "completions"
+
+
+def test_a_base_model_names_the_way_to_ask_it(endpoint: Endpoint, run: Run, capsys: Captured) -> None:
+    assert run(f"--arm third={endpoint.url('no-template')}") == 3
+    assert "a base model is asked for raw text: --endpoint completions" in capsys.readouterr().err
 
 
 def test_what_makes_no_sense_is_refused(run: Run, prompts: Path, tmp_path: Path, capsys: Captured) -> None:

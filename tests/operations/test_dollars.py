@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.benchmark.conftest import plan_content
+from tests.benchmark.records import raw_run, store
 from tests.cdk8s_charts.objects import objects_of
 from tests.conftest import NODE_USD, REFERENCE, ROOT
 from tests.experiment.edits import put
@@ -382,3 +383,22 @@ def test_what_is_billed_is_said_where_nothing_is_published_of_a_step(say: Say) -
     assert (code, "a run of " in out, "give --step-times" in err) == (2, True, True)
     assert json.loads(say("forecast", file, "--json")[1]).keys() >= {"cost", "published", "problems"}
     assert say("forecast", file, "--arm", "qwen-eagle3")[1] == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (
+            {"prompts": [{"id": "a", "class": "raw", "prompt": "Once"}]},
+            "asked completions, qwen3-32b asks chat",
+        ),
+        ({"extra_body": {}}, "asked with thinking, qwen3-32b has benchmark.thinking false"),
+    ],
+)
+def test_a_run_that_asked_otherwise_is_no_evidence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], says: str
+) -> None:
+    chat = [{"id": "a", "class": "chat", "messages": [{"role": "user", "content": "One?"}]}]
+    store(raw_run(**{"prompts": chat, **changes}), tmp_path)
+    assert main(["forecast", str(REFERENCE), "--run", str(tmp_path)]) == 2
+    assert says in capsys.readouterr().err

@@ -58,7 +58,7 @@ TTFT = _Time(
 TPOT = _Time(
     name="tpot_s",
     title="Time per output token",
-    formula="(t_last - t_first_chunk) / (n_tokens - tokens_in_first_chunk)",
+    formula="(t_last - t_first_arrival) / (n_tokens - tokens_in_first_arrival)",
     cloudwatch_name="TimePerOutputToken",
 )
 INTER_CHUNK_LATENCY = _Time(

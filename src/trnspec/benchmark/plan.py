@@ -41,6 +41,15 @@ MAX_OUTPUT = 1 << 20
 """The largest number of tokens of an answer, and of a decode step."""
 _MAX_ARMS, _MAX_PROMPTS = 64, 100_000
 _MAX_USD = 1e6
+OPTIONAL_FIELDS: Mapping[str, str] = {
+    "continuous_usage_stats": "",
+    "stream_options": "",
+    "seed": "answers may change from one request to the next",
+    "temperature": "the servers choose it, so answers may be drawn",
+    "ignore_eos": "answers end by themselves",
+    "min_tokens": "answers end by themselves",
+}
+"""Fields of a request that a server may refuse, with what changes without them."""
 
 _IN_FLIGHT, _PER_S = whole(1, 4096), number(10_000, minimum=0.0001)
 _Text = Annotated[str, Field(min_length=1, max_length=1000)]
@@ -153,6 +162,8 @@ class Plan(Part):
     """Whether answers are forced to max_tokens. What follows an answer's end is not natural text."""
     dummy_weights: Annotated[bool, must_be("true or false"), OMIT_IF_EMPTY] = False
     """Whether the weights are dummies or of a tiny model, so that texts mean nothing and are not judged."""
+    left_out: Annotated[tuple[_Text, ...], _TEXTS, OMIT_IF_EMPTY] = ()
+    """Fields of OPTIONAL_FIELDS that a server refused, so that no arm is sent them."""
     slo: Annotated[Slo | None, must_be(FOR_ANY_OF, min_length=1)] = None
     """The limits for a request: ttft_s, tpot_s, e2e_s, each optional. The report has the share of requests within them."""
     prompts: Annotated[
@@ -185,7 +196,19 @@ class Plan(Part):
     @property
     def greedy(self) -> bool:
         """Whether decoding is greedy (temperature 0). `extra_body` overrides the temperature, as in the request."""
-        return bool(self.extra_body.get("temperature", self.temperature) == 0)
+        chosen = "temperature" in self.extra_body or "temperature" not in self.left_out
+        return chosen and bool(self.extra_body.get("temperature", self.temperature) == 0)
+
+    @property
+    def endpoint(self) -> str:
+        """How the prompts are asked: chat, completions, or both."""
+        ways = {"completions" if prompt.messages is None else "chat" for prompt in self.prompts}
+        return "both" if len(ways) > 1 else ways.pop()
+
+    @property
+    def forces_length(self) -> bool:
+        """Whether answers are forced to max_tokens, and the servers take that."""
+        return self.ignore_eos and "ignore_eos" not in self.left_out
 
     @property
     def baselines(self) -> dict[str, str]:
@@ -217,9 +240,10 @@ class Plan(Part):
         return prompt.max_tokens or self.max_tokens
 
     def sha256(self) -> str:
-        """Identity of the plan: which requests are sent to which arms. It does not depend on addresses, prices or descriptions of
-        arms."""
+        """Identity of the plan: which requests are sent to which arms. It does not depend on addresses, prices, descriptions of
+        arms, or fields that a server refused."""
         content, aside = self.to_dict(), ("url", "usd_per_hour", "also_changes")
+        content.pop("left_out", None)
         content["arms"] = [{k: v for k, v in arm.items() if k not in aside} for arm in content["arms"]]
         return sha256_of(content)
 

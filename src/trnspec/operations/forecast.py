@@ -151,6 +151,8 @@ def command(
     if run or acceptance:
         try:
             raw = journal.read(run) if run else None
+            if raw:
+                _check_asked_alike(experiment, raw.plan, run)
             evidence = partial(advise, cells_of(raw)) if raw else of_file(acceptance or Path())
             predictions = predict(experiment, arm, steps=steps, evidence=evidence, mix=mix)
         except Refusal as error:
@@ -317,6 +319,25 @@ def _rows(
         steps = sum(weight / float(rows[name]["tokens_per_step"]) for name, weight in weights.items())
         rows[WHOLE] = {**at_k(mixes[0]["by_k"], "the mixture"), "tokens_per_step": 1 / steps}
     return rows
+
+
+def _check_asked_alike(experiment: Experiment, plan: Plan, run: Path | None) -> None:
+    """Raises Misuse if a run asked in another way than the experiment will: then its acceptance says nothing about it."""
+    settings, can_think = experiment.benchmark, experiment.baseline.target.model.can_think
+    if plan.endpoint != settings.endpoint:
+        remedy = f"measure with --endpoint {settings.endpoint}"
+        raise Misuse(
+            f"{run}: asked {plan.endpoint}, {experiment.name} asks {settings.endpoint} (benchmark.endpoint); {remedy}"
+        )
+    asked = plan.extra_body.get("chat_template_kwargs", {})
+    thinks = not isinstance(asked, dict) or asked.get("enable_thinking", True)
+    if can_think and settings.endpoint == "chat" and thinks != settings.thinking:
+        wanted = str(settings.thinking).lower()
+        remedy = (
+            f"""measure with --extra-body '{{"chat_template_kwargs": {{"enable_thinking": {wanted}}}}}'"""
+        )
+        said = "with thinking" if thinks else "without thinking"
+        raise Misuse(f"{run}: asked {said}, {experiment.name} has benchmark.thinking {wanted}; {remedy}")
 
 
 def of_experiment(

@@ -39,8 +39,8 @@ class Writers(Endpoint):
         self._before.add(known)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
-        for part, tokens in ((text[:3], 1), (text[3:], 8)):
-            await response.write(event(choice({"content": part}), tokens))
+        for part, tokens, reason in ((text[:3], 1, None), (text[3:], 8, "stop")):
+            await response.write(event(choice({"content": part}, reason), tokens))
         await response.write(DONE)
         return response
 

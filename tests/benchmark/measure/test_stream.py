@@ -8,12 +8,12 @@ import pytest
 from trnspec.benchmark.measure.stream import SseParser, StreamFault, StreamTally
 
 
-def chat(tokens: int | None = None, **delta: Any) -> dict[str, Any]:
+def chat(tokens: float | str | None = None, **delta: Any) -> dict[str, Any]:
     usage = {} if tokens is None else {"usage": {"prompt_tokens": 5, "completion_tokens": tokens}}
-    return {"choices": [{"index": 0, "delta": delta}], **usage}
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": "stop"}], **usage}
 
 
-def total(tokens: int, **more: Any) -> dict[str, Any]:
+def total(tokens: float, **more: Any) -> dict[str, Any]:
     return {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": tokens}, **more}
 
 
@@ -32,7 +32,7 @@ ANSWERS: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
     ),
     "usage at the end tells the total": (
         [chat(content="a"), chat(content="b c d"), total(4)],
-        {"token_source": "final-usage", "chunk_tokens": None, "completion_tokens": 4, "chunk_s": (1.0, 2.0)},
+        {"token_source": "final-usage", "chunk_tokens": None, "chunk_chars": (1, 5), "completion_tokens": 4},
     ),
     "without usage nothing is guessed": (
         [chat(content="a"), chat(content="b")],
@@ -54,8 +54,26 @@ ANSWERS: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
         [chat(reasoning_content="h"), chat(reasoning="m "), chat(content="yes")],
         {"chunk_s": (1.0, 2.0, 3.0), "text": "hm yes"},
     ),
+    "every text of a delta is output": (
+        [
+            chat(role="assistant", content="I ask. "),
+            chat(tool_calls=[{"index": 0, "id": "call-1", "type": "function", "function": {"name": "ask"}}]),
+            chat(tool_calls=[{"index": 0, "function": {"arguments": '{"x": 1}'}}]),
+            chat(refusal="No. "),
+            chat(thoughts=[{"text": "hm"}]),
+            chat(reasoning="so", reasoning_content="so"),
+        ],
+        {
+            "text": 'I ask. ask{"x": 1}No. hmso',
+            "output_keys": ("content", "tool_calls", "refusal", "thoughts", "reasoning", "reasoning_content"),
+        },
+    ),
+    "numbers can be written in other ways": (
+        [chat("1", content="a"), chat(2.0, content="b"), total(2.0), {"choices": None, "usage": None}],
+        {"chunk_tokens": (1, 1), "completion_tokens": 2},
+    ),
     "a character cut into two escapes is put together": (
-        [{"choices": [{"text": "\ud83d"}]}, {"choices": [{"text": "\ude42"}]}],
+        [{"choices": [{"text": "\ud83d"}]}, {"choices": [{"text": "\ude42", "finish_reason": "length"}]}],
         {"text": "🙂"},
     ),
     "the server's statistics of speculation are kept": (
@@ -74,6 +92,43 @@ def test_an_answer_is_what_its_events_say(case: str) -> None:
     tally.take("[DONE]", len(events) + 1.0)
     found = tally.output()
     assert {key: getattr(found, key) for key in told} == told
+
+
+def ended(*said: str) -> str:
+    """The name of the fault of a stream of this, or the source of its tokens."""
+    tally = StreamTally()
+    try:
+        for data in said:
+            tally.take(data, 1.0)
+        return tally.output().token_source
+    except StreamFault as fault:
+        return fault.name
+
+
+@pytest.mark.parametrize(
+    ("reason", "named"),
+    [
+        ("length", "chunks"),
+        ("MAX_TOKENS", "chunks"),
+        ("end_turn", "chunks"),
+        ("function_call", "chunks"),
+        ("abort", "ended_abort"),
+        ("error", "ended_error"),
+        ("content_filter", "ended_content_filter"),
+        ("GPU lost!", "ended_otherwise"),
+        (None, "no_finish_reason"),
+    ],
+)
+def test_only_an_answer_that_ended_well_is_an_answer(reason: str | None, named: str) -> None:
+    event = {"choices": [{"delta": {"content": "a"}, "finish_reason": reason}]}
+    assert ended(json.dumps(event), "[DONE]") == named
+
+
+def test_what_cannot_be_misread_is_read() -> None:
+    said = [json.dumps(chat(content="a")), "", "null", json.dumps(total(1))]
+    assert ended(*said, " [DONE] ") == "final-usage"
+    assert ended(*said) == "final-usage", "finish reason and usage came"
+    assert ended(*said[:-1]) == "no_done"
 
 
 @pytest.mark.parametrize(

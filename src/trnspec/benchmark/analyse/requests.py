@@ -61,9 +61,11 @@ class Requests:
     """Each metric of the registry that has a value for a request, by name."""
     tokens: Array
     span_s: Array
-    """The time of decoding: from the first chunk to the last. NaN where nothing was decoded after the first chunk."""
+    """The time of decoding: from the first arrival to the last. NaN where nothing was decoded after the first arrival."""
     decoded: Array
-    """Tokens after the first chunk."""
+    """Tokens after the first arrival."""
+    tpot_error: Array
+    """The bound of the error of the logarithm of the time per token, because the tokens of the first arrival are estimated."""
 
     def __len__(self) -> int:
         return len(self.answers)
@@ -80,6 +82,7 @@ class Requests:
             tokens=self.tokens[rows],
             span_s=self.span_s[rows],
             decoded=self.decoded[rows],
+            tpot_error=self.tpot_error[rows],
         )
 
     @cached_property
@@ -270,6 +273,7 @@ def joined(parts: Sequence[Requests]) -> Requests:
         tokens=np.concatenate([part.tokens for part in parts]),
         span_s=np.concatenate([part.span_s for part in parts]),
         decoded=np.concatenate([part.decoded for part in parts]),
+        tpot_error=np.concatenate([part.tpot_error for part in parts]),
     )
 
 
@@ -283,7 +287,7 @@ def table(
     """The table of these requests. `ceilings` are the tokens that a step of each arm can yield, `queue_of` the classes of the blocks in which
     each class was asked, where that is not the class itself."""
     metrics = {name: np.full(len(records), np.nan) for name in _METRICS}
-    tokens, span_s, decoded = (np.full(len(records), np.nan) for _ in range(3))
+    tokens, span_s, decoded, tpot_error = (np.full(len(records), np.nan) for _ in range(4))
     for row, record in enumerate(records):
         ceiling = ceilings[record.arm]
         for name, value in request_values(record, ceiling).items():
@@ -291,7 +295,7 @@ def table(
         if (known := output_tokens(record, ceiling)) is not None:
             tokens[row] = known
             if after := decoding(record, known):
-                span_s[row], decoded[row] = after.span_s, after.tokens
+                span_s[row], decoded[row], tpot_error[row] = after.span_s, after.tokens, after.doubt
     return Requests(
         answers=records,
         ok=np.array([record.error is None for record in records], bool),
@@ -307,6 +311,7 @@ def table(
         tokens=tokens,
         span_s=span_s,
         decoded=decoded,
+        tpot_error=tpot_error,
     )
 
 

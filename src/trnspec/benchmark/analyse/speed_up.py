@@ -113,7 +113,14 @@ def log_gains(pairs: tuple[Requests, Requests], metric: Metric) -> tuple[Array, 
 def gain_of(pairs: tuple[Requests, Requests], metric: Metric = TPOT) -> Estimate | None:
     """The mean log(gain) over pairs with its interval; None without a pair."""
     gains, sources = log_gains(pairs, metric)
-    return of_sample(gains, sources) if len(gains) else None
+    doubt = sum(mean_error(own) for own in pairs) if metric is TPOT else 0.0
+    return replace(of_sample(gains, sources), doubt=doubt) if len(gains) else None
+
+
+def mean_error(requests: Requests) -> float:
+    """The mean bound of the error of the log time per token; 0 where all tokens are counted."""
+    known = requests.tpot_error[~np.isnan(requests.tpot_error)]
+    return float(known.mean()) if len(known) else 0.0
 
 
 def as_ratio(
@@ -274,6 +281,8 @@ class Stratum(NamedTuple):
     mean_s: tuple[float, float]
     """Geometric means; with several starts, the mean over starts."""
     prompts: int
+    doubt: float = 0.0
+    """The sum of the mean bounds of the errors of both arms."""
 
 
 @dataclass(frozen=True)
@@ -295,7 +304,8 @@ class Strata:
                 first, second = (np.log(own[known]) for own in times)
                 means = tuple(math.exp(mean_of(own, sources.start)[0]) for own in (first, second))
                 prompts = len(np.unique(sources.prompt))
-                strata[class_] = Stratum((first, second), sources, (means[0], means[1]), prompts)
+                doubt = sum(map(mean_error, pairs))
+                strata[class_] = Stratum((first, second), sources, (means[0], means[1]), prompts, doubt)
         return cls(strata)
 
     @cached_property
@@ -326,7 +336,8 @@ class Strata:
             u, v = (mean / total for mean, total in zip(part.mean_s, total_s, strict=True))
             moves.append(mean_of(u * part.log_s[0] - v * part.log_s[1], part.sources.start)[1])
         known = estimate(self.log_ratio, np.concatenate(moves), joined([part.sources for part in parts]))
-        return replace(known, clusters=min(part.prompts for part in parts))
+        prompts, doubt = min(part.prompts for part in parts), max(part.doubt for part in parts)
+        return replace(known, clusters=prompts, doubt=doubt)
 
 
 def over(

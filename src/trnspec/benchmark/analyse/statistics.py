@@ -89,20 +89,22 @@ class Estimate:
     clusters: int
     together: int = 1
     """The number of intervals that hold together, by Bonferroni's inequality, so that the choice of the best is not biased upward."""
+    doubt: float = 0.0
+    """The bound of an error that all values may share, so that more values do not make it smaller."""
 
     @property
     def low(self) -> float | None:
-        return None if self.error is None else self.mean - self._half(self.error)
+        return None if self.error is None else self.mean - self._half(self.error) - self.doubt
 
     @property
     def high(self) -> float | None:
-        return None if self.error is None else self.mean + self._half(self.error)
+        return None if self.error is None else self.mean + self._half(self.error) + self.doubt
 
     def p_value(self, low: float = 0.0, high: float = 0.0) -> float | None:
         """The two-sided p-value of a mean between `low` and `high`: below 5 % exactly if the whole interval is outside of that range."""
         if self.error is None:
             return None
-        away = max(self.mean - high, low - self.mean, 0.0)
+        away = max(self.mean - high - self.doubt, low - self.mean - self.doubt, 0.0)
         if self.error == 0:
             return 0.0 if away else 1.0
         from scipy.special import (
@@ -119,7 +121,7 @@ class Estimate:
         """
         if self.error is None:
             return None
-        return self._half(self.error) + t_quantile(POWER, self.degrees) * self.error
+        return self._half(self.error) + t_quantile(POWER, self.degrees) * self.error + self.doubt
 
     def _half(self, error: float) -> float:
         return t_quantile(1 - (1 - CONFIDENCE) / 2 / self.together, self.degrees) * error

@@ -9,6 +9,7 @@ answer) counts as tried only as far as it was observed, as in a Kaplan-Meier est
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from operator import mul, sub
 from typing import NamedTuple
 
 from trnspec.benchmark import metrics
+from trnspec.benchmark.analyse.statistics import Z
 from trnspec.benchmark.measure import records as recorded
 from trnspec.benchmark.measure.records import BlockRecord, RequestRecord
 from trnspec.benchmark.measure.stream import MAX_TOKENS
@@ -24,6 +26,11 @@ from trnspec.benchmark.measure.stream import MAX_TOKENS
 Records = Sequence[RequestRecord]
 Blocks = Sequence[BlockRecord]
 
+_TOGETHER_S, _TOGETHER_SHARE = 0.001, 0.2
+"""Pauses below this time and below this share of the mean pause do not separate arrivals."""
+COLLECTED_SHARE = 0.25
+"""If more of an answer's chunks arrive together with the one before, the stream was collected on the way, or steps were split."""
+_LENGTHS_VARY = 0.6
 _COUNTS_TOKENS = 0.97
 """If the counter of generated tokens advances by at least this share of the tokens, it counts tokens and not steps."""
 
@@ -92,29 +99,71 @@ def tokens_per_chunk(record: RequestRecord, tokens: int | None) -> float | None:
 
 
 class Decoding(NamedTuple):
-    """The decoding of one answer or several: time and tokens after the first chunk."""
+    """The decoding of one answer or several: time and tokens after the first arrival."""
 
     span_s: float
-    tokens: int
-    """Tokens after the first chunk."""
+    tokens: float
+    """Tokens after the first arrival."""
     answers: int = 1
+    doubt: float = 0.0
+    """The bound of the error of the logarithm of the time per token; 0 where the tokens are counted."""
 
     @property
     def tpot_s(self) -> float:
         return self.span_s / self.tokens
 
 
-def decoding(record: RequestRecord, tokens: int | None) -> Decoding | None:
-    """The decoding of an answer of `tokens`, from its first chunk to its last.
+def arrival_starts(record: RequestRecord) -> list[int]:
+    """The index of the first chunk of each arrival. An arrival is what one read of the socket gave: its chunks have one time.
 
-    None for an answer of one chunk, and for one that arrived in one piece. If the server does not say how many tokens
-    the first chunk has, it counts as one token, which is the result of prefill.
+    A burst can be read in several parts. So pauses below a millisecond do not separate arrivals, unless the whole answer is that fast.
+    """
+    chunk_s = record.chunk_s
+    pause_s = (chunk_s[-1] - chunk_s[0]) / max(len(set(chunk_s)) - 1, 1)
+    together_s = min(_TOGETHER_S, pause_s * _TOGETHER_SHARE)
+    return [0, *(at for at, gap_s in enumerate(gaps(record), 1) if gap_s > together_s)]
+
+
+def decoding(record: RequestRecord, tokens: int | None) -> Decoding | None:
+    """The decoding of an answer of `tokens`, from its first arrival to its last.
+
+    None for an answer of one arrival.
     """
     if tokens is None or record.error is not None or not record.chunk_s:
         return None
-    first = record.chunk_tokens[0] if record.chunk_tokens else 1
+    starts = arrival_starts(record)
     span_s = record.chunk_s[-1] - record.chunk_s[0]
-    return Decoding(span_s, tokens - first) if tokens > first and span_s > 0 else None
+    if len(starts) < 2 or span_s <= 0:
+        return None
+    first, low, high = first_tokens(record, tokens, starts[1])
+    if not low <= first <= high < tokens:
+        return None
+    # A step can end at any moment before the flush of what something on the way collects.
+    steps = len(record.chunk_s) if len(starts) < len(record.chunk_s) * (1 - COLLECTED_SHARE) else math.inf
+    doubt = max(math.log((tokens - low) / (tokens - first)), math.log((tokens - first) / (tokens - high)))
+    return Decoding(span_s, tokens - first, doubt=doubt + tokens / steps / (tokens - first))
+
+
+def first_tokens(record: RequestRecord, tokens: int, chunks: int) -> tuple[float, float, float]:
+    """The tokens in the first `chunks` of an answer of `tokens`, and their minimum and maximum.
+
+    They are exact where the server counts as it goes. Else the share of the text estimates them. Tokens differ in length, by about
+    `_LENGTHS_VARY` of their mean in prose of a byte-pair vocabulary, so n of them are known to 1.96 * `_LENGTHS_VARY` * sqrt(n). A
+    chunk with text holds at least one token, unless there are more chunks than tokens.
+    """
+    if record.chunk_tokens:
+        exact = float(sum(record.chunk_tokens[:chunks]))
+        return exact, exact, exact
+    every, chars = len(record.chunk_s), record.chunk_chars or ()
+    low, high = (float(chunks), float(tokens - every + chunks)) if every <= tokens else (0.0, float(tokens))
+    if not sum(chars):
+        first = chunks if every <= tokens else tokens * chunks / every
+        return first, first, first
+    share = sum(chars[:chunks]) / sum(chars)
+    first = min(max(tokens * share, low), high)
+    doubt = Z * _LENGTHS_VARY * math.sqrt(tokens * share * (1 - share))
+    low, high = max(low, first - doubt), min(high, first + doubt, tokens - 0.5)
+    return min(first, high), low, high
 
 
 def pooled(records: Records, max_tokens_per_step: int) -> Decoding | None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     "run",
     plan=Path,
     prompts=Path,
+    endpoint={"type": click.Choice(("chat", "completions"))},
     out={"read": Path, "required": True},
     timeout={"read": cli.seconds, "default": 300.0},
     max_error_rate={"read": cli.share, "default": 1.0},
@@ -48,6 +49,7 @@ def command(**given: Any) -> int:
     from trnspec.benchmark.measure.rounds import run, run_until_signalled
 
     _only_one(given, "plan", "prompts")
+    _only_one(given, "plan", "endpoint")
     _only_one(given, "concurrency", "rate")
     if not (given["plan"] or given["prompts"]):
         raise click.UsageError("one of --plan and --prompts is required")
@@ -122,7 +124,7 @@ def _plan(given: Mapping[str, Any]) -> Plan:
 
 
 def _plan_of_prompts(given: Mapping[str, Any]) -> dict[str, Any]:
-    prompts = _prompts(given["prompts"])
+    prompts = _prompts(given["prompts"], given["endpoint"] or "chat")
     own = [n for prompt in prompts if type(n := prompt.get("max_tokens")) is int]
     max_tokens: int = given["max_tokens"] or (max(own) if len(own) == len(prompts) else 0)
     missing = {"--arm": given["url"], "--model": given["model"], "--max-tokens": max_tokens}
@@ -147,14 +149,27 @@ def _plan_of_prompts(given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _prompts(path: Path) -> list[dict[str, Any]]:
-    """The prompts of the file at `path`, in the form of a plan. Raises PlanError."""
+def _prompts(path: Path, endpoint: str) -> list[dict[str, Any]]:
+    """The prompts of the file at `path`, in the form of a plan, for this endpoint: as in an experiment. Raises PlanError."""
     from trnspec.benchmark.prompt_files import read_file
 
     file = read_file(path, name=path.name)
     if file.problems:
         places = (replace(one, where=str(one.value), value=None) for one in file.problems)
         raise PlanError("; ".join(one.line() for one in places))
-    print(f"{path.name}: {count(len(file.lines), 'prompt')}, {file.format}", file=sys.stderr)
+    asked = "as chat" if endpoint == "chat" else "as raw text"
+    print(f"{path.name}: {count(len(file.lines), 'prompt')}, {file.format}, asked {asked}", file=sys.stderr)
+    return [_asked(line, endpoint) for _, line in file.lines]
+
+
+def _asked(line: Mapping[str, Any], endpoint: str) -> dict[str, Any]:
     # The length of a prompt matters for compilation, not for the request.
-    return [{key: value for key, value in line.items() if key != "tokens"} for _, line in file.lines]
+    prompt = {key: value for key, value in line.items() if key != "tokens"}
+    if endpoint == "chat" and "prompt" in prompt:
+        prompt["messages"] = [{"role": "user", "content": prompt.pop("prompt")}]
+    elif endpoint == "completions" and "prompt" not in prompt:
+        why = "has messages, which raw text cannot express"
+        raise PlanError(
+            f"--endpoint completions: prompt {prompt.get('id')} {why}; leave the option out, or give prompts of text"
+        )
+    return prompt

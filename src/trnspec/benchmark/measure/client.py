@@ -111,6 +111,7 @@ async def ask(
         output,
         text=hidden(output.text),
         finish_reason=reason[:_MAX_FINISH_REASON_CHARS] or None,
+        output_keys=tuple(one_line(key) for key in output.output_keys),
         spec_stats=statistics,
     )
 
@@ -182,7 +183,7 @@ async def _accept(response: aiohttp.ClientResponse) -> None:
 def _failure(error: Exception, sent: float, chunks: int) -> Failure:
     text, came = one_line(str(error) or type(error).__name__), f"{chunks} chunks with text had come"
     if isinstance(error, StreamFault):
-        return Failure(error.name, text, error.pause_s)
+        return Failure(hidden(error.name), text, error.pause_s)
     if isinstance(error, aiohttp.ClientConnectorError):
         refused = getattr(getattr(error, "os_error", None), "errno", None) == errno.ECONNREFUSED
         return Failure("connect_refused" if refused else "connect_failed", text, _PAUSE_S)
@@ -209,16 +210,18 @@ def request_path(pair: Pair) -> str:
 def request_body(plan: Plan, pair: Pair) -> bytes:
     """The body of a request. The nonce is before the prompt, so that a prefix cache does not match."""
     max_tokens = pair.prompt.max_tokens or plan.max_tokens
+    usage = {"include_usage": True, "continuous_usage_stats": True}
     content: dict[str, Any] = {
         "model": plan.model,
         "stream": True,
-        "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+        "stream_options": {key: value for key, value in usage.items() if key not in plan.left_out},
         "temperature": plan.temperature,
         "max_tokens": max_tokens,
         "seed": plan.seed,
     }
     if plan.ignore_eos:
         content |= {"ignore_eos": True, "min_tokens": max_tokens}
+    content = {key: value for key, value in content.items() if key not in plan.left_out}
     if pair.prompt.messages is None:
         content["prompt"] = f"[{pair.nonce}] {pair.prompt.prompt}"
     else:

@@ -218,7 +218,7 @@ class Loader:
             phase=phase,
             started_unix_s=started_unix_s,
             scheduled_s=_rounded(due_s),
-            forced_length=plan.ignore_eos,
+            forced_length=plan.forces_length,
             api="completions" if pair.prompt.messages is None else "chat",
             **_outcome(result),
         )

@@ -159,10 +159,16 @@ class RequestRecord:
     """Arrival of each output chunk, seconds since sending; in an open loop, since the request was due."""
     chunk_tokens: Annotated[Sequence[int], _packed("I")] | None = None
     """Tokens in each chunk, if the server says so."""
+    chunk_chars: Annotated[Sequence[int], _packed("I")] | None = None
+    """Characters in each chunk, where its tokens are not known."""
+    output_keys: tuple[Text, ...] = ()
+    """The keys of the stream's deltas under which output came."""
     stream_chunks: Count | None = None
     prompt_tokens: Count | None = None
     cached_tokens: Count | None = None
     completion_tokens: Count | None = None
+    reasoning_tokens: Count | None = None
+    """Tokens of its reasoning, if the server says so; they may not be in the stream."""
     finish_reason: Text | None = None
     token_source: Name | None = None
     spec_stats: Annotated[Mapping[str, Any], AfterValidator(statistics_of)] | None = None
@@ -170,8 +176,8 @@ class RequestRecord:
     text_sha256: Text | None = None
     text: Text | None = None
     error: Name | None = None
-    """connect_refused, connect_failed, http_<status>, timeout, reset, malformed, html_page, stream_error, no_done,
-    zero_tokens, implausible_usage, too_large."""
+    """connect_refused, connect_failed, http_<status>, timeout, reset, malformed, html_page, stream_error, no_done, no_finish_reason,
+    ended_<finish_reason>, zero_tokens, implausible_usage, too_large."""
     message: Text | None = None
     round: Ordinal = 1
     """The number of the pass over all cells, from 1."""
@@ -242,7 +248,7 @@ def to_json(record: Any) -> dict[str, Any]:
     values = {_KEYS.get(name, name): getattr(record, name) for name in names}
     if isinstance(record, RunRecord):
         values["plan"] = record.plan.to_dict()
-    for name in ("chunk_s", "chunk_tokens"):
+    for name in ("chunk_s", "chunk_tokens", "chunk_chars", "output_keys"):
         if values.get(name) is not None:
             values[name] = list(values[name])
     return {"kind": _KIND_OF.get(type(record), type(record).__name__.lower()), **values}
@@ -325,6 +331,8 @@ def contradiction(record: RequestRecord, max_tokens: int) -> str:
         return "a time is shorter than a microsecond"
     if tokens is not None and not bool(len(chunk_s)) <= tokens <= max_tokens:
         return f"completion_tokens is {tokens}, of {max_tokens} at most"
+    if record.chunk_chars is not None and len(record.chunk_chars) != len(chunk_s):
+        return f"chunk_chars has {len(record.chunk_chars)} chunks, chunk_s {len(chunk_s)}"
     if chunks is not None and (len(chunks) != len(chunk_s) or sum(chunks) != tokens):
         return f"chunk_tokens do not add up to completion_tokens = {tokens}"
     return ""

@@ -22,6 +22,7 @@ from typing import Any
 from trnspec import __version__
 from trnspec.benchmark.errors import ErrorRateExceeded, ResultsError
 from trnspec.benchmark.measure import journal
+from trnspec.benchmark.measure.accepted_fields import with_accepted_fields
 from trnspec.benchmark.measure.client import http_session
 from trnspec.benchmark.measure.endpoints import Endpoint, endpoints, with_differences
 from trnspec.benchmark.measure.journal import Journal
@@ -124,12 +125,15 @@ async def run(
         served = None
         if not journal.exists(out):  # before the folder exists, so a wrong address leaves none behind
             served = await endpoints(http, plan)
+            plan = await with_accepted_fields(http, plan, progress.warn)
             await check_sense(http, plan, served, out=out, progress=progress, wanted=sense_check)
         plan = await with_differences(http, plan)
         with Journal(out) as book:
             before = earlier(plan, out, nodes)  # after locking, because another run may just have ended
             if before.unusable_lines:
                 progress.warn(f"{before.unusable_lines}; these requests are repeated")
+            if before.sessions:  # asked as before
+                plan = plan.model_copy(update={"left_out": before.sessions[-1].plan.left_out})
             if next(before.remaining(), None) is None:
                 last = before.sessions[-1]
                 if last.plan.prices != plan.prices:  # changed since then

@@ -7,7 +7,7 @@ is calculated from them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from reprlib import repr as shown
@@ -26,6 +26,29 @@ _MAX_CHARS = 200
 MAX_EVENT_BYTES = 2 << 20
 """The maximum size of an event or an unfinished line. An event of one step has some hundred bytes."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+_ANSWERED = frozenset(
+    [
+        "stop",
+        "eos",
+        "eos_token",
+        "end_turn",
+        "stop_sequence",
+        "length",
+        "max_tokens",
+        "model_length",
+        "tool_calls",
+        "tool_use",
+        "function_call",
+    ]
+)
+"""Finish reasons of a whole answer: the model ended it, its length was reached, or it calls a tool. Words of the OpenAI API and of vLLM,
+Text Generation Inference (`eos_token`, `stop_sequence`), Anthropic (`end_turn`, `max_tokens`, `tool_use`) and Mistral (`model_length`).
+`content_filter` is none: the server counts text that it does not send."""
+_NOT_OUTPUT = frozenset(("role", "id", "type", "tool_call_id"))
+"""Strings of a delta that the model did not write."""
+_MAX_KEYS = 8
 
 
 class StreamFault(Exception):
@@ -113,6 +136,10 @@ class Output:
     """Arrival of each chunk with output."""
     chunk_tokens: tuple[int, ...] | None
     """Tokens in each of these chunks; None unless the source is usage-per-chunk."""
+    chunk_chars: tuple[int, ...] | None
+    """Characters in each of these chunks; None where their tokens are known."""
+    output_keys: tuple[str, ...]
+    """The keys of the deltas under which output came, such as content."""
     stream_chunks: int
     """All chunks with a choice, including role-only and empty ones."""
     prompt_tokens: int | None
@@ -120,6 +147,8 @@ class Output:
     """Prompt tokens from the server's prefix cache, if it says so."""
     completion_tokens: int | None
     """Tokens of the answer; None if the server sends no usage."""
+    reasoning_tokens: int | None
+    """Tokens of its reasoning, if the server says so; they may not be in the stream."""
     finish_reason: str | None
     token_source: TokenSource
     spec_stats: dict[str, Any] | None
@@ -146,6 +175,8 @@ class StreamTally:
         self._completion: int | None = None
         self._prompt: int | None = None
         self._cached: int | None = None
+        self._reasoning: int | None = None
+        self._keys: dict[str, None] = {}
         self._finish_reason: str | None = None
         self._spec_stats: dict[str, Any] | None = None
 
@@ -156,9 +187,9 @@ class StreamTally:
 
     def take(self, data: str, at_s: float) -> None:
         """Add an event that arrived `at_s` seconds after sending. Raises StreamFault."""
-        if self.done:
+        if self.done or (said := data.strip()) in ("", "null"):
             return
-        if data == END:
+        if said == END:
             self.done = True
             return
         event = _event(data)
@@ -166,7 +197,7 @@ class StreamTally:
             has_usage = self._take_usage(event)
         except ImplausibleCount as error:
             raise _untrue(str(error)) from error
-        choices = event.get("choices", [])
+        choices = event.get("choices") or []
         if not isinstance(choices, list) or (choices and not isinstance(choices[0], dict)):
             raise StreamFault("malformed", f"`choices` is not a list of objects: {data!r}")
         if not choices:
@@ -176,7 +207,7 @@ class StreamTally:
             raise StreamFault("malformed", f"one choice was asked for, index 0: {data!r}")
         if isinstance(reason := choice.get("finish_reason"), str):
             self._finish_reason = reason or self._finish_reason
-        text = _text(choice)
+        text = self._text(choice)
         self._chunks.append(_Chunk(at_s, text, self._completion if has_usage else None))
         self._chars += len(text)
         if len(self._chunks) > self._max_chunks or self._chars > self._max_chars:
@@ -195,19 +226,56 @@ class StreamTally:
             raise ImplausibleCount(f"it is {shown(usage)}; must be a JSON object")
         self._completion = tokens_in(usage, "completion_tokens", maximum=self._max_tokens)
         self._prompt, details = tokens_in(usage, "prompt_tokens"), usage.get("prompt_tokens_details")
-        maximum = MAX_TOKENS if self._prompt is None else self._prompt
+        maximum, parts = (
+            MAX_TOKENS if self._prompt is None else self._prompt,
+            usage.get("completion_tokens_details"),
+        )
+        self._reasoning = tokens_in(parts, "reasoning_tokens") if isinstance(parts, dict) else None
         self._cached = (
             tokens_in(details, "cached_tokens", maximum=maximum) if isinstance(details, dict) else None
         )
         return True
 
+    def _text(self, choice: Mapping[str, Any]) -> str:
+        """The output in a choice: every text of its delta, whatever its key. A text that two keys have counts once."""
+        delta = choice.get("delta")
+        if not isinstance(delta, dict):
+            delta = {"text": choice.get("text")}
+        texts: dict[str, None] = {}
+        for key, value in delta.items():
+            if value and key not in _NOT_OUTPUT and (found := dict.fromkeys(_texts(value))):
+                texts |= found
+                if len(self._keys) < _MAX_KEYS:
+                    self._keys[key[:_MAX_CHARS]] = None
+        return "".join(texts)
+
+    def _check_end(self) -> None:
+        """Raises StreamFault unless the answer ended, and ended well."""
+        reason = self._finish_reason
+        if not self.done and (reason is None or self._completion is None):
+            raise StreamFault("no_done", f"the stream ended after {self.chunks} chunks without [DONE]")
+        if reason is None:
+            raise StreamFault(
+                "no_finish_reason", f"{self.chunks} chunks and no finish_reason: was it cut short?"
+            )
+        if reason.lower() not in _ANSWERED:
+            named = (
+                reason.lower()
+                if len(reason) <= 40 and reason.isidentifier() and reason.isascii()
+                else "otherwise"
+            )
+            raise StreamFault(
+                f"ended_{named}", f"finish_reason {reason!r} after {self.chunks} chunks: not a whole answer"
+            )
+
     def output(self) -> Output:
         """The complete answer. Raises StreamFault if the stream had no output or did not end."""
-        if not self.done:
-            raise StreamFault("no_done", f"the stream ended after {self.chunks} chunks without [DONE]")
+        self._check_end()
         tokens, total = self._tokens_per_chunk(), self._completion
         counts = tokens or [0] * len(self._chunks)
-        carrying = [(c.at_s, n) for c, n in zip(self._chunks, counts, strict=True) if n or c.text]
+        carrying = [
+            (c.at_s, n, len(c.text)) for c, n in zip(self._chunks, counts, strict=True) if n or c.text
+        ]
         if not carrying:
             raise StreamFault("zero_tokens", f"no chunk carried output; the server's usage says {total}")
         maximum = max(chunk.cumulative or 0 for chunk in self._chunks)
@@ -215,12 +283,15 @@ class StreamTally:
             raise _untrue(f"{total} tokens at the end, {maximum} before, {self._chars} characters")
         text = "".join(chunk.text for chunk in self._chunks)
         return Output(
-            chunk_s=tuple(at_s for at_s, _ in carrying),
-            chunk_tokens=None if tokens is None else tuple(n for _, n in carrying),
+            chunk_s=tuple(at_s for at_s, _, _ in carrying),
+            chunk_tokens=None if tokens is None else tuple(n for _, n, _ in carrying),
+            chunk_chars=tuple(chars for _, _, chars in carrying) if tokens is None else None,
+            output_keys=tuple(self._keys),
             stream_chunks=len(self._chunks),
             prompt_tokens=self._prompt,
             cached_tokens=self._cached,
             completion_tokens=total,
+            reasoning_tokens=self._reasoning,
             finish_reason=self._finish_reason,
             token_source="usage-per-chunk" if tokens else "chunks" if total is None else "final-usage",
             spec_stats=self._spec_stats,
@@ -252,13 +323,15 @@ def _event(data: str) -> dict[str, Any]:
     return event
 
 
-def _text(choice: dict[str, Any]) -> str:
-    """The text of a choice, including reasoning, which is generated like any other output."""
-    delta = choice.get("delta")
-    if not isinstance(delta, dict):
-        delta = {"content": choice.get("text")}
-    parts = (delta.get("reasoning_content") or delta.get("reasoning"), delta.get("content"))
-    return "".join([part for part in parts if isinstance(part, str)])
+def _texts(value: Any) -> Iterator[str]:
+    """All non-empty texts in a value that the model wrote."""
+    if isinstance(value, str):
+        if value:
+            yield value
+    elif isinstance(value, dict):
+        yield from (text for key, own in value.items() if key not in _NOT_OUTPUT for text in _texts(own))
+    elif isinstance(value, list):
+        yield from (text for own in value for text in _texts(own))
 
 
 class ImplausibleCount(ValueError):
@@ -272,6 +345,10 @@ def _untrue(what: str) -> StreamFault:
 def tokens_in(usage: Mapping[str, Any], key: str, *, maximum: int = MAX_TOKENS) -> int | None:
     """The number of tokens under `key`, from 0 to `maximum`; None if the key is missing. Raises ImplausibleCount."""
     value = usage.get(key)
+    if (isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < _MAX_CHARS) or (
+        isinstance(value, float) and value.is_integer()
+    ):
+        value = int(value)
     if value is None or (type(value) is int and 0 <= value <= maximum):
         return value
     raise ImplausibleCount(f"{key} is {shown(value)}; must be a whole number from 0 to {maximum}")

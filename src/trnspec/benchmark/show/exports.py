@@ -51,8 +51,8 @@ COMPARISON_COLUMNS = (
 )
 LLMPERF = "llmperf"
 NOTE = (
-    "inter_token_latency_s is time per output token: (t_last - t_first_chunk) / (tokens - tokens of the first "
-    "chunk); llmperf's own figure (E2E / chunks, first-token time included) is llmperf_inter_token_latency_s. "
+    "inter_token_latency_s is time per output token: (t_last - t_first_arrival) / (tokens - tokens of the first "
+    "arrival); llmperf's own figure (E2E / chunks, first-token time included) is llmperf_inter_token_latency_s. "
     "Tokens are the server's count. A failed request has nulls instead of zeros and is not among the completed. "
     "Throughput of the whole is over the time with a request in flight. Minima and maxima of token counts are numbers."
 )

@@ -1,0 +1,287 @@
+"""Evidence that a time per token is one of the engine: how its tokens arrived, and whether its tokens and its text belong together.
+
+A proxy can collect a stream and send it on when its buffer is full (nginx) or when its clock says so. The arrivals then tell when the
+proxy sent, not when the engine decoded. A buffer sends all tokens up to now, so the time between two arrivals is still that of the
+tokens between them, but for the last arrival, which may wait for a clock. So the time per token without the last arrival bounds the
+error. A usage that counts tokens which are not in the stream makes a time per token that is too short.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from statistics import fmean, median
+
+from trnspec.benchmark.analyse.requests import Cells, Place, Requests, joined
+from trnspec.benchmark.analyse.result import Evidence, Outcome
+from trnspec.benchmark.analyse.values import COLLECTED_SHARE, arrival_starts, decoding, gaps, output_tokens
+from trnspec.benchmark.measure.records import RequestRecord
+from trnspec.benchmark.plan import PlannedArm
+
+ARRIVAL, TEXT = "arrival of tokens", "tokens and text"
+RIGHT_WITHIN = 0.03
+"""A figure with a larger bound of its error is withheld."""
+PROXY = "a proxy between collects the stream: call the server itself, or turn its buffering off"
+NO_USAGE = (
+    "let the server send its usage (stream_options: include_usage), or call it without what removes the usage"
+)
+HIDDEN = "let the server stream all that it writes, or switch thinking off with --extra-body"
+_MORE = 1.5
+"""Arrivals hold more than a step can yield if they hold this many times its tokens. A busy machine joins some steps, a proxy most."""
+_NEARLY_ALL, _MANY, _FEW = 0.9, 0.1, 0.05
+_MIN_ARRIVALS = 4
+_EVEN = 0.1
+"""Pauses within this share of their median are even."""
+_COUNTS_DIFFER = (1, 0.01)
+"""Counts of equal texts differ if they do so by more tokens than this and by more than this share."""
+_ARMS_DIFFER, _ANSWERS_DIFFER = 1.5, 3.0
+"""Tokens per character that differ by more than this between two arms, or from an arm's median, are not of the same tokens."""
+_PROSE_SHARE, _MAX_PER_CHAR, _MIN_PROSE = 0.8, 0.45, 32
+"""Where this share of the characters are ASCII letters and spaces, a tokenizer writes fewer tokens per character than this: 0.2 to 0.3.
+Shorter answers tell nothing."""
+_MIN_ANSWERS = 8
+_MARKS = 16
+"""Tokens of an answer that have no text, such as the one that ends it."""
+_KNOWN_KEYS = {"content", "text", "reasoning", "reasoning_content", "tool_calls", "function_call", "refusal"}
+_Judged = tuple[Outcome, str, str]
+"""Outcome, what it rests on, remedy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collected:
+    """A stream that something on the way, or the server, collects."""
+
+    together: float
+    """The share of chunks that arrive together with the one before."""
+    tokens_per_arrival: float
+    pause_s: float
+    """The median pause between arrivals."""
+    by_clock: bool
+    """Whether the pauses are even, as of a proxy that sends at a fixed rate."""
+    error: float
+    """The bound of the error of the log time per token; infinite where most answers have too few arrivals to tell."""
+
+    def __str__(self) -> str:
+        clock = f", every {self.pause_s * 1000:.0f} ms" if self.by_clock else ""
+        arrived = f"{self.tokens_per_arrival:.1f} tokens arrive at once{clock}"
+        return f"{arrived}; {self.together:.0%} of the chunks came together with the one before"
+
+
+def collected(
+    answers: Sequence[RequestRecord], max_tokens_per_step: int, *, others: bool = False
+) -> Collected | None:
+    """How the stream of these answers of an arm is collected; None if it is not. `others`: whether that of another arm is, on the same way.
+
+    Chunks that arrive together can also be one step that the server splits. So they count only where an arrival holds more than a step
+    yields, where nearly all chunks come together, or where another arm's stream is collected.
+    """
+    chunks = arrived = 0
+    tokens, last, pauses, changes = [], [], list[float](), []
+    for record in answers:
+        total = output_tokens(record, max_tokens_per_step)
+        known = decoding(record, total)
+        if not known or not total:
+            continue
+        starts = arrival_starts(record)
+        chunks, arrived = chunks + len(record.chunk_s), arrived + len(starts)
+        tokens.append(known.tokens / (len(starts) - 1))
+        pauses += (record.chunk_s[b] - record.chunk_s[b - 1] for b in starts[1:])
+        of_last = _tokens_from(record, total, starts[-1])
+        last.append(of_last / known.tokens)
+        if len(starts) >= _MIN_ARRIVALS and of_last < known.tokens:
+            end = starts[-1] - 1
+            earlier_s = (record.chunk_s[end] - record.chunk_s[0]) / (known.tokens - of_last)
+            changes.append((math.log(known.tpot_s / earlier_s), total / len(record.chunk_s) / known.tokens))
+    if not tokens:
+        return None
+    per_arrival, together, pause_s = fmean(tokens), 1 - arrived / chunks, median(pauses)
+    usual = len(tokens) / arrived
+    held_back = fmean(last) > max(RIGHT_WITHIN, 2 * usual) and together > RIGHT_WITHIN
+    steps = per_arrival <= max_tokens_per_step * _MORE and not (others and together > COLLECTED_SHARE)
+    if steps and together <= _NEARLY_ALL and not held_back:
+        return None
+    error = math.inf
+    if len(changes) >= len(tokens) * _NEARLY_ALL:
+        error = abs(fmean(change for change, _ in changes)) + fmean(step for _, step in changes)
+    even = fmean(abs(pause / pause_s - 1) < _EVEN for pause in pauses) > _NEARLY_ALL - _MANY
+    return Collected(
+        together=together, tokens_per_arrival=per_arrival, pause_s=pause_s, by_clock=even, error=error
+    )
+
+
+def _tokens_from(record: RequestRecord, total: int, chunk: int) -> float:
+    """The tokens from this chunk on: counted, or by their share of the text."""
+    if record.chunk_tokens:
+        return sum(record.chunk_tokens[chunk:])
+    weights = record.chunk_chars or [1] * len(record.chunk_s)
+    return total * sum(weights[chunk:]) / max(sum(weights), 1)
+
+
+def arrivals(cells: Cells) -> Iterator[Evidence]:
+    """Whether the arrivals of each arm tell the time per token within `RIGHT_WITHIN`."""
+    found: dict[tuple[str, str], Collected | None] = {}
+    for others in (False, True):
+        if others and not any(found.values()):
+            break
+        for arm in cells.plan.arms:
+            for class_, own in _by_class(cells, arm).items():
+                answers = own.answered.answers
+                found[arm.name, class_] = collected(answers, arm.max_tokens_per_step, others=others)
+    for arm in cells.plan.arms:
+        base = cells.baseline_of(arm)
+
+        def judge(class_: str, own: Requests, arm: PlannedArm = arm, base: PlannedArm = base) -> _Judged:
+            return _arrival(own, {one.name: found.get((one.name, class_)) for one in (arm, base)}, arm.name)
+
+        yield from _rows(ARRIVAL, arm.name, cells, judge)
+
+
+def _arrival(own: Requests, ways: Mapping[str, Collected | None], arm: str) -> _Judged:
+    answers = [one for one in own.answered.answers if one.completion_tokens != 1]
+    uncounted = sum(one.completion_tokens is None for one in answers)
+    unknown = sum(math.isnan(span) for span in own.answered.span_s) - (len(own.answered) - len(answers))
+    if not answers:
+        return "not asked", "no answer has two tokens", ""
+    if unknown > len(answers) * _MANY:
+        of = f"{unknown} of {len(answers)} answers"
+        if uncounted > len(answers) * _MANY:
+            return (
+                "withheld",
+                f"the time per token of {of} is not known, because the server counts no tokens",
+                NO_USAGE,
+            )
+        return "withheld", f"the time per token of {of} is not known, because they came in one piece", PROXY
+    error = sum(way.error for way in ways.values() if way)
+    said = "; ".join(f"{name}: {way}" for name, way in ways.items() if way)
+    if error > RIGHT_WITHIN:
+        bound = f"up to {math.expm1(error):.0%}" if math.isfinite(error) else "by an unknown share"
+        return "withheld", f"{said}; the time per token may be wrong {bound}", PROXY
+    if ways[arm]:
+        late = "the time to the first token includes the wait"
+        return "caution", f"{said}; the time per token is right within {math.expm1(error):.1%}, {late}", PROXY
+    each = [len(gaps(one)) for one in answers]
+    return "fine", f"tokens arrive as they are made: {fmean(each) + 1:.0f} arrivals per answer", ""
+
+
+def tokens_and_text(cells: Cells) -> Iterator[Evidence]:
+    """Whether the tokens of each arm that the server counts are those of the text that came."""
+    for arm in cells.plan.arms:
+        base = _by_class(cells, cells.baseline_of(arm))
+
+        def judge(class_: str, own: Requests, base: Mapping[str, Requests] = base) -> _Judged:
+            return _counts(own, base.get(class_, cells.none))
+
+        yield from _rows(TEXT, arm.name, cells, judge)
+        keys = {
+            key for own in _by_class(cells, arm).values() for one in own.answers for key in one.output_keys
+        }
+        if unknown := sorted(keys - _KNOWN_KEYS):
+            says = f"output came under {', '.join(unknown)}, which is no known key; it counts as text"
+            yield Evidence.model_validate(
+                {"check": TEXT, "arm": arm.name, "outcome": "caution", "says": says}
+            )
+
+
+def _counts(own: Requests, base: Requests) -> _Judged:
+    pairs = list(zip(*(side.answers for side in base.with_(own)), strict=True))
+    equal = [(a, b) for a, b in pairs if a is not b and a.text_sha256 and a.text_sha256 == b.text_sha256]
+    counts = [(a.completion_tokens, b.completion_tokens) for a, b in equal]
+    known = [(a, b) for a, b in counts if a and b]
+    differ = [(a, b) for a, b in known if abs(a - b) > max(_COUNTS_DIFFER[0], _COUNTS_DIFFER[1] * max(a, b))]
+    if len(differ) > len(known) * _FEW:
+        a, b = differ[0]
+        says = f"{len(differ)} of {len(known)} equal texts have other counts, such as {a} and {b} tokens"
+        return "withheld", says, HIDDEN
+    answers = [one for one in own.answered.answers if one.completion_tokens and one.text]
+    for says, holds in _TOO_MANY.items():
+        many = sum(map(holds, answers))
+        if many > len(answers) * _FEW:
+            return "withheld", f"in {many} of {len(answers)} answers {says}", HIDDEN
+    if known and len(known) * 2 >= len(pairs):
+        return "fine", f"{len(known) - len(differ)} of {len(known)} equal texts have equal counts", ""
+    return _per_character(
+        answers, [one for one in base.answered.answers if one.completion_tokens and one.text]
+    )
+
+
+def _per_character(answers: Sequence[RequestRecord], base: Sequence[RequestRecord]) -> _Judged:
+    if all(one.chunk_tokens for one in answers):
+        return "fine", "the server counts the tokens of each chunk", ""
+    if min(len(answers), len(base)) < _MIN_ANSWERS:
+        return "not asked", "too few answers have text and counts", ""
+    own, other = (
+        sum(one.completion_tokens or 0 for one in side) / sum(len(one.text or "") for one in side)
+        for side in (answers, base)
+    )
+    says = f"{own:.2f} tokens per character, the baseline {other:.2f}"
+    if max(own / other, other / own) > _ARMS_DIFFER:
+        return "withheld", f"{says}: not tokens of one kind of text", HIDDEN
+    each = [(one.completion_tokens or 0) / len(one.text or "") for one in answers]
+    uneven = sum(share > _ANSWERS_DIFFER * median(each) for share in each)
+    if uneven > len(each) * _FEW:
+        return (
+            "withheld",
+            f"{uneven} of {len(each)} answers have {_ANSWERS_DIFFER:g} times the usual tokens per character",
+            HIDDEN,
+        )
+    return "fine", says, ""
+
+
+def _unstreamed_reasoning(one: RequestRecord) -> bool:
+    streamed = any("reason" in key or "think" in key or "thought" in key for key in one.output_keys)
+    return (
+        one.chunk_tokens is None
+        and bool(one.reasoning_tokens)
+        and not streamed
+        and "<think" not in (one.text or "")
+    )
+
+
+def _more_than_bytes(one: RequestRecord) -> bool:
+    return (one.completion_tokens or 0) > len((one.text or "").encode()) + _MARKS
+
+
+def _more_than_prose(one: RequestRecord) -> bool:
+    text = one.text or ""
+    plain = sum(char.isascii() and (char.isalpha() or char == " ") for char in text)
+    many = (one.completion_tokens or 0) > max(_MIN_PROSE, _MAX_PER_CHAR * len(text))
+    return many and plain >= _PROSE_SHARE * len(text)
+
+
+_TOO_MANY: Mapping[str, Callable[[RequestRecord], bool]] = {
+    "the server counts reasoning that is not in the stream": _unstreamed_reasoning,
+    "the server counts more tokens than the text has bytes": _more_than_bytes,
+    "the server counts more tokens than the text can have": _more_than_prose,
+}
+
+
+def _by_class(cells: Cells, arm: PlannedArm) -> dict[str, Requests]:
+    """The measured requests of an arm under all loads."""
+    loads = cells.plan.loads
+    parts = {class_: [cells.of(arm, Place(class_, load)) for load in loads] for class_ in cells.plan.classes}
+    return {class_: own for class_, each in parts.items() if len(own := joined(each))}
+
+
+def _rows(
+    check: str, arm: str, cells: Cells, judge: Callable[[str, Requests], _Judged]
+) -> Iterator[Evidence]:
+    """A row for each class; one for all where they have one outcome."""
+    judged = {class_: judge(class_, own) for class_, own in _by_class(cells, cells.plan.arm(arm)).items()}
+    alike = len({outcome for outcome, _, _ in judged.values()}) == 1
+    for outcome, rows in groupby(judged.items(), key=lambda row: row[1][0]):
+        for class_, (_, says, remedy) in rows:
+            where = None if alike else class_
+            yield Evidence.model_validate(
+                {
+                    "check": check,
+                    "arm": arm,
+                    "class": where,
+                    "outcome": outcome,
+                    "says": says,
+                    "remedy": remedy,
+                }
+            )
+            if alike:
+                return

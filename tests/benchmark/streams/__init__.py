@@ -1,0 +1,1 @@
+"""What real servers and proxies send, played by one server whose truth is known."""
