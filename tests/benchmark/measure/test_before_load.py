@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.benchmark.conftest import Captured, WritePlan
 from tests.benchmark.endpoint import Endpoint
 from tests.benchmark.measure.test_run import summary
+from tests.conftest import ROOT
 from trnspec.benchmark.__main__ import main
 from trnspec.benchmark.measure import journal, sanity_check
 from trnspec.benchmark.measure.records import to_json
@@ -218,3 +220,19 @@ def test_what_the_servers_say_that_is_different_is_among_what_drafting_also_chan
     assert "Engine of spec, declared in addition to speculation: seen later." in text
     assert main(["report", str(out), "--also-changes", "nobody=x"]) == 2
     assert "--also-changes: 'nobody' is not in the plan" in capsys.readouterr().err
+
+
+def test_the_pod_ends_with_0_once_it_has_measured_and_a_terminal_with_1_where_all_is_withheld(
+    endpoint: Endpoint, write_plan: WritePlan, out: Path
+) -> None:
+    """By the reviewed commands of the pod: another exit would repeat the container and throw the answer away."""
+    objects = yaml.safe_load_all((ROOT / "manifests" / "qwen3-32b" / "40-qwen-llmperf.yaml").read_text())
+    job = next(one for one in objects if one["kind"] == "Job" and "initContainers" in str(one))
+    commands = {one["name"]: one["args"] for one in job["spec"]["template"]["spec"]["initContainers"]}
+    endpoint.says, plan = answering(with_wrong(12)), str(write_plan())
+    places = {"/plan/plan.json": plan, "/results": str(out)}
+    for name in ("run", "repeat"):
+        assert main([places.get(word, word) for word in commands[name]]) == 0, name
+    assert {one["verdict"] for one in summary(out)["mix"]} == {"withheld"}
+    assert main(["run", "--plan", plan, "--out", str(out)]) == 1
+    assert main(["report", str(out)]) == 1

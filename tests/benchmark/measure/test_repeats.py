@@ -20,7 +20,8 @@ from trnspec.benchmark.__main__ import main
 from trnspec.benchmark.measure import journal, questions
 from trnspec.benchmark.measure.progress import Progress
 
-TEXT, OTHER = "Ann saw the old mill by the river", "Ann saw the old mill by a lake"
+TEXT = "Ann and her younger brother saw the old mill by the river"
+OTHER = "Ann and her younger brother saw the old mill by a lake"
 
 
 class Writers(Endpoint):

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from trnspec.benchmark.analyse.attached import Quality
+from trnspec.benchmark.analyse.attached import Losslessness, Quality
 from trnspec.benchmark.analyse.requests import Cells
-from trnspec.benchmark.analyse.result import Evidence, Losslessness
+from trnspec.benchmark.analyse.result import Evidence
 from trnspec.benchmark.analyse.speed_up import SIGNIFICANT
 from trnspec.benchmark.analyse.statistics import fisher_more, holm, wilson
 from trnspec.benchmark.measure import sanity_check

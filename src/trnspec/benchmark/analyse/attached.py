@@ -1,4 +1,5 @@
-"""What the optional files of a results folder say, as parts of a result (`src/trnspec/benchmark/analyse/result_files.py` reads them)."""
+"""Parts of a result beside its comparisons: what the optional files of a results folder say (`src/trnspec/benchmark/analyse/result_files.py`
+reads them), whether answers are equal, and what the simple questions were answered."""
 
 from __future__ import annotations
 
@@ -134,3 +135,49 @@ class PredictedCost(ResultPart):
     usd_per_million_output_tokens: float
     tpot_s: float | None
     concurrency: int
+
+
+class Repeated(ResultPart):
+    """How many pairs of greedy answers differ, with the interval of their share."""
+
+    n_pairs: int
+    equal: int
+    differing: int
+    ci_low: float
+    ci_high: float
+
+
+class BaselineRepeated(Repeated):
+    arm: str
+
+
+class TreatmentRepeated(Repeated):
+    treatment: str
+    p_holm: float | None
+    more_than_baseline: bool | None
+
+
+class Losslessness(ResultPart):
+    baseline: BaselineRepeated | None
+    """Its second answers; None where it was not asked again."""
+    treatments: list[TreatmentRepeated]
+
+
+class AskedQuestion(ResultPart):
+    question: str
+    answer: str | None
+    error: str | None
+    judgement: Literal["right", "wrong", "loop", "noise", "no answer"]
+
+
+class Sense(ResultPart):
+    """What an arm answered before the load."""
+
+    arm: str
+    asked: int
+    right: int
+    needed: int
+    withheld: bool
+    """Whether the arm gets no verdict because of its answers."""
+    text: str
+    questions: list[AskedQuestion]

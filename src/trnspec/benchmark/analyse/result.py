@@ -17,10 +17,12 @@ from trnspec.benchmark.analyse.attached import (
     Estimated,
     Expectation,
     Hardware,
+    Losslessness,
     PredictedCost,
     Quality,
     Quoted,
     ResultPart,
+    Sense,
 )
 from trnspec.benchmark.analyse.result_cells import At, Cell, UnderLoad
 from trnspec.benchmark.plan import Load
@@ -263,52 +265,6 @@ class Course(ResultPart):
     drift: list[Drift]
 
 
-class Repeated(ResultPart):
-    """How many pairs of greedy answers differ, with the interval of their share."""
-
-    n_pairs: int
-    equal: int
-    differing: int
-    ci_low: float
-    ci_high: float
-
-
-class BaselineRepeated(Repeated):
-    arm: str
-
-
-class TreatmentRepeated(Repeated):
-    treatment: str
-    p_holm: float | None
-    more_than_baseline: bool | None
-
-
-class Losslessness(ResultPart):
-    baseline: BaselineRepeated | None
-    """Its second answers; None where it was not asked again."""
-    treatments: list[TreatmentRepeated]
-
-
-class AskedQuestion(ResultPart):
-    question: str
-    answer: str | None
-    error: str | None
-    judgement: Literal["right", "wrong", "loop", "noise", "no answer"]
-
-
-class Sense(ResultPart):
-    """What an arm answered before the load."""
-
-    arm: str
-    asked: int
-    right: int
-    needed: int
-    withheld: bool
-    """Whether the arm gets no verdict because of its answers."""
-    text: str
-    questions: list[AskedQuestion]
-
-
 Outcome = Literal["fine", "caution", "withheld", "not asked"]
 
 
@@ -353,7 +309,7 @@ class Result(ResultPart):
     """None where answers were drawn at a temperature."""
     course: Course
     sense: list[Sense]
-    """By arm; empty where none was asked."""
+    """One for each arm; empty where none was asked."""
     # From the optional files of a results folder.
     served_by: str = ""
     """The engines, in words."""
