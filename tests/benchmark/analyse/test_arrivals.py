@@ -25,7 +25,7 @@ def made(at_s: tuple[float, ...] = STEPS_S, **changes: Any) -> RequestRecord:
         "chunk_chars": (5,) * len(at_s),
         "completion_tokens": len(at_s),
     }
-    known |= {"text": "word " * len(at_s)} | changes
+    known |= {"text": "word " * len(at_s), **changes}
     return answered(chunk_s=at_s, **known)
 
 

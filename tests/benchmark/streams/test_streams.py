@@ -18,6 +18,7 @@ from statistics import fmean
 
 import pytest
 
+from tests.benchmark.endpoint import wait_until
 from tests.benchmark.measure.once import ask_once
 from tests.benchmark.streams.behaviours import BEHAVIOURS, MODEL, Behaviour
 from tests.conftest import ROOT
@@ -69,9 +70,15 @@ def nginx(folder: Path, to: str) -> Iterator[dict[str, str]]:
     )
     with subprocess.Popen(["nginx", "-c", str(folder / "nginx.conf")], stderr=subprocess.DEVNULL) as server:
         try:
+            wait_until(lambda: all(map(_listens, ports.values())))
             yield {setting: f"http://127.0.0.1:{port}" for setting, port in ports.items()}
         finally:
             server.terminate()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 def plan_of(name: str, how: Behaviour, address: str) -> Plan:

@@ -31,6 +31,8 @@ HIDDEN = "let the server stream all that it writes, or switch thinking off with 
 _MORE = 1.5
 """Arrivals hold more than a step can yield if they hold this many times its tokens. A busy machine joins some steps, a proxy most."""
 _NEARLY_ALL, _MANY, _FEW = 0.9, 0.1, 0.05
+_MAX_WINDOW = 64
+"""No engine drafts more; an arm whose window is not declared may yield all its tokens in a step."""
 _MIN_ARRIVALS = 4
 _EVEN = 0.1
 """Pauses within this share of their median are even."""
@@ -75,7 +77,7 @@ def collected(
     """How the stream of these answers of an arm is collected; None if it is not. `others`: whether that of another arm is, on the same way.
 
     Chunks that arrive together can also be one step that the server splits. So they count only where an arrival holds more than a step
-    yields, where nearly all chunks come together, or where another arm's stream is collected.
+    yields, where nearly all chunks of an arm without a declared window come together, or where another arm's stream is collected.
     """
     chunks = arrived = 0
     tokens, last, pauses, changes = [], [], list[float](), []
@@ -100,7 +102,8 @@ def collected(
     usual = len(tokens) / arrived
     held_back = fmean(last) > max(RIGHT_WITHIN, 2 * usual) and together > RIGHT_WITHIN
     steps = per_arrival <= max_tokens_per_step * _MORE and not (others and together > COLLECTED_SHARE)
-    if steps and together <= _NEARLY_ALL and not held_back:
+    undeclared = max_tokens_per_step > _MAX_WINDOW and together > _NEARLY_ALL
+    if steps and not undeclared and not held_back:
         return None
     error = math.inf
     if len(changes) >= len(tokens) * _NEARLY_ALL:
