@@ -137,6 +137,9 @@ def test_a_second_window_decides_and_noise_is_used_too() -> None:
     assert falling["timed_s"] == pytest.approx({1: 15.0, 3: 15.0, 7: 20.0}), (
         "no step is shorter with more drafts"
     )
+    # A fixed part and later drafts that cost more: on the line window 2 is best, and where all is fixed, plain decoding.
+    found = _advised([0.9, 0.73, 0.53, 0.35, 0.21, 0.11, 0.05, 0.02], {0: 1.0, 8: 4.5})
+    assert {0, 2, 3, 4} <= set(found["not_told_apart"])
     # vllm#20780, EAGLE-3: the step of k = 3 alone is known, and k = 4, between two, was published as the fastest.
     found = _advised([0.79, 0.57, 0.43, 0.29, 0.24, 0.14, 0.08], {0: 7.07, 3: 11.4})
     assert {3, 4, 5} <= set(found["not_told_apart"])
@@ -196,6 +199,14 @@ def test_what_cannot_be_used_of_another_run_is_named(tmp_path: Path, capsys: Cap
     run = recorded_run("e1-mid", tmp_path)
     (note,) = advise(cells_of(run), AdviceOptions(timed_in=[(UPSTREAM.run(), None)]))["cells"][0]["notes"]
     assert note == "the step of spec of run r1 (window 7) is not used: it was not measured 4 at a time"
+    drafting = [
+        {"name": name, "url": f"http://{name}/v1", "speculative_tokens": 1} for name in ("steady", "spec")
+    ]
+    no_plain = raw_run(
+        answered(concurrency=4), answered("spec", concurrency=4), arms=drafting, concurrency=[4]
+    )
+    notes = advise(cells_of(run), AdviceOptions(timed_in=[(no_plain, "spec")]))["cells"][0]["notes"]
+    assert notes == ["the step of spec of run r1 (window 1) is not used: it was not measured 4 at a time"]
     store(replace(UPSTREAM, narrow_k=1).run(), tmp_path / "both")
     assert main(["advise", str(tmp_path / "both")]) == 0
     shown = " ".join(capsys.readouterr().out.split())

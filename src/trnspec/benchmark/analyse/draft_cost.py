@@ -1,4 +1,4 @@
-"""What drafting costs: the time of a step by window, from the windows that were timed, on one of three curves between them."""
+"""What drafting costs: the time of a step by window, from the windows that were timed, on several curves between them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ FREE = DraftCostModel(fixed=1.0, power=0.5)
 CONVEX = DraftCostModel(fixed=0.0, power=_MAX_POWER)
 """Each draft costs more than the one before. The cost of one measured engine grows with a power of 1.2 to 1.3 (an H200: 5 ms for the first
 draft, 9 to 10 ms for each of the next two, 10 to 11 ms after that)."""
-CURVES = (LINEAR, FREE, CONVEX)
+BETWEEN = DraftCostModel(fixed=0.5, power=_MAX_POWER)
+"""Never the end of a range, but here a window may be best that is best on none of the three: where all is fixed, plain decoding may win."""
+CURVES = (LINEAR, FREE, CONVEX, BETWEEN)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ An answer ends within a step, and the remaining tokens of that step are lost: on
 (the mean excess of a renewal process). So an answer of L tokens gets L / (L + r) of t(k).
 
 All of it is by prompt, from the pairs of answers whose times per token are both known, which are the pairs of the report. S of a timed
-window is measured, so T(k) = t(k) * T(0) / S(k) there. Between timed windows T follows one of three curves (`draft_cost.CURVES`).
+window is measured, so T(k) = t(k) * T(0) / S(k) there. Between timed windows T follows one of the curves of `draft_cost.CURVES`.
 """
 
 from __future__ import annotations
@@ -228,8 +228,16 @@ def class_at_load(
             acceptance = PromptAcceptance(acceptance.survival[:1], mean, acceptance.steps[:1])
         code = cells.plan.classes.index(place.class_)
         return of_prompts(acceptance, options.step_times, code, **about) if len(acceptance.steps) else None
+    return _of_pairs(cells, arm, place, known, drafts, **about)
+
+
+def _of_pairs(
+    cells: Cells, arm: PlannedArm, place: Place, known: TokensPerStep, drafts: int, **about: Any
+) -> ClassAtLoad | None:
     arms = (cells.baseline_of(arm), cells.plan.arm(cells.plan.baseline), *cells.plan.arms)
-    pairs = cells.pairs((next(other for other in arms if not other.speculative_tokens), arm), place)
+    if (plain := next((other for other in arms if not other.speculative_tokens), None)) is None:
+        return None
+    pairs = cells.pairs((plain, arm), place)
     plain_s, drafted_s = (own.metrics[TPOT.name] for own in pairs)
     # Times, steps and gains are of the same answers. The time of some is not known, as where one packet brought a whole answer.
     both = (plain_s > 0) & (drafted_s > 0)
@@ -238,12 +246,13 @@ def class_at_load(
     gains = Gains(log_gains(pairs, TPOT)[0], np.log(plain_s[both]), pairs[0].sources.of(both))
     acceptance, prompt = _acceptance(arm, known, pairs[1].at(both))
     mean_gain = np.bincount(prompt, gains.log_gain) / np.bincount(prompt)
+    step = acceptance.tokens_per_step(drafts) / np.exp(mean_gain)
     return ClassAtLoad(
         acceptance=acceptance,
-        times=step_times({0: 1.0, k: acceptance.tokens_per_step(drafts) / np.exp(mean_gain)}),
+        times=step_times({0: 1.0, arm.speculative_tokens: step}),
         noise=gains._replace(log_gain=gains.log_gain - mean_gain[prompt]),
         prompt=prompt,
-        measured={k: gains},
+        measured={arm.speculative_tokens: gains},
         **about,
     )
 
