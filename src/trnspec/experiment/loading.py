@@ -60,7 +60,7 @@ def judge(
 ) -> tuple[Experiment | None, list[Finding]]:
     """Return the resolved experiment and the problems of its values. Paths in the file are relative to `folder`.
 
-    If a name is unknown, there is no experiment, and only the rules of the cluster are checked beside the names.
+    If a name is unknown, there is no experiment, and only the cluster is checked beside the names.
     """
     experiment, problems = resolved(file, prompts, folder, prompt_format)
     if experiment is None:
@@ -69,7 +69,7 @@ def judge(
     # first of them, which has the shortest name.
     distinct = {
         (problem.where, problem.why, problem.where.endswith("].name") or repr(problem.value)): problem
-        for problem in reversed([*_broken_rules(experiment)])
+        for problem in reversed([*problems, *_broken_rules(experiment)])
     }
     return experiment, list(reversed(distinct.values())) or [*_without_effect(experiment)]
 

@@ -52,19 +52,18 @@ class _Sweep:
 def resolved(
     file: ExperimentFile, prompts: tuple[Prompt, ...], folder: Path, prompt_format: str
 ) -> tuple[Experiment | None, list[Finding]]:
-    """Return the experiment, or every name that is unknown and every value that a list repeats."""
-    problems = [*_unknown_names(file)]
+    """Return the experiment and every value that a list repeats; no experiment if a name is unknown or there are too many arms."""
+    problems, repeated = [*_unknown_names(file)], list[Finding]()
     if not file.arms:
         problems.append(refused("arms too-few", None, number=0))
-    sizes = _values(file.serving.max_num_seqs, "serving.max_num_seqs", problems)
-    sweeps = [_sweep(number, arm, problems) for number, arm in enumerate(file.arms)]
+    sizes = _values(file.serving.max_num_seqs, "serving.max_num_seqs", repeated)
+    sweeps = [_sweep(number, arm, repeated) for number, arm in enumerate(file.arms)]
     total = len(sizes) * sum(len(one.drafts) * len(one.windows) or 1 for one in sweeps)
     if total > MAX_ARMS:
         problems.append(refused("arms too-many", None, arms=count(total, "arm"), maximum=MAX_ARMS))
     weights, unusable = _weights(file.target, [draft for one in sweeps for draft in one.drafts], folder)
-    problems += unusable
-    if problems:
-        return None, problems
+    if problems := [*problems, *unusable]:
+        return None, problems + repeated
     shared = _serving(file, sweeps, prompts)
     return Experiment(
         name=file.name,
@@ -82,7 +81,7 @@ def resolved(
         token_secret=file.weights.token_secret,
         serve=file.serve,
         expect=file.expect,
-    ), []
+    ), repeated
 
 
 def _unknown_names(file: ExperimentFile) -> Iterator[Finding]:
@@ -128,11 +127,14 @@ def _values(value: Any, path: str, problems: list[Finding]) -> list[tuple[str, A
     """Return each value of a sweep with its path. A value that is listed twice is a problem."""
     if not isinstance(value, list):
         return [(path, value)]
+    found: list[tuple[str, Any]] = []
     for number, one in enumerate(value):
         if one in value[:number]:
             shown = one if isinstance(one, int) else one.model
             problems.append(refused("sweep twice", shown, at=f"{path}[{number}]"))
-    return [(f"{path}[{number}]", one) for number, one in enumerate(value)]
+        else:
+            found.append((f"{path}[{number}]", one))
+    return found
 
 
 def _weights(
@@ -192,15 +194,15 @@ def _serving(file: ExperimentFile, sweeps: list[_Sweep], prompts: tuple[Prompt, 
     published command line sets the key.
     """
     serving, instance = file.serving, INSTANCES[file.cluster.instance]
+    degree = serving.tensor_parallel or logical_cores(serving, instance)
+    shared: dict[str, Any] = dict(serving) | {"tensor_parallel": degree}
+    runtimes = [RUNTIMES[one.section.runtime or file.runtime] for one in sweeps]
+    if all(runtime.dialect != "native" for runtime in runtimes):
+        return shared
     prompt, sequence = expected_tokens(prompts, answer=file.benchmark.max_tokens)
     step = 1 + max((window for one in sweeps for _, window in one.windows), default=0)
     published = file.expect is not None and bool(file.expect.figures)
-    return {
-        **dict(serving),
-        "tensor_parallel": serving.tensor_parallel or logical_cores(serving, instance),
-        "prompt_tokens": prompt,
-        "sequence_tokens": 0 if published else sequence + step,
-    }
+    return shared | {"prompt_tokens": prompt, "sequence_tokens": 0 if published else sequence + step}
 
 
 def _arms(

@@ -21,7 +21,7 @@ from trnspec.experiment.catalogue.engine_keys import (
 )
 from trnspec.experiment.catalogue.models import HEADS, MODELS
 from trnspec.experiment.catalogue.runtimes import NO_ASYNC_SCHEDULING, Mode
-from trnspec.experiment.naming import BENCHMARK_NAME, LMEVAL_NAME, promoted_service
+from trnspec.experiment.naming import BENCHMARK_NAME, LMEVAL_NAME, PROMOTED_SUFFIX
 from trnspec.experiment.refusals import refused
 
 DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -86,7 +86,7 @@ def distinct_arms(experiment: Experiment) -> Iterator[Finding]:
     reserved = {
         BENCHMARK_NAME: "benchmark",
         LMEVAL_NAME: "quality check",
-        promoted_service(experiment.name): "promoted service",
+        experiment.name + PROMOTED_SUFFIX: "promoted service",
     }
     for taken, what in reserved.items():
         if taken in seen:
