@@ -86,12 +86,14 @@ def _room(prompt: Prompt) -> int:
 def context_buckets(experiment: Experiment) -> Iterator[Finding]:
     """NxD Inference fails for a prompt above the last bucket of an arm, and the server ends (`get_target_bucket`)."""
     listing = [arm for arm in experiment.arms if arm.engine.get(CONTEXT_BUCKETS)]
-    for arm in listing if experiment.prompts else ():
+    if not listing or not experiment.prompts:
+        return
+    longest = max(experiment.prompts, key=lambda prompt: prompt.max_prompt_tokens + _room(prompt))
+    needed = longest.max_prompt_tokens + _room(longest)
+    for arm in listing:
         listed, tokens = arm.engine[CONTEXT_BUCKETS], arm.serving.max_model_len
         if nxdi_value(CONTEXT_BUCKETS, listed, tokens=tokens):
             continue  # refused by another rule
-        longest = max(experiment.prompts, key=lambda prompt: prompt.max_prompt_tokens + _room(prompt))
-        needed = longest.max_prompt_tokens + _room(longest)
         if needed > max(listed):
             where, words = f"{arm.paths.at}.engine.{CONTEXT_BUCKETS}", _length(longest) | {"needed": needed}
             yield refused("prompt above-bucket", listed, at=where, prompt=longest, **words)
