@@ -16,7 +16,7 @@ from trnspec.experiment.cost import idle, per_hour, purchase_options, purchase_t
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 MISTAKES = (
     ("temperature: 0 ", "temperature: 0.7 "),
-    ("tensor_parallel: 32", "tensor_paralel: 64"),
+    ("tensor_parallel: 32", "tensor_parallel: 64"),
 )
 
 

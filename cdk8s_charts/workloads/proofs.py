@@ -25,6 +25,7 @@ from cdk8s_charts.vllm_command import compile_argv, compile_environment, serve_a
 from cdk8s_charts.workloads.artifact_jobs import finite_job
 from cdk8s_charts.workloads.namespace import JOBS, priority_name
 from trnspec.experiment import naming
+from trnspec.experiment.arms import logical_cores
 from trnspec.experiment.compilation import compile_config
 
 if TYPE_CHECKING:
@@ -207,7 +208,7 @@ def expected(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     serving, drivers = arm.serving, arm.runtime.drivers
     return {
         "devices": serving.devices,
-        "logical_cores": serving.cores_on(arm.instance),
+        "logical_cores": logical_cores(serving, arm.instance),
         "scratch_gib": max(pods.compile_scratch_gib(other) for other in experiment.arms),
         "mounts": list(pods.STORES.values()),
         "pod_security": serving.pod_security,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import json
 import math
 import re
@@ -31,7 +32,7 @@ from tests.experiment.edits import (
 )
 from trnspec.experiment import InvalidExperiment, load
 from trnspec.experiment.catalogue.instances import INSTANCES, ZONES
-from trnspec.experiment.checks.names import max_name_length
+from trnspec.experiment.checks.arms_section import max_name_length
 from trnspec.experiment.forms import FORMS
 from trnspec.experiment.model import ExperimentFile
 from trnspec.experiment.naming import bucket
@@ -130,7 +131,7 @@ def test_a_prompt_may_fill_the_context_up_to_the_last_step(
     ("text", "words"),
     [
         ("- 1\n- 2", "not a mapping"),
-        ("version: 1\n2: 3", "2 is a key that is not text"),
+        ("version: 1\n2: 3", ":2: 2: 2 is a key that is not text; put it in quotes"),
         ("version: 1\nname: x\nname: y", ":3: name: the key appears twice, on lines 2 and 3; keep one"),
         ("a: [", "is not valid YAML at line"),
         (None, "cannot be read: No such file"),
@@ -144,26 +145,45 @@ def test_a_file_of_another_form_is_refused(tmp_path: Path, text: str | None, wor
         load(path)
 
 
-def test_every_problem_is_reported_at_once_with_the_line_of_the_file_and_in_its_order(
-    variation: Variation,
+FORM: dict[str, Any] = {
+    "serving.max_num_seq": 4,
+    "benchmark.warmup": "four",
+    "arms.1.speculation.num_speculative_tokens": "seven",
+    "cluster.nodes": {},
+}
+VALUES: dict[str, Any] = {
+    "serving.tensor_parallel": 31,
+    "arms.1.speculation.num_speculative_tokens": 1,
+    "cluster.kubernetes": "1.30",
+    "benchmark.temperature": 0.5,
+}
+NAMES: dict[str, Any] = {
+    "runtime": "mine",
+    "target.model": "mine",
+    "arms.1.speculation.mode": "mine",
+    "cluster.instance": "mine",
+    "cluster.kubernetes": "1.30",
+}
+
+
+@pytest.mark.parametrize("mistakes", [FORM, VALUES, NAMES, FORM | {"cluster.kubernetes": "1.30"}])
+def test_all_problems_of_one_stage_are_reported_at_once_in_the_order_of_the_file(
+    mistakes: dict[str, Any], variation: Variation
 ) -> None:
-    mistakes: dict[str, Any] = {
-        "serving.max_num_seq": 4,
-        "benchmark.warmup": "four",
-        "serving.tensor_parallel": 31,
-        "arms.1.speculation.num_speculative_tokens": "seven",
-        "arms.1.speculation.mode": "medusa",
-        "cluster.kubernetes": "1.30",
-        "benchmark.temperature": 0.5,
-    }
     path = variation(both(*(put(where, value) for where, value in mistakes.items())))
-    number = next(n for n, line in enumerate(path.read_text().splitlines(), 1) if "temperature" in line)
     with pytest.raises(InvalidExperiment) as caught:
         load(path)
-    places = {where.replace("arms.1", "arms[1]") for where in mistakes}
-    assert {problem.where for problem in caught.value.findings} == places
-    (line,) = (line for line in caught.value.lines if "temperature" in line)
-    assert line.startswith(f"{path}:{number}: benchmark.temperature = 0.5: ")
+    stage = FORM if FORM.keys() <= mistakes.keys() else mistakes
+    places = [problem.where for problem in caught.value.findings]
+    assert sorted(places) == sorted(where.replace("arms.1", "arms[1]") for where in stage)
+    lines = path.read_text().splitlines()
+    numbers = [int(line.removeprefix(f"{path}:").partition(":")[0]) for line in caught.value.lines]
+    assert numbers == sorted(numbers)
+    keys = [re.split(r"\W", place)[-1] for place in places]
+    assert all(f"{key}:" in lines[number - 1] for key, number in zip(keys, numbers, strict=True))
+
+
+def test_problems_of_one_value_come_once_each_in_its_order(variation: Variation) -> None:
     unknown = ["nine", "two", "seven", "one", "five", "eight"]
     with pytest.raises(InvalidExperiment) as caught:
         load(variation(both(EXPECT, put("expect.figures.0.classes", [*unknown, "code", "two"]))))
@@ -177,7 +197,10 @@ def _places(data: Any, path: str = "") -> Iterator[str]:
         yield from _places(value, f"{path}{key}.")
 
 
-BROKEN: tuple[Any, ...] = (None, True, -1, 2.5, "", "x", [], ["x"], {}, {1: 2}, {"x": 1}, 10**30, math.nan)
+BROKEN: tuple[Any, ...] = (
+    *(None, True, -1, 2.5, "", "x", [], ["x"], {}, {"x": 1}, 10**30, math.nan),
+    *({1: 2}, {None: 1, 2.5: 2, True: 3}, [{1: {2: 3}}], {"x": {1: 2}}),
+)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -190,6 +213,40 @@ def test_whatever_is_broken_ends_in_a_refusal_and_in_nothing_else(variation: Var
         path = variation(both(whole, put(one, random.choice(BROKEN)), put(other, random.choice(BROKEN))))
         with suppress(InvalidExperiment):
             load(path)
+
+
+EXPERIMENTS = sorted((ROOT / "experiments").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_a_wrong_type_at_any_key_is_a_finding(path: Path, tmp_path: Path) -> None:
+    written = yaml.safe_load(path.read_text(encoding="utf-8"))
+    written["prompts"] = {"classes": {"a": [f"What is {n}?" for n in range(8)]}}
+    broken, taken = tmp_path / path.name, set()
+    for place in _places(written):
+        for wrong in ([["x"]], {1: 2}):
+            data = copy.deepcopy(written)
+            put(place, wrong)(data)
+            broken.write_text(yaml.dump(data, Dumper=yaml.CSafeDumper), encoding="utf-8")
+            with suppress(InvalidExperiment):
+                load(broken)
+                taken |= {place} if ".engine." not in place or 1 in wrong else set()
+    assert taken == set(), "only a key of an engine takes a list of lists"
+
+
+@pytest.mark.parametrize("key", ["1", "~", "2.5", "on", "2026-11-28"])
+@pytest.mark.parametrize("place", ["", "serving", "arms.1", "arms.1.engine", "prompts.classes"])
+def test_a_key_that_is_not_text_is_one_refusal(place: str, key: str, variation: Variation) -> None:
+    path = variation(put(f"{place}.KEY".removeprefix("."), 3))
+    text = path.read_text(encoding="utf-8").replace("KEY:", f"{key}:")
+    path.write_text(text, encoding="utf-8")
+    (number,) = (n for n, line in enumerate(text.splitlines(), 1) if line.strip().startswith(f"{key}: 3"))
+    with pytest.raises(InvalidExperiment) as caught:
+        load(path)
+    (line,) = caught.value.lines
+    assert place.replace(".1", "[1]") in line
+    assert "is a key that is not text; put it in quotes" in line
+    assert key in ("~", "on") or line.startswith(f"{path}:{number}: ")
 
 
 def test_several_networks_a_whole_8_and_none_are_taken(variation: Variation) -> None:

@@ -15,7 +15,7 @@ from tests.infra.templates import REGION, Deployment, Deployments, Resource, res
 from trnspec.experiment import Experiment
 from trnspec.experiment.catalogue.instances import ZONES
 from trnspec.experiment.catalogue.runtimes import RUNTIMES
-from trnspec.experiment.checks.names import MAX_EXPERIMENT_NAME
+from trnspec.experiment.checks.arms_section import MAX_EXPERIMENT_NAME
 from trnspec.experiment.model import Capacity
 from trnspec.experiment.naming import dashboard_name, neuron_nodegroup, off_role_name, service_dashboard_name
 

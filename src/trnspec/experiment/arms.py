@@ -51,6 +51,23 @@ class Speculation:
     draft_max_model_len: int
 
 
+def logical_cores(serving: Serving, instance: Instance) -> int:
+    """Return the NeuronCores of an arm as the framework sees them: physical cores grouped by `logical_nc_config`."""
+    return serving.devices * instance.cores_per_device // serving.logical_nc_config
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paths:
+    """Where the file has an arm and its values, as `arms[1]` and `arms[1].runtime`."""
+
+    at: str = ""
+    runtime: str = ""
+    """`runtime` if the arm has none of its own."""
+    draft: str = ""
+    """`arms[1].speculation.draft`, in a sweep with the draft's number."""
+    window: str = ""
+
+
 class ArmServing(Serving):
     """Serving settings of one arm: with the resolved degree of tensor parallelism, one batch size, and the lengths of the load."""
 
@@ -78,6 +95,7 @@ class Arm:
     """Keys of the Neuron configuration that this arm overrides."""
     scheduler: str | None = None
     """`synchronous` if asynchronous scheduling is turned off for this arm."""
+    paths: Paths = field(default=Paths(), compare=False, repr=False)
 
     @property
     def num_speculative_tokens(self) -> int:
@@ -207,7 +225,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, FileSection):
         value = dict(value)
     elif is_dataclass(value):
-        value = {field.name: getattr(value, field.name) for field in fields(value)}
+        value = {field.name: getattr(value, field.name) for field in fields(value) if field.compare}
     if isinstance(value, Mapping):
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, frozenset):

@@ -59,24 +59,3 @@ class FileSection(BaseModel):
     """A mapping with fixed keys and strict types (`"4"` is not 4)."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
-
-
-class Unread(Exception):
-    """Raised when a rule reads a value that could not be validated."""
-
-
-class _Unread:
-    """A value that could not be validated: every use of it raises `Unread`."""
-
-
-def _ends(*_: Any) -> Any:
-    raise Unread
-
-
-for _operation in (
-    *("getattr", "bool", "hash", "iter", "len", "contains", "getitem", "str", "repr", "format"),
-    *("eq", "ne", "lt", "le", "gt", "ge", "add", "radd", "sub", "rsub", "mul", "rmul", "floordiv"),
-):
-    setattr(_Unread, f"__{_operation}__", _ends)
-UNREAD: Any = _Unread()
-"""Replaces a value that is invalid or missing; it may only be compared with `is`."""

@@ -1,12 +1,12 @@
 """The experiment file as its author writes it and as everything downstream reads it: each key and default once.
 
-Structure only; what the values mean together is judged in `checks`, and what needs the catalogue is found in `arms`.
+Structure only: `resolving` looks up the names, and `checks` has the rules of what the values mean together.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, JsonValue
 
@@ -14,9 +14,6 @@ from trnspec.benchmark.limits import MIN_S
 from trnspec.experiment import forms
 from trnspec.experiment.forms import FileSection, Listed, OneOrSeveral, Positive, SecretName
 from trnspec.experiment.measurement import Benchmark
-
-if TYPE_CHECKING:
-    from trnspec.experiment.catalogue.instances import Instance
 
 
 def _finite(value: JsonValue) -> JsonValue:
@@ -109,14 +106,6 @@ class Serving(FileSection):
     as well, or the image's user too."""
     api_key_secret: SecretName | None = None
     """Kubernetes Secret whose key `api-key` every request must carry; without one, any pod of the cluster may ask."""
-
-    def cores_on(self, instance: Instance) -> int:
-        """NeuronCores of an arm as the framework sees them: physical cores grouped by `logical_nc_config`."""
-        return self.devices * instance.cores_per_device // self.logical_nc_config
-
-    def degree_on(self, instance: Instance) -> int:
-        """The declared degree of tensor parallelism, or every logical core of the arm's devices."""
-        return self.tensor_parallel or self.cores_on(instance)
 
 
 class PromptsSection(FileSection):

@@ -6,8 +6,7 @@ A `config.json` is read into a shape, and a model is written as what the one tha
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,8 @@ from trnspec.core.files import UnreadableFile, json_in
 from trnspec.core.findings import Finding
 from trnspec.experiment.catalogue.models import MODELS, Model, Shape
 from trnspec.experiment.catalogue.published import NOT_DENSE
-from trnspec.experiment.forms import Unread
+from trnspec.experiment.model import ModelReference
 from trnspec.experiment.refusals import refused
-from trnspec.experiment.sweeps import ExpandedFile
 
 _KEYS = {
     "vocabulary": "vocab_size",
@@ -47,26 +45,25 @@ _OTHER = re.compile(
 """Keys of configurations whose steps read something else than every weight and a whole cache, in bfloat16."""
 
 
-def with_own_models(file: ExpandedFile, folder: Path) -> tuple[ExpandedFile, list[Finding]]:
-    """The file with the models that it describes, and what is wrong with their descriptions."""
+def own_models(
+    references: Iterable[tuple[str, ModelReference]], folder: Path
+) -> tuple[dict[str, Model], list[Finding]]:
+    """Return the catalogue's models with those that the file describes, and what is wrong with the descriptions."""
     models, problems = dict(MODELS), list[Finding]()
-    with suppress(Unread):
-        for path, reference in file.references:
-            try:
-                described = MODELS.get(reference.like or "")
-                if reference.config is not None and reference.like is None:
-                    described = model_of(reference.model, read_config(folder / str(reference.config)))  # pyrefly: ignore[unnecessary-type-conversion]  # of UNREAD it raises
-            except UnreadableFile as error:
-                problems.append(
-                    refused("config unreadable", reference.config, at=f"{path}.config", error=error)
-                )
-                continue
-            if described is None:
-                continue  # of the catalogue, a head, or one that another rule refuses
-            own = replace(described, name=reference.model, gated=False)
-            if models.setdefault(reference.model, own) != own:
-                problems.append(refused("model another-shape", reference.model, at=f"{path}.model"))
-    return file.model_copy(update={"models": models}), problems
+    for path, reference in references:
+        try:
+            described = MODELS.get(reference.like or "")
+            if reference.config is not None and reference.like is None:
+                described = model_of(reference.model, read_config(folder / reference.config))
+        except UnreadableFile as error:
+            problems.append(refused("config unreadable", reference.config, at=f"{path}.config", error=error))
+            continue
+        if described is None:
+            continue  # of the catalogue, a head, or one that is refused by its name
+        own = replace(described, name=reference.model, gated=False)
+        if models.setdefault(reference.model, own) != own:
+            problems.append(refused("model another-shape", reference.model, at=f"{path}.model"))
+    return models, problems
 
 
 def read_config(path: Path) -> Mapping[str, Any]:

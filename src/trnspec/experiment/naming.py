@@ -19,6 +19,8 @@ SERVING_ACCOUNT, BENCHMARK_ACCOUNT, FETCH_ACCOUNT, COMPILE_ACCOUNT = (
     "compile",
 )
 BENCHMARK_NAME, LMEVAL_NAME = "qwen-llmperf", "qwen-lmeval"
+PROMOTED_SUFFIX = "-service"
+"""After the experiment's name: the Service of the promoted arm."""
 LMEVAL_CHECK = "check-"
 """Prefix of the container that asks an arm the questions of `lm_eval`."""
 SERVICE_PORT = 8000
@@ -157,7 +159,7 @@ def off_role_name(experiment: Experiment) -> str:
 
 def promoted_service(experiment_name: str) -> str:
     """Service of the promoted arm. The name does not change when another arm is promoted."""
-    return f"{experiment_name}-service"
+    return experiment_name + PROMOTED_SUFFIX
 
 
 def slug(text: str) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from trnspec.experiment.arms import Arm, Experiment
-from trnspec.experiment.catalogue.models import BYTES_PER_VALUE, Model
+from trnspec.experiment.catalogue.models import memory_bytes
 
 GIB = 2**30
 
@@ -22,18 +21,6 @@ class ArmPlace:
     devices: int
     batch: int = 0
     """Batches run one after the other on the same nodes; the first is 0."""
-
-
-def memory_bytes(models: Iterable[Model], tensor_parallel: int, sequences: int, tokens: int) -> int:
-    """Return the high-bandwidth memory of weights and full KV caches over all cores: a lower bound.
-
-    NxD Inference replicates KV heads if there are fewer of them than tensor-parallel ranks.
-    """
-    values = 0
-    for model in models:
-        heads = max(model.kv_heads, tensor_parallel)
-        values += model.parameters + 2 * model.layers * heads * model.head_dim * sequences * tokens
-    return values * BYTES_PER_VALUE
 
 
 def arm_memory_bytes(arm: Arm) -> int:

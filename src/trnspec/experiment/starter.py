@@ -27,12 +27,12 @@ from trnspec.experiment.catalogue.models import HEADS, MODELS, Model
 from trnspec.experiment.catalogue.prices import BLOCK_RATES
 from trnspec.experiment.catalogue.published import DRAFT, DRAFTED, PLAIN, REFERENCE, TARGET, WINDOW, Drafted
 from trnspec.experiment.catalogue.runtimes import MODES, RUNTIMES, Runtime
-from trnspec.experiment.checks.names import known
 from trnspec.experiment.loading import judge
 from trnspec.experiment.measurement import Benchmark
 from trnspec.experiment.model import Cluster, ExperimentFile, PromptsSection
 from trnspec.experiment.prompts import Prompt, read_prompts
 from trnspec.experiment.refusals import refused
+from trnspec.experiment.resolving import unknown_name
 
 _TEXT = Template(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 _GATED = "\nweights:\n  token_secret: hf-token   # a Secret, key `token`: Hugging Face asks who fetches this model\n"
@@ -114,7 +114,7 @@ def compose(
 ) -> StarterExperiment:
     """Compose an experiment called `name`, for a file in `folder`. Raises `Misuse`."""
     own = "" if like else " For a fine-tune add --like {}; more in docs/adding-a-model.md"
-    _refuse(known("--like" if like else "--model", like or model, MODELS, "model", own))
+    _refuse(unknown_name("--like" if like else "--model", like or model, MODELS, "model", own))
     base = MODELS[like or model]
     target = replace(base, name=model, gated=False) if like else base
     routes = _routes(target, base.name, draft=draft, mode=mode, runtime=runtime)
@@ -138,9 +138,8 @@ def compose(
         for place in _places(base.name, route.mode):
             chosen = given | _filled(route, target) | place
             text = _TEXT.substitute(chosen)
-            _, problems = judge(
-                ExperimentFile.model_validate(yaml.load(text, Loader=yaml.CSafeLoader)), asked, folder
-            )
+            file = ExperimentFile.model_validate(yaml.load(text, Loader=yaml.CSafeLoader))
+            _, problems = judge(file, asked, folder, format_)
             if not problems:
                 text = re.sub(r"^(.*?\S)   # ", lambda match: f"{match[1]:<25}  # ", text, flags=re.MULTILINE)
                 found.append((route, text, chosen))
@@ -202,7 +201,7 @@ def _routes(
 ) -> list[_Route]:
     """Return the possible drafts, supported images first. Options of the user are kept; the checks judge them. Raises `Misuse`."""
     if runtime is not None:
-        _refuse(known("--runtime", runtime, RUNTIMES, "runtime"))
+        _refuse(unknown_name("--runtime", runtime, RUNTIMES, "runtime"))
     if mode is not None and mode not in MODES:
         raise Misuse(refused("--mode unknown", mode, modes=", ".join(MODES)))
     ways = [one.modes[mode] for one in RUNTIMES.values()] if mode is not None else []
@@ -241,7 +240,7 @@ def _mode_of(draft: str, mode: str | None, target: Model) -> str | None:
         raise Misuse(refused("--draft unknown-window", draft))
     if draft not in MODELS and mode not in _HEAD_MODES:
         head = " For another head add its --mode" if mode is None else ""
-        _refuse(known("--draft", draft, (*MODELS, *HEADS), "model", head, never=target.name))
+        _refuse(unknown_name("--draft", draft, (*MODELS, *HEADS), "model", head, never=target.name))
     return mode
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,18 @@ MODELS = {
     for name, row in _TABLE["models"].items()
 }
 HEADS = {row["name"]: Head(**row) for row in _TABLE["heads"]}
+
+
+def memory_bytes(models: Iterable[Model], tensor_parallel: int, sequences: int, tokens: int) -> int:
+    """Return the high-bandwidth memory of weights and full KV caches over all cores: a lower bound.
+
+    NxD Inference replicates KV heads if there are fewer of them than tensor-parallel ranks.
+    """
+    values = 0
+    for model in models:
+        heads = max(model.kv_heads, tensor_parallel)
+        values += model.parameters + 2 * model.layers * heads * model.head_dim * sequences * tokens
+    return values * BYTES_PER_VALUE
 
 
 def head(name: str, *, target: Model, layers: int) -> Model:

@@ -1,22 +1,16 @@
-"""Checks of the cluster: version, node image, region, purchase option of Trn2 nodes, and networks with access; and of the service
-after the comparison: its arm and replicas."""
+"""Checks of the cluster: version, region, purchase option of Trn2 nodes, and networks with access. They need no arm."""
 
 from __future__ import annotations
 
 import calendar
-import difflib
 import ipaddress
 import re
 from collections.abc import Iterator
 
 from trnspec.core.findings import Finding
-from trnspec.core.words import count
 from trnspec.experiment.catalogue.instances import INSTANCES, OFFERED_ON, REGION, ZONES
-from trnspec.experiment.catalogue.node_images import images_of, serving_image, versions_serving
-from trnspec.experiment.checks.treatments import known_runtimes
-from trnspec.experiment.model import Serve
+from trnspec.experiment.model import Cluster
 from trnspec.experiment.refusals import refused
-from trnspec.experiment.sweeps import ExpandedFile
 
 OLDEST_KUBERNETES = (1, 35)
 """DRA is generally available from 1.34, whose standard support on EKS ends on 2026-12-02."""
@@ -37,9 +31,9 @@ _MAX_PUBLIC_NETWORKS = 40
 """Networks of one public endpoint (https://docs.aws.amazon.com/general/latest/gr/eks.html)."""
 
 
-def kubernetes_version(file: ExpandedFile) -> Iterator[Finding]:
+def kubernetes_version(cluster: Cluster) -> Iterator[Finding]:
     """Resource claims need a version that EKS still supports."""
-    version = file.cluster.kubernetes
+    version = cluster.kubernetes
     match = re.fullmatch(r"([1-9]\d?)\.(0|[1-9]\d{0,2})", version, re.ASCII)
     floor, top = (".".join(map(str, pair)) for pair in (OLDEST_KUBERNETES, NEWEST_KUBERNETES))
     if match is None:
@@ -50,31 +44,9 @@ def kubernetes_version(file: ExpandedFile) -> Iterator[Finding]:
         yield refused("cluster.kubernetes too-new", version, floor=floor, top=top)
 
 
-def node_driver(file: ExpandedFile) -> Iterator[Finding]:
-    """A node image must have a Neuron driver that supports the runtime libraries of all arms, because the arms share their nodes."""
-    instance, version = file.instance, file.cluster.kubernetes
-    known = known_runtimes(file)
-    images, paths, runtimes = images_of(version), list(known), list(known.values())
-    if instance is None or not images or serving_image(version, runtimes):
-        return
-    last = next(n for n in range(len(runtimes)) if serving_image(version, runtimes[: n + 1]) is None)
-    newer = [f'set cluster.kubernetes to "{other}"' for other in versions_serving(runtimes)]
-    otherwise = "give each runtime an experiment of its own" if last else "use another runtime"
-    yield refused(
-        "runtime without-image",
-        runtimes[last].name,
-        at=paths[last],
-        version=version,
-        what="these runtimes" if last else "it",
-        bounds=", ".join(f"{one.name} takes driver {one.drivers}" for one in runtimes[: last + 1]),
-        drivers=", ".join(image.neuron_driver for image in images),
-        remedy=", or ".join([*newer, otherwise]),
-    )
-
-
-def zones(file: ExpandedFile) -> Iterator[Finding]:
+def zones(cluster: Cluster) -> Iterator[Finding]:
     """The region must offer the instance type, the zones must be in it, and the zone of the nodes must offer it too."""
-    region, instance, names = file.cluster.region, file.instance, file.cluster.availability_zones
+    region, instance, names = cluster.region, INSTANCES.get(cluster.instance), cluster.availability_zones
     regions = tuple(instance.zones) if instance else _TRN2_REGIONS
     if region not in regions and (region in ZONES or not REGION.fullmatch(region)):
         name = "cluster.region not-offered" if region in ZONES else "cluster.region unknown"
@@ -88,7 +60,7 @@ def zones(file: ExpandedFile) -> Iterator[Finding]:
             yield _foreign(where, zone, region)
         elif zone in names[:number]:
             yield refused("zone twice", zone, at=where)
-    if (reserved := file.cluster.capacity.availability_zone) is not None:
+    if (reserved := cluster.capacity.availability_zone) is not None:
         chosen, path = reserved, "cluster.capacity.availability_zone"
         if not _is_in(region, reserved):
             yield _foreign(path, reserved, region)
@@ -109,10 +81,10 @@ def _foreign(path: str, value: str, region: str, *, what: str = "is not a zone")
     return refused("zone foreign", value, at=path, what=what, region=region, remedy=remedy)
 
 
-def admin_access(file: ExpandedFile) -> Iterator[Finding]:
+def admin_access(cluster: Cluster) -> Iterator[Finding]:
     """The public endpoint is only for the listed networks, which must be IPv4 in AWS's notation, distinct, accepted by EKS, and not
     open to the world, alone or together."""
-    cidrs, path = file.cluster.admin_cidrs, "cluster.admin_cidrs"
+    cidrs, path = cluster.admin_cidrs, "cluster.admin_cidrs"
     if len(cidrs) > _MAX_PUBLIC_NETWORKS:
         yield refused(f"{path} too-many", list(cidrs), number=len(cidrs), maximum=_MAX_PUBLIC_NETWORKS)
     seen: list[ipaddress.IPv4Network] = []
@@ -166,9 +138,9 @@ _EXAMPLES = {
 }
 
 
-def purchase(file: ExpandedFile) -> Iterator[Finding]:
+def purchase(cluster: Cluster) -> Iterator[Finding]:
     """Each purchase option requires all of its own fields and no others."""
-    capacity = file.cluster.capacity
+    capacity = cluster.capacity
     for key, example in _EXAMPLES.items():
         value, path = getattr(capacity, key), f"cluster.capacity.{key}"
         needed = key in _NEEDS[capacity.kind]
@@ -181,25 +153,25 @@ def purchase(file: ExpandedFile) -> Iterator[Finding]:
         yield refused("cluster.capacity.max_usd_per_hour not-spot", capacity.max_usd_per_hour)
 
 
-def end(file: ExpandedFile) -> Iterator[Finding]:
+def end(cluster: Cluster) -> Iterator[Finding]:
     """The end of a block is an instant in UTC."""
-    value = file.cluster.capacity.ends_at
+    value = cluster.capacity.ends_at
     found = None if value is None else _INSTANT.fullmatch(value)
     real = found and int(found[3]) <= calendar.monthrange(int(found[1]), int(found[2]))[1]
     if value is not None and not real:
         yield refused("cluster.capacity.ends_at malformed", value)
 
 
-def counts(file: ExpandedFile) -> Iterator[Finding]:
+def counts(cluster: Cluster) -> Iterator[Finding]:
     """The nodes at deploy time are limited by the maximum."""
-    nodes, maximum = file.cluster.nodes, file.cluster.max_nodes
+    nodes, maximum = cluster.nodes, cluster.max_nodes
     if nodes > maximum:
         yield refused("cluster.nodes too-many", nodes, maximum=maximum)
 
 
-def own_network(file: ExpandedFile) -> Iterator[Finding]:
+def own_network(cluster: Cluster) -> Iterator[Finding]:
     """NAT gateways and endpoints are created only in the experiment's own network."""
-    network, maximum = file.cluster.network, len(file.cluster.availability_zones)
+    network, maximum = cluster.network, len(cluster.availability_zones)
     if network.vpc:
         for name in network.model_fields_set & {"nat_gateways", "interface_endpoints"}:
             yield refused("network not-created", getattr(network, name), at=f"cluster.network.{name}")
@@ -210,10 +182,9 @@ def own_network(file: ExpandedFile) -> Iterator[Finding]:
         yield refused("cluster.network.private_subnets without-vpc", None)
 
 
-def existing_vpc(file: ExpandedFile) -> Iterator[Finding]:
+def existing_vpc(cluster: Cluster) -> Iterator[Finding]:
     """An existing VPC needs a subnet in each zone of the nodes, and at least two zones."""
-    cluster, path = file.cluster, "cluster.network.private_subnets"
-    subnets = cluster.network.private_subnets
+    subnets, path = cluster.network.private_subnets, "cluster.network.private_subnets"
     if not cluster.network.vpc or not REGION.fullmatch(cluster.region):
         return
     for place, (zone, subnet) in enumerate(subnets.items()):
@@ -232,36 +203,4 @@ def existing_vpc(file: ExpandedFile) -> Iterator[Finding]:
             yield refused(f"{path} incomplete", None, zone=zone, key=key)
 
 
-def served_arm(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
-    """The served arm must answer requests."""
-    served = [arm.name for arm in file.arms]
-    if serve.arm not in served:
-        close = difflib.get_close_matches(serve.arm, served, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(served[:8])}"
-        yield refused("serve.arm unknown", serve.arm, hint=hint)
-
-
-def replicas(file: ExpandedFile, serve: Serve) -> Iterator[Finding]:
-    """The promoted arm must fit on the nodes with its replicas."""
-    instance, devices, nodes = file.instance, file.serving.devices, file.cluster.max_nodes
-    if instance is None:
-        return
-    maximum = instance.devices // devices * nodes
-    if serve.replicas > maximum:
-        yield refused(
-            "serve.replicas too-many",
-            serve.replicas,
-            instance=instance,
-            nodes=nodes,
-            arms=count(maximum, "arm"),
-            devices=count(devices, "device"),
-            maximum=maximum,
-        )
-
-
-RULES = (
-    *(kubernetes_version, node_driver, zones, admin_access, purchase, end, counts),
-    *(own_network, existing_vpc),
-)
-SERVICE_RULES = (served_arm, replicas)
-"""Rules for the section `serve`."""
+RULES = (kubernetes_version, zones, admin_access, purchase, end, counts, own_network, existing_vpc)

@@ -8,13 +8,12 @@ from typing import Any
 
 from trnspec.core.findings import Finding
 from trnspec.core.words import count
-from trnspec.experiment.catalogue.engine_keys import CONTEXT_BUCKETS, longest_prompt, nxdi_value
+from trnspec.experiment.arms import Arm, Experiment
+from trnspec.experiment.catalogue.engine_keys import CONTEXT_BUCKETS, nxdi_value
 from trnspec.experiment.catalogue.published import conditions, figure
-from trnspec.experiment.checks.treatments import treated
 from trnspec.experiment.model import ExpectedFigure
 from trnspec.experiment.prompts import Prompt
 from trnspec.experiment.refusals import refused
-from trnspec.experiment.sweeps import ExpandedFile, SingleArm
 
 NONCE_TOKENS = 16
 """Tokens for the nonce that the benchmark puts before each prompt to prevent prefix caching."""
@@ -26,19 +25,17 @@ CHAT_TEMPLATE_TOKENS, FURTHER_MESSAGE_TOKENS = 32, 8
 markers of each further message."""
 
 
-def lengths(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
+def lengths(experiment: Experiment) -> Iterator[Finding]:
     """Prompt (upper bound: its stated `tokens`, else its UTF-8 bytes) and answer must fit `max_model_len`, and where a drafting arm takes a step
     whole or ends, so must a step.
 
     Where prompts of several classes do not fit, or most, the limit of the answers is named; else the longest prompt.
     """
-    limit, answer = file.serving.max_model_len, file.benchmark.max_tokens
-    whole = [pair for pair in treated(file) if pair.able and pair.able.within_context]
-    drafting = max(whole, key=lambda pair: pair.treatment.num_speculative_tokens, default=None)
-    step, last = 0, ""
-    if drafting is not None:
-        step = drafting.treatment.num_speculative_tokens
-        last = f" + {step} for the last step of {drafting.arm.name}, which fails beyond the context"
+    prompts, limit = experiment.prompts, experiment.baseline.serving.max_model_len
+    answer, drafting = experiment.benchmark.max_tokens, max(experiment.arms, key=lambda arm: arm.step_room)
+    step, last = drafting.step_room, ""
+    if step:
+        last = f" + {step} for the last step of {drafting.name}, which fails beyond the context"
     needed = {
         prompt: prompt.max_prompt_tokens + _room(prompt) + (prompt.max_tokens or answer) + step
         for prompt in prompts
@@ -64,7 +61,7 @@ def lengths(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding
         yield refused(
             "prompt too-long",
             prompt.id,
-            at="prompts.file" if file.prompts.file else f"prompts.classes.{name}",
+            at="prompts.file" if experiment.prompt_format else f"prompts.classes.{name}",
             answer=prompt.max_tokens or answer,
             needed=needed[prompt],
             others=f" ({len(group) - 1} more of this class do not fit either)" if len(group) > 1 else "",
@@ -86,71 +83,75 @@ def _room(prompt: Prompt) -> int:
     return NONCE_TOKENS + (template if prompt.messages else 0)
 
 
-def context_buckets(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
+def context_buckets(experiment: Experiment) -> Iterator[Finding]:
     """NxD Inference fails for a prompt above the last bucket of an arm, and the server ends (`get_target_bucket`)."""
-    longest = max(prompts, key=lambda prompt: prompt.max_prompt_tokens + _room(prompt), default=None)
-    for arm in file.arms:
-        listed = arm.engine.get(CONTEXT_BUCKETS)
-        if longest is None or nxdi_value(CONTEXT_BUCKETS, listed, tokens=file.serving.max_model_len):
-            continue
-        needed, maximum = longest.max_prompt_tokens + _room(longest), longest_prompt(arm.engine)
-        if maximum is not None and needed > maximum:
-            where, words = f"{arm.at}.engine.{CONTEXT_BUCKETS}", _length(longest) | {"needed": needed}
+    listing = [arm for arm in experiment.arms if arm.engine.get(CONTEXT_BUCKETS)]
+    if not listing or not experiment.prompts:
+        return
+    longest = max(experiment.prompts, key=lambda prompt: prompt.max_prompt_tokens + _room(prompt))
+    needed = longest.max_prompt_tokens + _room(longest)
+    for arm in listing:
+        listed, tokens = arm.engine[CONTEXT_BUCKETS], arm.serving.max_model_len
+        if nxdi_value(CONTEXT_BUCKETS, listed, tokens=tokens):
+            continue  # refused by another rule
+        if needed > max(listed):
+            where, words = f"{arm.paths.at}.engine.{CONTEXT_BUCKETS}", _length(longest) | {"needed": needed}
             yield refused("prompt above-bucket", listed, at=where, prompt=longest, **words)
 
 
-def plan_size(_: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
+def plan_size(experiment: Experiment) -> Iterator[Finding]:
     """The benchmark's plan is mounted from a ConfigMap, which holds 1 MiB."""
+    prompts = experiment.prompts
     size = sum(prompt.utf8_bytes + PLAN_BYTES_PER_PROMPT for prompt in prompts)
     if size > PLAN_BYTES:
         number, fit = count(len(prompts), "prompt"), len(prompts) * PLAN_BYTES // size
         yield refused("prompts too-large", None, prompts=number, size=size, maximum=PLAN_BYTES, fit=fit)
 
 
-def sampling(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
+def sampling(experiment: Experiment) -> Iterator[Finding]:
     """If speculation is greedy only, one arm would use a temperature and the other would ignore it."""
-    temperature = file.benchmark.temperature
-    for pair in treated(file):
-        if pair.runtime and pair.runtime.greedy_speculation_only and temperature > 0:
-            yield refused("benchmark.temperature greedy", temperature, runtime=pair.runtime)
+    temperature = experiment.benchmark.temperature
+    for arm in experiment.arms:
+        if arm.speculation and arm.runtime.greedy_speculation_only and temperature > 0:
+            yield refused("benchmark.temperature greedy", temperature, runtime=arm.runtime)
 
 
-def thinking(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
+def thinking(experiment: Experiment) -> Iterator[Finding]:
     """Reasoning needs the chat template of a model that has the switch."""
-    target = file.described(file.target)
-    if file.benchmark.thinking and file.benchmark.endpoint != "chat":
+    target = experiment.baseline.target.model
+    if experiment.benchmark.thinking and experiment.benchmark.endpoint != "chat":
         yield refused("benchmark.thinking no-chat", True)
-    elif file.benchmark.thinking and target is not None and not target.can_think:
+    elif experiment.benchmark.thinking and not target.can_think:
         yield refused("benchmark.thinking no-switch", True, target=target)
 
 
-def every_prompt_asked(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
+def every_prompt_asked(experiment: Experiment) -> Iterator[Finding]:
     """A cell must be large enough for each prompt of its class; the same prompts are asked of every arm."""
-    asked = file.benchmark.requests
-    for name, largest in Counter(prompt.class_name for prompt in prompts).most_common(1):
+    asked = experiment.benchmark.requests
+    for name, largest in Counter(prompt.class_name for prompt in experiment.prompts).most_common(1):
         if asked < largest:
             words = {"prompts": count(largest, "prompt"), "name": name}
             yield refused("benchmark.requests too-few", asked, minimum=largest, **words)
 
 
-def distinct_levels(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
+def distinct_levels(experiment: Experiment) -> Iterator[Finding]:
     """Each level of concurrency is a cell of its own."""
-    levels = file.benchmark.concurrency
+    levels = experiment.benchmark.concurrency
     if len(set(levels)) < len(levels):
         yield refused("benchmark.concurrency twice", list(levels))
 
 
-def slo_limits(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
+def slo_limits(experiment: Experiment) -> Iterator[Finding]:
     """An SLO must limit a time."""
-    if file.benchmark.slo and not file.benchmark.goodput:
+    if experiment.benchmark.slo and not experiment.benchmark.goodput:
         yield refused("benchmark.slo empty", None)
 
 
-def expected_figures(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Finding]:
+def expected_figures(experiment: Experiment) -> Iterator[Finding]:
     """An expected figure belongs to an arm, and has one source."""
-    arms = [arm.name for arm in file.arms]
-    baselines = [arm.name for arm in file.arms if arm.at == file.arms[0].at]
-    for path, expected in _figures(file):
+    arms = [arm.name for arm in experiment.arms]
+    baselines = [arm.name for arm in experiment.arms if arm.paths.at == experiment.baseline.paths.at]
+    for path, expected in _figures(experiment):
         of_baseline = expected.metric == "speed_up" and expected.arm in baselines
         if expected.arm not in arms:
             yield refused("figure no-arm", expected.arm, at=f"{path}.arm", arms=", ".join(arms))
@@ -161,38 +162,37 @@ def expected_figures(file: ExpandedFile, _: tuple[Prompt, ...]) -> Iterator[Find
         elif expected.row is not None and figure(expected.row, expected.metric) is None:
             yield refused("figure no-row", expected.row, at=f"{path}.row", metric=expected.metric)
         elif expected.row is not None and expected.arm in arms and not of_baseline:
-            yield from _other_conditions(
-                file, expected.row, f"{path}.row", file.arms[arms.index(expected.arm)]
-            )
+            arm = experiment.arms[arms.index(expected.arm)]
+            yield from _other_conditions(expected.row, f"{path}.row", arm)
         elif expected.value is not None and not expected.source:
             yield refused("figure without-source", None, at=f"{path}.source")
 
 
-def measured_figures(file: ExpandedFile, prompts: tuple[Prompt, ...]) -> Iterator[Finding]:
+def measured_figures(experiment: Experiment) -> Iterator[Finding]:
     """An expected figure belongs to classes and loads that are measured."""
-    classes = sorted({prompt.class_name for prompt in prompts})
-    for path, expected in _figures(file):
-        for name in dict.fromkeys(expected.classes) if prompts else ():
+    classes = sorted({prompt.class_name for prompt in experiment.prompts})
+    for path, expected in _figures(experiment):
+        for name in dict.fromkeys(expected.classes) if classes else ():
             if name not in classes:
                 yield refused("figure no-class", name, at=f"{path}.classes", classes=", ".join(classes))
-        loads = file.benchmark.concurrency
+        loads = experiment.benchmark.concurrency
         if expected.concurrency not in loads:
             words = {"loads": ", ".join(map(str, loads))}
             yield refused("figure no-load", expected.concurrency, at=f"{path}.concurrency", **words)
 
 
-def _figures(file: ExpandedFile) -> Iterator[tuple[str, ExpectedFigure]]:
-    for number, expected in enumerate(file.expect.figures if file.expect else ()):
+def _figures(experiment: Experiment) -> Iterator[tuple[str, ExpectedFigure]]:
+    for number, expected in enumerate(experiment.expect.figures if experiment.expect else ()):
         yield f"expect.figures[{number}]", expected
 
 
-def _other_conditions(file: ExpandedFile, row: str, path: str, arm: SingleArm) -> Iterator[Finding]:
+def _other_conditions(row: str, path: str, arm: Arm) -> Iterator[Finding]:
     """The k, mode, batch and number of chips of a row must be those of the arm."""
-    treatment, chips = arm.speculation, file.serving.devices
+    treatment, serving = arm.speculation, arm.serving
     own: dict[str, Any] = {"k": 0, "mode": "plain"}
     if treatment is not None:
         own = {"k": treatment.num_speculative_tokens, "mode": treatment.mode}
-    own |= {"batch": arm.max_num_seqs, "chips": chips}
+    own |= {"batch": serving.max_num_seqs, "chips": serving.devices}
     published: dict[str, Any] = conditions(row)
     other = [name for name in published if name in own and own[name] != published[name]]
     if other:
