@@ -47,8 +47,9 @@ def answered(
     arm: str = "steady", pair: int = 0, *, chunk_s: tuple[float, ...] = (0.1, 0.2, 0.3), **changes: Any
 ) -> RequestRecord:
     """An answer whose chunks came at `chunk_s`, one token each unless said otherwise."""
-    text = changes.pop("text", "a b c")
     tokens = changes.pop("chunk_tokens", (1,) * len(chunk_s))
+    total = changes.get("completion_tokens") or sum(tokens or ()) or len(chunk_s)
+    text = changes.pop("text", "word " * total)
     values: dict[str, Any] = {
         **_asked(arm, pair),
         "ttft_s": chunk_s[0],

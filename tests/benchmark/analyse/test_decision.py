@@ -25,7 +25,7 @@ from trnspec.benchmark.show.tables import UNKNOWN
 
 Gains = dict[str, dict[str, float]]
 """By treatment and class, the speed-up."""
-PLAIN_S, TOKENS = 0.04, 101
+PLAIN_S, TOKENS, STEP = 0.04, 101, 4
 
 
 def run_of(
@@ -64,8 +64,9 @@ def run_of(
             records.append(failed(arm, **where))
             continue
         begun = first_s if arm in gains else 0.1
-        times = (begun, begun + (TOKENS - 1) * tpot_s)
-        records.append(answered(arm, chunk_s=times, chunk_tokens=None, completion_tokens=TOKENS, **where))
+        times = tuple(begun + token * tpot_s for token in range(0, TOKENS, STEP))
+        sizes = (1, *(STEP,) * (len(times) - 1))
+        records.append(answered(arm, chunk_s=times, chunk_tokens=sizes, **where))
     content = {
         "model": "Qwen/Qwen3-32B",
         "baseline": "plain",
