@@ -68,6 +68,7 @@ def test_the_same_command_goes_on_after_its_process_is_gone_and_ends_with_the_re
     assert re.search(r"\nfetch weights \(no Trn2 node runs\) +0 +0\.00 +0\.00\n", plan)
     assert re.search(r"\ncompile the arms +1 +1\.00 +3\d\.\d\d\n", plan)
     assert re.search(r"\nin all, predicted +2\.58 +9\d\.\d\d\n", plan), "as forecast predicts it"
+    assert re.search(r"\nat most +3\.87 +14\d\.\d\d\n", plan)
     assert "nodes are set to 0 after 3.87 hours" in plan
     world.on_tick.append(killed)
     with monkeypatch.context() as patch:

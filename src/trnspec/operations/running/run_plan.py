@@ -57,7 +57,7 @@ class RunPlan:
     nodes: int
     compilations_at_once: int
     predicted: RunPrice
-    """Of the whole run."""
+    """The price of the whole run."""
     usd_per_hour: float
     """At quoted prices, with everything that is billed while nodes run."""
     most_per_hour: float
@@ -173,6 +173,7 @@ class RunPlan:
             "hours": self.hours,
             "off_at": stamp(self._off_first) if self._off_first else None,
             "most_usd": round(self.billed_h * self.most_per_hour, 2),
+            "costs": self._costs,
         }
 
     @property
@@ -185,7 +186,11 @@ class RunPlan:
         cells = [
             (row["title"], str(row["nodes"]), f"{row['hours']:.2f}", f"{row['usd']:.2f}") for row in rows
         ]
-        total = f"{self.hours_left:.2f}", f"{self.hours_left * self.usd_per_hour:.2f}"
+        for what, hours, each in (
+            ("in all, predicted", self.hours_left, self.usd_per_hour),
+            ("at most", self.billed_h, self.most_per_hour),
+        ):
+            cells.append((what, "", f"{hours:.2f}", f"{hours * each:.2f}"))
         ends = f"after {self.hours:g} hours"
         if self._off_first:
             ends = f"at {stamp(self._off_first)} by their schedule, before {self.hours:g} hours are over"
@@ -194,10 +199,8 @@ class RunPlan:
             [
                 self._costs,
                 f"{self.experiment.name}: {begins}; {count(self.to_compile, 'artifact')} to compile, {count(self.nodes, 'Trn2 node')}",
-                *table(
-                    ("step", "nodes", "hours", "$"), [*cells, ("in all, predicted", "", *total)], names=(0,)
-                ),
-                f"dollars of steps are for the answer at quoted prices; nodes are set to 0 {ends}",
+                *table(("step", "nodes", "hours", "$"), cells, names=(0,)),
+                f"predicted at quoted prices; nodes are set to 0 {ends}",
                 *([f"will not fit before the block ends, and is left to a later run: {out}"] if out else []),
             ]
         )
