@@ -15,8 +15,9 @@ from trnspec.experiment import Experiment
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.cloud.kubernetes import Kubernetes
 from trnspec.operations.running.context import Context
+from trnspec.operations.running.run_plan import RunPlan
 from trnspec.operations.running.state import RunStore, claimed, unfinished
-from trnspec.operations.running.steps import carry_out
+from trnspec.operations.running.steps import run_to_end
 
 
 class Driver:
@@ -46,7 +47,7 @@ class Driver:
             store=self.store,
             held=claimed(experiment, self.store, held, now=now),
             files=self.files,
-            hours=self.hours,
+            plan=RunPlan.of(experiment, now, hours=self.hours),
             out=self.out,
             say=self.said.append,
             report=self.reports.append,
@@ -54,7 +55,7 @@ class Driver:
         )
 
     def run(self, *, keep_nodes: bool = False) -> dict[str, Any]:
-        return carry_out(self.context(), keep_nodes=keep_nodes)
+        return run_to_end(self.context(), keep_nodes=keep_nodes)
 
     def _verify(self, *_: object, **__: object) -> list[Finding]:
         self.verified += 1

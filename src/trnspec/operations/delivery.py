@@ -23,8 +23,8 @@ from trnspec.operations.cloud.clock import Clock
 from trnspec.operations.cloud.kubernetes import pod_containers
 from trnspec.operations.options import HOURS, json_option, manifests_option, on_aws
 from trnspec.operations.preflight.checklist import PINS_AND_ZONE, QUOTAS, misfits
-from trnspec.operations.running.context import predicted_h
 from trnspec.operations.running.launch import opened, say
+from trnspec.operations.running.run_plan import RunPlan
 from trnspec.operations.running.state import RunStore, unfinished
 from trnspec.operations.running.steps import finish, or_stop_paying, steps, stop_paying
 
@@ -184,11 +184,11 @@ def compile_(path: Path, hours: float, manifests: Path, account: str | None, as_
     to_compile = not nothing_to_compile(experiment, aws, say)
     if to_compile:
         store = RunStore(experiment, aws)
-        held = unfinished(experiment, store, now=Clock().now(), take_over=False)
-        with opened(experiment, aws, store, held, files=files, hours=hours) as context:
-            missing = experiment_resources.uncompiled(experiment, aws)
-            predicted = sum(predicted_h(experiment, name, to_compile=missing) for name in PREPARING)
-            context.needs_h = min(hours, predicted)
+        now, missing = Clock().now(), experiment_resources.uncompiled(experiment, aws)
+        held = unfinished(experiment, store, now=now, take_over=False)
+        plan = RunPlan.of(experiment, now, to_compile=missing, hours=hours)
+        with opened(plan, aws, store, held, files=files) as context:
+            context.needs_h = min(hours, sum(map(plan.hours_of, PREPARING)))
             compile_artifacts(context, fresh=held is None)
     answer = {"experiment": experiment.name, "nodes_started": to_compile}
     before = "" if to_compile else " already, so no Trn2 node was started"

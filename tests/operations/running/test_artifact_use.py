@@ -16,7 +16,7 @@ from trnspec.benchmark.analyse.result_files import optional_results
 from trnspec.experiment import load
 from trnspec.experiment.naming import artifact_path
 from trnspec.operations.cloud.aws import Aws
-from trnspec.operations.running.steps import carry_out
+from trnspec.operations.running.steps import run_to_end
 
 ARM = "qwen-sd-vllm"
 
@@ -74,7 +74,7 @@ def test_a_run_that_is_killed_while_it_compiles_again_goes_on(driver: Driver) ->
 
     driver.world.on_tick.append(stop)
     with pytest.raises(KeyboardInterrupt):
-        carry_out(driver.context(), keep_nodes=True)
+        run_to_end(driver.context(), keep_nodes=True)
     driver.world.on_tick.clear()
     driver.run()
     assert refusing.compiled == 2

@@ -14,7 +14,7 @@ from trnspec.experiment import load
 from trnspec.experiment.compilation import native_arms
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.running.state import MEASURING
-from trnspec.operations.running.steps import carry_out, steps
+from trnspec.operations.running.steps import run_to_end, steps
 
 PLAIN, DRAFTED = "llama-vllm", "llama-eagle3"
 
@@ -75,7 +75,7 @@ def test_interrupted_anywhere_the_first_arm_is_asked_again_and_nothing_stays_up(
 
     native.world.on_tick.append(up) if when == "up" else interrupt(context, "first", when)
     with pytest.raises(KeyboardInterrupt):
-        carry_out(context, keep_nodes=False)
+        run_to_end(context, keep_nodes=False)
     assert len(native.artifacts()) == (0 if when == "begins" else 1)
     seen = _history(native)
     native.run()

@@ -29,7 +29,8 @@ from trnspec.experiment import Experiment, load
 from trnspec.experiment.naming import ACTIVE_RUN
 from trnspec.operations.cloud.clock import stamp
 from trnspec.operations.running import launch, state
-from trnspec.operations.running.steps import carry_out
+from trnspec.operations.running.run_plan import RunPlan, most_per_hour, paid_hours
+from trnspec.operations.running.steps import run_to_end
 
 EVENING = START.replace(hour=21)
 
@@ -63,7 +64,12 @@ def test_the_same_command_goes_on_after_its_process_is_gone_and_ends_with_the_re
     code, plan, _ = say(*command, "--dry-run")
     assert (code, world.nodes, world.stored("results")) == (0, 0, {})
     assert "set the Trn2 nodes to 0" in plan
-    assert "for the answer at quoted prices" in plan
+    assert re.search(r"\nstep +nodes +hours +\$\n", plan)
+    assert re.search(r"\nfetch weights \(no Trn2 node runs\) +0 +0\.00 +0\.00\n", plan)
+    assert re.search(r"\ncompile the arms +1 +1\.00 +3\d\.\d\d\n", plan)
+    assert re.search(r"\nin all, predicted +2\.58 +9\d\.\d\d\n", plan), "as forecast predicts it"
+    assert re.search(r"\nat most +3\.87 +14\d\.\d\d\n", plan)
+    assert "nodes are set to 0 after 3.87 hours" in plan
     world.on_tick.append(killed)
     with monkeypatch.context() as patch:
         patch.setattr(state, "myself", lambda: f"{state._host()}:1")
@@ -93,8 +99,8 @@ def run(world: World, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     clock.time = EVENING
     monkeypatch.setattr(launch, "Clock", lambda: clock)
 
-    def begun(*_: object, **given: object) -> None:
-        raise Refusal(f"begun for {given['hours']} hours")
+    def begun(plan: RunPlan, *_: object, **__: object) -> None:
+        raise Refusal(f"begun for {plan.hours} hours")
 
     monkeypatch.setattr(launch, "opened", begun)
     return lambda *given: say("run", str(REFERENCE), "--manifests", str(tmp_path), *given)
@@ -139,7 +145,7 @@ def test_a_run_that_reaches_its_nodes_too_late_starts_none(driver: Driver) -> No
     context = driver.context()
     context.needs_h = 2.3
     with pytest.raises(Refusal, match="the nodes are set to 0 at 2026-04-01T22:00:00Z"):
-        carry_out(context, keep_nodes=False)
+        run_to_end(context, keep_nodes=False)
     assert (driver.world.nodes, driver.world.rentals()) == (0, [])
     assert "stopped at nodes; no Trn2 node bills" in driver.said[-1]
 
@@ -154,14 +160,14 @@ def test_a_capacity_block_is_used_to_its_end_whatever_the_daily_hour(
     driver.clock.time, driver.hours = EVENING, 8.0
     context = driver.context()
     context.needs_h = 4.0
-    carry_out(context, keep_nodes=False)
+    run_to_end(context, keep_nodes=False)
     (line,) = (line for line in driver.said if " bill $" in line)
     assert "until 2026-04-02T05:" in line, "eight hours, past 22:00"
     driver.clock.time = ends - timedelta(hours=3)
     again = driver.context()
     again.needs_h = 4.0
     with pytest.raises(Refusal, match=r"an hour before the capacity block ends .*buy or extend a block"):
-        carry_out(again, keep_nodes=False)
+        run_to_end(again, keep_nodes=False)
 
 
 @pytest.mark.parametrize("usd", ["nan", "0", "-1", "inf", "much"])
@@ -200,24 +206,23 @@ BLOCK = {"reservation_id": "cr-0123456789abcdef0", "availability_zone": "us-east
 def test_a_run_says_first_what_it_costs(
     capacity: dict[str, Any], says: str, variation: Callable[..., Path]
 ) -> None:
-    ahead = launch._Ahead(now=START, left=[], to_compile=0)
-    plan = launch._plan(_capacity(variation, **capacity), ahead, 1.0, 0.0)
-    assert re.match(says, launch._plan_text(plan).splitlines()[0])
+    plan = RunPlan.of(_capacity(variation, **capacity), START, hours=1.0)
+    assert re.match(says, plan.text.splitlines()[0])
 
 
 def test_dollars_are_converted_into_hours_at_the_highest_price_that_the_file_allows(
     variation: Callable[..., Path],
 ) -> None:
     limited = _capacity(variation, kind="spot", max_usd_per_hour=20.0)
-    hours = launch.paid_hours(limited, 41.0)
+    hours = paid_hours(limited, 41.0)
     assert 1.9 < hours < 2.0
-    assert 40.5 < hours * launch._most_per_hour(limited) <= 41.0
-    assert launch.paid_hours(_capacity(variation, kind="spot"), 41.0) > 2.5, (
+    assert 40.5 < hours * most_per_hour(limited) <= 41.0
+    assert paid_hours(_capacity(variation, kind="spot"), 41.0) > 2.5, (
         "at $15.37 a node, the highest of 30 days"
     )
     with pytest.raises(Misuse, match=r"--max-usd 1: pays \d minutes at \$20.*; give more"):
-        launch.paid_hours(limited, 1.0)
+        paid_hours(limited, 1.0)
     with pytest.raises(Misuse, match=r"no spot price of trn2\.48xlarge in ap-south-2 is published; write"):
-        launch.paid_hours(_capacity(variation, "ap-south-2", kind="spot"), 41.0)
+        paid_hours(_capacity(variation, "ap-south-2", kind="spot"), 41.0)
     with pytest.raises(Misuse, match="no on-demand price"):
-        launch.paid_hours(_capacity(variation, kind="on-demand"), 41.0)
+        paid_hours(_capacity(variation, kind="on-demand"), 41.0)

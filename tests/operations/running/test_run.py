@@ -28,7 +28,7 @@ from trnspec.operations.cloud.clock import moment, stamp
 from trnspec.operations.running import spending, state
 from trnspec.operations.running.context import StepError
 from trnspec.operations.running.state import NotOursError, claimed
-from trnspec.operations.running.steps import carry_out, steps
+from trnspec.operations.running.steps import run_to_end, steps
 
 
 def test_a_run_of_the_committed_manifests_leaves_a_marker_of_every_model_and_artifact(
@@ -132,7 +132,7 @@ def test_the_time_for_a_look_is_never_longer_than_what_the_nodes_were_allowed(dr
     driver.findings, driver.hours = [UNREADY], 0.1
     context = driver.context()
     with pytest.raises(Refusal, match="not ready"):
-        carry_out(context, keep_nodes=False)
+        run_to_end(context, keep_nodes=False)
     asked = moment(context.state.nodes_since)
     assert moment(context.state.off_at) - asked <= timedelta(hours=0.1)
 
@@ -195,7 +195,7 @@ def test_killed_in_every_step_before_and_after_its_work_it_goes_on_to_the_same_e
             context = driver.context()
             interrupt(context, step.name, when)
             with pytest.raises(KeyboardInterrupt):
-                carry_out(context, keep_nodes=False)
+                run_to_end(context, keep_nodes=False)
             bills = f"1 Trn2 node running at ${NODE_USD:.2f} an hour (quoted: Capacity Block rate, ap-south-2, 2026-10-03) until 2026-04-01T"
             told = (bills, "./trnspec scale experiments/qwen3-32b.yaml 0")
             for words in ("interrupted at", *(told if driver.world.nodes else ("no Trn2 node bills",))):
@@ -234,7 +234,7 @@ def test_two_runs_at_once_are_refused_by_s3_itself_and_who_lost_touches_no_node(
 
     driver.world.on_tick.append(taken_over)
     with pytest.raises(NotOursError):
-        carry_out(context, keep_nodes=False)
+        run_to_end(context, keep_nodes=False)
     assert driver.world.nodes == 1
 
 
@@ -268,7 +268,7 @@ def _stopped_while_it_compiles(driver: Driver, container: dict[str, Any]) -> dic
     driver.world._move_job = lambda job: None if job in driver.compiling() else work(job)  # pyrefly: ignore[method-assign]  # of this world alone
     driver.world.on_tick.append(stop)
     with pytest.raises(KeyboardInterrupt):
-        carry_out(context, keep_nodes=True)
+        run_to_end(context, keep_nodes=True)
     driver.world.on_tick.clear()
     for job in driver.compiling():
         driver.world.pod_of_job(job, container)
@@ -322,7 +322,7 @@ def test_a_block_that_ends_in_the_middle_is_told_before_ec2_takes_the_nodes(
     driver.clock.time = START + timedelta(minutes=1)
     says = r"capacity block cr-0123456789abcdef0 ends at .*buy or extend a block"
     with pytest.raises(StepError, match=says):
-        carry_out(context, keep_nodes=False)
+        run_to_end(context, keep_nodes=False)
     assert any("1 x trn2.48xlarge bill" in line for line in driver.said)
     driver.said.clear()
     assert driver.line().startswith("capacity block cr-0123456789abcdef0: ends at ")

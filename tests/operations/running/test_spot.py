@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -24,7 +25,7 @@ from trnspec.operations.cloud.clock import stamp
 from trnspec.operations.running import node_watch, spending
 from trnspec.operations.running.node_watch import _BOOT
 from trnspec.operations.running.state import NodesReplaced
-from trnspec.operations.running.steps import carry_out
+from trnspec.operations.running.steps import run_to_end
 from trnspec.operations.running.under_load import tell_nodes
 
 pytestmark = pytest.mark.slow
@@ -190,11 +191,9 @@ def test_a_node_that_is_taken_away_while_nobody_drives_the_run_is_known_to_the_n
 
 
 @pytest.mark.usefixtures("calm")
-def test_of_two_nodes_one_is_taken_away_and_the_other_bills_on(
-    spot: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_two_nodes_one_is_taken_away_and_the_other_bills_on(spot: Driver) -> None:
     world, context = spot.world, spot.context()
-    monkeypatch.setattr(node_watch, "nodes_needed", lambda _: 2)
+    context.plan = replace(context.plan, nodes=2)
     world.group.scaling_config.update(desiredSize=2, maxSize=2)
     world.tick()
     spending.asked_for(context, 2, off_at=stamp(START + timedelta(hours=9)))
@@ -240,10 +239,10 @@ def test_a_price_above_the_most_ends_the_run_and_starts_no_node(spot: Driver) ->
 
 def test_a_price_above_the_most_is_waited_for(spot: Driver) -> None:
     context, nodes = spot.context(), dict[int, datetime]()
-    context.wait_h = 4.0
+    context.plan = replace(context.plan, wait_h=4.0)
     spot.world.on_tick.append(lambda: nodes.update({spot.world.nodes: spot.clock.now()} | nodes))
     with prices(spot, (-1440.0, 31.0), (45.0, 14.0)):
-        carry_out(context, keep_nodes=False)
+        run_to_end(context, keep_nodes=False)
     attempts = [line for line in spot.said if "attempt" in line]
     assert "attempt 1: spot price of trn2.48xlarge in us-east-2a: is $31.00 an hour" in attempts[0]
     assert nodes[1] >= START + timedelta(minutes=45)
@@ -251,10 +250,10 @@ def test_a_price_above_the_most_is_waited_for(spot: Driver) -> None:
 
 def test_a_price_that_rises_in_the_middle_is_waited_for_too(spot: Driver) -> None:
     context, nodes = spot.context(), list[int]()
-    context.wait_h = 4.0
+    context.plan = replace(context.plan, wait_h=4.0)
     spot.world.on_tick.append(lambda: nodes.append(spot.world.nodes))
     with prices(spot, CALM, (3.0, 31.0), (45.0, 14.0)):
-        carry_out(context, keep_nodes=False)
+        run_to_end(context, keep_nodes=False)
     assert any(
         "is $31.00 an hour, and cluster.capacity.max_usd_per_hour is 20; 0 nodes" in one for one in spot.said
     )
@@ -271,7 +270,7 @@ def test_nodes_are_not_kept_where_the_price_or_a_missing_node_ended_the_run(
     spot.world.no_capacity = cause == "capacity"
     rising = ((2.0, 31.0),) if cause == "price" else ()
     with prices(spot, CALM, *rising), pytest.raises(Refusal):
-        carry_out(context, keep_nodes=True)
+        run_to_end(context, keep_nodes=True)
     assert (spot.world.nodes, spot.world.rentals()) == (0, [])
 
 

@@ -37,7 +37,7 @@ from trnspec.operations import reviewed_jobs as jobs
 from trnspec.operations.cloud.aws import Aws, AwsError
 from trnspec.operations.running import under_load
 from trnspec.operations.running.measuring import provide_plan
-from trnspec.operations.running.steps import carry_out, remaining, steps
+from trnspec.operations.running.steps import remaining, run_to_end, steps
 from trnspec.store.artifact import DIFFERENCES
 
 EXPERIMENTS = sorted({*(ROOT / "experiments").glob("*.yaml")} - {*(ROOT / "experiments").glob("lab-*")})
@@ -71,7 +71,7 @@ def test_a_refused_argument_is_one_line_with_arm_key_and_reason_and_no_node_star
     assert (more in line, "\n" in line, nodes) == (True, False, {0})
     unverified = driver.context()
     unverified.verify = None
-    carry_out(unverified, keep_nodes=False)  # which asks no image
+    run_to_end(unverified, keep_nodes=False)  # which asks no image
     assert any("no image is asked" in one for one in driver.said)
     driver.world.failing = {}
     driver.said.clear()

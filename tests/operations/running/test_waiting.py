@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,10 @@ from trnspec.experiment.naming import BENCHMARK_NAME
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.cloud.clock import moment, stamp
 from trnspec.operations.running import launch, waiting
-from trnspec.operations.running.launch import _ahead, _plan, _plan_text, _refuse_cut
+from trnspec.operations.running.launch import _plan
+from trnspec.operations.running.run_plan import RunPlan
 from trnspec.operations.running.state import NotOursError, claimed, unfinished
-from trnspec.operations.running.steps import carry_out, steps
+from trnspec.operations.running.steps import run_to_end, steps
 
 pytestmark = pytest.mark.slow
 
@@ -66,8 +68,8 @@ def test_nodes_come_at_the_fourth_attempt_and_nothing_bills_or_is_held_in_the_pa
 
     at_pauses(driver, pause)
     context = driver.context()
-    context.wait_h = 4.0
-    answer = carry_out(context, keep_nodes=False)
+    context.plan = replace(context.plan, wait_h=4.0)
+    answer = run_to_end(context, keep_nodes=False)
     assert [one[:3] for one in seen[:3]] == [(0, 0, "")] * 3
     lines = attempts(driver)
     assert len(lines) == 4
@@ -85,9 +87,9 @@ def test_nodes_come_at_the_fourth_attempt_and_nothing_bills_or_is_held_in_the_pa
 def test_after_the_time_of_wait_the_run_ends_with_what_ec2_said_and_no_node(driver: Driver) -> None:
     driver.world.no_capacity = True
     context = driver.context()
-    context.wait_h = 1.0
+    context.plan = replace(context.plan, wait_h=1.0)
     with pytest.raises(Refusal, match=r"InsufficientInstanceCapacity.*--wait 12h"):
-        carry_out(context, keep_nodes=False)
+        run_to_end(context, keep_nodes=False)
     assert len(attempts(driver)) == 5
     assert driver.clock.now() - START < timedelta(hours=1, minutes=6), (
         "an attempt begins in time, and may end later"
@@ -109,10 +111,10 @@ def test_an_interruption_ends_the_waiting_with_no_node_and_the_run_can_be_gone_o
             raise KeyboardInterrupt
 
     context = driver.context()
-    context.wait_h = 4.0
+    context.plan = replace(context.plan, wait_h=4.0)
     world.on_tick[:] = [lambda: interrupted() if context.state.step == "nodes" else None]
     with pytest.raises(KeyboardInterrupt):
-        carry_out(context, keep_nodes=False)
+        run_to_end(context, keep_nodes=False)
     assert (world.nodes, world.rentals()) == (0, [])
     assert "interrupted at nodes; no Trn2 node bills; run it again to go on" in driver.said[-1]
     held = driver.store.current()
@@ -138,8 +140,8 @@ def test_nodes_that_are_taken_away_in_the_middle_are_waited_for_as_at_the_start(
     world.on_tick.append(taken)
     context = driver.context()
     at_pauses(driver, lambda: pause() if world.taken else None)
-    context.wait_h = 4.0
-    answer = carry_out(context, keep_nodes=False)
+    context.plan = replace(context.plan, wait_h=4.0)
+    answer = run_to_end(context, keep_nodes=False)
     said = " ".join(driver.said)
     assert pauses[:3] == [0, 0, 0], said
     assert "0 nodes, and they are asked for again" in said
@@ -164,17 +166,17 @@ def test_who_goes_on_with_the_run_in_a_pause_keeps_it(
 
     at_pauses(driver, taken)
     context = driver.context()
-    context.wait_h = 4.0
+    context.plan = replace(context.plan, wait_h=4.0)
     with pytest.raises(NotOursError, match="elsewhere:1 drives it"):
-        carry_out(context, keep_nodes=False)
+        run_to_end(context, keep_nodes=False)
     assert driver.world.nodes == 0
 
 
 def test_the_daily_switch_off_that_would_cut_the_run_is_waited_for(driver: Driver) -> None:
     driver.clock.time = START.replace(hour=21)
     context = driver.context()
-    context.wait_h, context.needs_h = 4.0, 2.3
-    carry_out(context, keep_nodes=False)
+    context.plan, context.needs_h = replace(context.plan, wait_h=4.0), 2.3
+    run_to_end(context, keep_nodes=False)
     said = (
         "the daily switch-off at 2026-04-01T22:00:00Z would cut the run; 0 nodes until 2026-04-01T22:31:00Z"
     )
@@ -207,21 +209,19 @@ def test_a_block_from_its_purchase_to_its_switch_off(block: Driver, monkeypatch:
     off = world.client("scheduler").get_schedule(**where)["ScheduleExpression"]
     assert off == "at(2026-04-01T22:00:00)", "the switch-off, an hour before the block ends"
     monkeypatch.setattr(launch, "Clock", lambda: block.clock)
-    everything = steps(world.experiment)
     with ec2_says(State="scheduled", StartDate=begins):
-        ahead = _ahead(world.experiment, block.aws, block.store, everything, take_over=False)
-        plan = _plan(world.experiment, ahead, None, 12.0)
-        text = _plan_text(plan)
-        assert "a new run in the capacity block from 2026-04-01T15:00:00Z" in text
-        assert "will not fit" not in text
-        without = _plan(world.experiment, ahead, None, 0.0)
+        asked: dict[str, Any] = {"now": block.clock.now(), "hours": None}
+        plan = _plan(world.experiment, block.aws, None, **asked, wait_h=12.0)
+        assert "a new run in the Capacity Block from 2026-04-01T15:00:00Z" in plan.text
+        assert "will not fit" not in plan.text
+        without = _plan(world.experiment, block.aws, None, **asked, wait_h=0.0)
         with pytest.raises(Refusal, match=rf"{BLOCK}: begins at 2026-04-01T15:00:00Z; .*--wait"):
-            _refuse_cut(world.experiment, ahead, without)
+            without.refuse_cut()
         context = block.context()
-        context.needs_h, context.wait_h = _refuse_cut(world.experiment, ahead, plan), 12.0
+        context.needs_h, context.plan = plan.refuse_cut(), replace(context.plan, wait_h=12.0)
         first = list[datetime]()
         world.on_tick.append(lambda: first.append(block.clock.now()) if world.nodes and not first else None)
-        carry_out(context, keep_nodes=False)
+        run_to_end(context, keep_nodes=False)
     assert f"capacity block {BLOCK} begins at 2026-04-01T15:00:00Z; 0 nodes until then" in " ".join(
         block.said
     )
@@ -235,17 +235,16 @@ def test_what_does_not_fit_into_a_block_is_said_before_and_left_to_a_later_run(
 ) -> None:
     """A sweep of three rounds, in a block whose nodes end after the first."""
     swept = driver_of(load(variation(three_windows)), aws, tmp_path)
-    world, everything = swept.world, steps(swept.world.experiment)
-    ahead = launch._Ahead(
-        now=START, left=[*everything], to_compile=4, off=START + timedelta(hours=4), block=START
-    )
-    plan = _plan(world.experiment, ahead, None, 12.0)
-    assert [*plan["left_out"]][:2] == ["arms-2", "benchmark-2"], plan
-    assert "will not fit before the block ends, and is left to a later run: raise " in _plan_text(plan)
-    assert _refuse_cut(world.experiment, ahead, plan) < 4
+    world = swept.world
+    left = [(step.name, step.title) for step in steps(world.experiment)]
+    block: dict[str, Any] = {"off": START + timedelta(hours=4), "block": START, "wait_h": 12.0}
+    plan = RunPlan.of(world.experiment, START, left=left, **block)
+    assert [*plan.left_out][:2] == ["arms-2", "benchmark-2"], plan
+    assert "will not fit before the block ends, and is left to a later run: raise " in plan.text
+    assert plan.refuse_cut() < 4
     context = swept.context()
-    context.left_out = plan["left_out"]
-    first = carry_out(context, keep_nodes=False)
+    context.plan = replace(context.plan, left_out=plan.left_out)
+    first = run_to_end(context, keep_nodes=False)
     done = {name for name in context.state.results if name.isdecimal()}
     assert (done, world.nodes, swept.reports[-1].name) == ({"1"}, 0, "round-1")
     assert "not done, and left to a later run: raise " in " ".join(swept.said)

@@ -14,9 +14,7 @@ from cdk8s_charts.manifests import ManifestFile
 from trnspec.core.console import progress
 from trnspec.core.findings import Finding, Refusal
 from trnspec.experiment import Experiment
-from trnspec.experiment.cost import run_price
 from trnspec.experiment.naming import STEP, bucket
-from trnspec.experiment.placement import rounds
 from trnspec.operations.cloud import kubernetes
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.cloud.clock import Clock, moment, stamp
@@ -24,6 +22,7 @@ from trnspec.operations.cloud.cloudformation import deploy_workloads
 from trnspec.operations.cloud.kubernetes import Kubernetes
 from trnspec.operations.cloud.pod_trouble import have_started, in_words, troubles
 from trnspec.operations.reviewed_jobs import as_deployed, named, under_its_hash
+from trnspec.operations.running.run_plan import RunPlan
 from trnspec.operations.running.state import Held, RunState, RunStore
 from trnspec.operations.verification import verify
 
@@ -38,15 +37,6 @@ ENDED = ("complete", "failed")
 """How a Job stands that left no marker and does not work on one."""
 POLL_S = 15
 _RENEW_EVERY = timedelta(minutes=1)
-
-
-def predicted_h(experiment: Experiment, step: str, *, to_compile: int | None = None) -> float:
-    """Trn2 hours that the price of a run assumes for a step; 0 where it assumes nothing."""
-    name, _, number = step.partition("-")
-    parts = run_price(experiment, to_compile=to_compile).parts
-    hours = {part.step: part.hours for part in parts}
-    assumed = hours.get({"nodes": "nodes start", "arms": "load"}.get(name, name), 0.0)
-    return assumed / len(rounds(experiment)) if number else assumed
 
 
 class StepError(Refusal):
@@ -77,8 +67,8 @@ class Context:
     held: Held
     files: tuple[ManifestFile, ...]
     """The manifests as they were reviewed: which Jobs belong to the experiment."""
-    hours: float
-    """Time to live of the nodes."""
+    plan: RunPlan
+    """Rounds, nodes, hours and dollars, computed once."""
     needs_h: float = 0.0
     """Trn2 hours that must be left before a schedule sets the nodes to 0, or none start."""
     out: Path
@@ -88,10 +78,6 @@ class Context:
     """Makes the report of a results folder."""
     verify: Callable[..., list[Finding]] | None = verify
     """Proves the nodes. `None`: nothing is proved about nodes and images."""
-    wait_h: float = 0.0
-    """So long nodes are asked for again where EC2 has none; a capacity block that begins later is waited for."""
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    """Steps that do not fit before the nodes end, with their titles."""
     away_since: datetime | None = field(default=None, init=False)
     """Since when nodes are missing."""
     spot: tuple[datetime | None, float | None] = field(default=(None, None), init=False)
@@ -122,7 +108,7 @@ class Context:
         Raises `StepError` with `remedy` when it takes longer than `patience_s`.
         """
         begun = last = self.clock.ticking()
-        predicted_s = 3600 * predicted_h(self.experiment, self.state.step)
+        predicted_s = 3600 * self.plan.hours_of(self.state.step)
         with progress(self.state.step) as show:
             while (waiting_for := check()) is not None:
                 if waiting_for != self._last_said:

@@ -19,7 +19,7 @@ from trnspec.experiment import Arm, naming
 from trnspec.experiment.compilation import artifact_key, native_arms
 from trnspec.experiment.cost import start_budget_s
 from trnspec.experiment.expected import file_text
-from trnspec.experiment.placement import ASKED_AT_ONCE, rounds
+from trnspec.experiment.placement import ASKED_AT_ONCE
 from trnspec.operations.cloud import experiment_resources, kubernetes
 from trnspec.operations.running import artifact_use, node_watch, preparing
 from trnspec.operations.running.context import READ, Context, StepError, of_run, why_not_up
@@ -193,7 +193,7 @@ def check_quality(context: Context, number: int, arms: Sequence[Arm]) -> None:
     left = [arm for arm in arms if not _take_kept(context, arm)]
     if left:
         try:
-            _bring_round(context, number, rounds(context.experiment)[number - 1])
+            _bring_round(context, number, context.plan.rounds[number - 1])
         except Refusal as error:
             context.say(f"    the report comes after the questions: {error}")
     for first in range(0, len(left), ASKED_AT_ONCE):
@@ -260,11 +260,11 @@ def restrict(pod: dict[str, Any], arms: Sequence[Arm]) -> None:
 def fetch_results(context: Context) -> None:
     """Each round into a folder: its records, its arms' answers to gsm8k, and how their engines differ; a report of all
     rounds together, where they have the same loads."""
-    measured = rounds(context.experiment)
+    measured = context.plan.rounds
     for number, arms in enumerate(measured, start=1):
-        if f"benchmark-{number}" not in context.left_out:
+        if f"benchmark-{number}" not in context.plan.left_out:
             _bring_round(context, number, arms)
-    if len(measured) > 1 and not context.left_out:
+    if len(measured) > 1 and not context.plan.left_out:
         _fetch_beside(context, context.out, context.experiment.arms)
         context.report(context.out)
 
@@ -275,7 +275,7 @@ def _bring_round(context: Context, number: int, arms: Sequence[Arm]) -> None:
         raise StepError(
             f"run {context.state.id}: its state does not say where round {number} is; run a new one"
         )
-    several = len(rounds(context.experiment)) > 1
+    several = len(context.plan.rounds) > 1
     folder = context.out / f"round-{number}" if several else context.out
     if not (files := fetch(context, prefix, folder)):
         where = f"s3://{context.bucket('results')}/{prefix}"

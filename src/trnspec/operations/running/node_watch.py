@@ -12,7 +12,6 @@ from datetime import timedelta
 from infra.off_schedules import block_over
 from trnspec.core.words import count, listed
 from trnspec.experiment import Experiment
-from trnspec.experiment.placement import nodes_needed
 from trnspec.operations.cloud import kubernetes, nodegroup
 from trnspec.operations.cloud.clock import moment, stamp
 from trnspec.operations.cloud.node_issues import current_issue
@@ -63,7 +62,7 @@ def missing(context: Context) -> str | None:
 
     Raises `StepError` where none can be expected, `NoCapacityError` where EC2 has none.
     """
-    group, wanted, now = need(context), nodes_needed(context.experiment), context.clock.now()
+    group, wanted, now = need(context), context.plan.nodes, context.clock.now()
     found = kubernetes.own_nodes(context.cluster.list("nodes"))
     own = {node["metadata"]["name"]: node for node in found if kubernetes.role(node) == "neuron"}
     names = tuple(sorted(name for name, node in own.items() if kubernetes.is_usable(node)))

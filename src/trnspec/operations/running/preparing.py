@@ -14,7 +14,6 @@ from trnspec.experiment import Arm, Experiment
 from trnspec.experiment.compilation import artifact_key, declared_keys
 from trnspec.experiment.cost import compile_deadline_s, node_price
 from trnspec.experiment.naming import COMPILED_AT_SERVING, artifact_path, compile_job, fetch_job, weights_path
-from trnspec.experiment.placement import compilations_at_once, nodes_needed
 from trnspec.operations.cloud import experiment_resources, kubernetes, nodegroup
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.cloud.clock import stamp
@@ -120,11 +119,11 @@ def start_nodes(context: Context) -> None:
 
 def _ask_for_nodes(context: Context) -> None:
     """With the time at which they go away set before the first of them starts."""
-    experiment, aws, wanted = context.experiment, context.aws, nodes_needed(context.experiment)
+    experiment, aws, wanted = context.experiment, context.aws, context.plan.nodes
     group, now = nodegroup.read(experiment, aws), context.clock.now()
     nodegroup.refuse_too_many(experiment, wanted)
     spending.refuse(context)
-    ends: dict[str, Any] = {"hours": context.hours, "needs_h": context.needs_h}
+    ends: dict[str, Any] = {"hours": context.plan.hours, "needs_h": context.needs_h}
     at = nodegroup.schedule_off(experiment, aws, now=now, group=group, **ends)
     # Remembered first: a kill between the two must not leave nodes that nobody knows of.
     spending.asked_for(context, max(wanted, group.desired), off_at=stamp(at))
@@ -189,7 +188,7 @@ def compile_missing(context: Context, arms: Sequence[Arm]) -> None:
     jobs, missing = to_create(context, "compile"), missing_artifacts(context, arms)
     chosen = [jobs[compile_job(arm)] for arm in missing]
     waiting = {str(job["metadata"]["name"]): job for job in chosen}
-    failures, at_once = dict[str, StepError](), compilations_at_once(experiment)
+    failures, at_once = dict[str, StepError](), context.plan.compilations_at_once
     created: dict[str, node_watch.JobOnNodes] = {}
     context.wait(
         lambda: _compiling(context, waiting, created, failures, at_once),

@@ -17,7 +17,8 @@ from trnspec.experiment.placement import first_rounds, rounds
 from trnspec.operations.cloud import nodegroup
 from trnspec.operations.cloud.clock import moment, stamp
 from trnspec.operations.running import measuring, preparing, spending
-from trnspec.operations.running.context import Context, NoCapacityError, UnprovenError, predicted_h
+from trnspec.operations.running.context import Context, NoCapacityError, UnprovenError
+from trnspec.operations.running.run_plan import LAST
 from trnspec.operations.running.state import NotOursError
 from trnspec.operations.running.waiting import give_back, no_nodes
 
@@ -35,8 +36,6 @@ class Step:
 
 _GRACE_MIN = 15.0
 """Time to look at a node after a failed proof: scarce capacity may not come again."""
-LAST = ("off", "report")
-"""What every run ends with, also one that a later one goes on with."""
 
 
 def steps(experiment: Experiment) -> tuple[Step, ...]:
@@ -99,7 +98,7 @@ def _if_possible(context: Context, act: Callable[[], None]) -> bool:
     return True
 
 
-def carry_out(context: Context, *, keep_nodes: bool) -> dict[str, Any]:
+def run_to_end(context: Context, *, keep_nodes: bool) -> dict[str, Any]:
     """All steps that are left; returns what is printed of the run, with the address of its state, what it cost, and the nodes that
     were replaced.
 
@@ -170,19 +169,19 @@ def _all_steps(context: Context) -> str:
     """Every step that is left; returns where the state of the finished run is."""
     everything = steps(context.experiment)
     for step in remaining(everything, context.state.done):
-        if step.name in context.left_out:
+        if step.name in context.plan.left_out:
             continue
         context.say(f"==> {everything.index(step) + 1}/{len(everything)} {step.title}")
         context.save(step=step.name, problem="")
         try:
             step.act(context)
         except NoCapacityError as error:
-            if not context.wait_h or step.name == "nodes":
+            if not context.plan.wait_h or step.name == "nodes":
                 raise
             return _again(context, everything, error)
-        if step.name not in context.state.done and not (context.left_out and step.name in LAST):
+        if step.name not in context.state.done and not (context.plan.left_out and step.name in LAST):
             context.save(done=(*context.state.done, step.name))
-    return stay_open(context) if context.left_out else finish(context)
+    return stay_open(context) if context.plan.left_out else finish(context)
 
 
 def _again(context: Context, everything: tuple[Step, ...], error: NoCapacityError) -> str:
@@ -190,13 +189,13 @@ def _again(context: Context, everything: tuple[Step, ...], error: NoCapacityErro
     context.say(f"    {error.lines[0].partition(';')[0]}; 0 nodes, and they are asked for again")
     give_back(context)
     left = remaining(everything, context.state.done)
-    context.needs_h = min(context.needs_h, sum(predicted_h(context.experiment, step.name) for step in left))
+    context.needs_h = min(context.needs_h, sum(context.plan.hours_of(step.name) for step in left))
     return _all_steps(context)
 
 
 def stay_open(context: Context) -> str:
     """Where the state of a run is that another run goes on with, because not all of it fitted before its nodes ended."""
-    context.say(f"    not done, and left to a later run: {', '.join(context.left_out.values())}")
+    context.say(f"    not done, and left to a later run: {', '.join(context.plan.left_out.values())}")
     _let_go(context, problem="not all of it fitted")
     return context.store.address
 

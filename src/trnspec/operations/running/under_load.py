@@ -9,7 +9,6 @@ from typing import Any
 from trnspec.benchmark import NODES_VARIABLE
 from trnspec.core.words import count
 from trnspec.experiment import Arm
-from trnspec.experiment.placement import rounds
 from trnspec.operations.cloud import kubernetes
 from trnspec.operations.cloud.pod_trouble import trouble
 from trnspec.operations.running import node_watch
@@ -109,7 +108,7 @@ class _Watch:
 
     def _dead(self) -> str | None:
         # Questions are for some arms of their first round; the others are up beside them.
-        every = rounds(self.context.experiment)
+        every = self.context.plan.rounds
         beside = next(group for group in every if all(arm in group for arm in self.arms))
         pods, up = self.context.cluster.list("pods"), ready(self.context, beside)
         troubles = {arm.name: trouble(pods, arm.name) for arm in self.arms if not up[arm.name]}

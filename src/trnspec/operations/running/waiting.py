@@ -4,7 +4,7 @@ capacity block begins."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,6 +19,7 @@ from trnspec.operations.cloud.aws import Aws, AwsError
 from trnspec.operations.cloud.clock import stamp
 from trnspec.operations.running import spending
 from trnspec.operations.running.context import POLL_S, Context, NoCapacityError
+from trnspec.operations.running.run_plan import block_name, not_begun
 from trnspec.operations.running.state import NotOursError, claimed, unfinished
 
 FIRST_S, LONGEST_S = 60, 30 * 60
@@ -46,11 +47,11 @@ def until_there(context: Context, attempt: Callable[[], None]) -> None:
 
     Raises what the last attempt raised, and `NotOursError` where somebody else went on with the run meanwhile.
     """
-    if not context.wait_h:
+    if not context.plan.wait_h:
         attempt()
         return
     begun, number = context.clock.now(), 0
-    end = begun + timedelta(hours=context.wait_h)
+    end = begun + timedelta(hours=context.plan.wait_h)
     _until_start(context, end)
     while True:
         _past_the_hour(context, end)
@@ -84,7 +85,7 @@ def _until_start(context: Context, end: datetime) -> None:
     again = start + _AFTER_START
     if again > end:
         raise NoCapacityError(not_begun(context.experiment, start))
-    context.say(f"    {_block(context.experiment)} begins at {stamp(start)}; 0 nodes until then")
+    context.say(f"    {block_name(context.experiment)} begins at {stamp(start)}; 0 nodes until then")
     _pause(context, again)
 
 
@@ -181,30 +182,6 @@ def begins(experiment: Experiment, aws: Aws) -> datetime | None:
     found = next(iter(answer.get("CapacityReservations", ())), {"State": "unknown"})
     if found["State"] in ("unknown", "payment-failed", "failed", "cancelled", "expired"):
         remedy = f"buy another (./trnspec capacity experiments/{experiment.name}.yaml), deploy, then run this again"
-        raise Refusal(Finding(_block(experiment), None, f"is {found['State']} in {aws.region}", remedy))
+        raise Refusal(Finding(block_name(experiment), None, f"is {found['State']} in {aws.region}", remedy))
     starts: Any = found.get("StartDate")
     return starts.astimezone(UTC) if starts else None
-
-
-def not_begun(experiment: Experiment, start: datetime) -> Finding:
-    """What is said where a block begins too late for this run."""
-    remedy = f"run this again after that, or with --wait that reaches beyond {stamp(start)}"
-    return Finding(_block(experiment), None, f"begins at {stamp(start)}", remedy)
-
-
-def _block(experiment: Experiment) -> str:
-    return f"capacity block {experiment.cluster.capacity.reservation_id}"
-
-
-def left_out(needs: Iterable[tuple[str, float]], hours: float) -> tuple[str, ...]:
-    """The steps that do not fit into so many Trn2 hours: the first one that does not, and all after it. Steps of a round have its
-    number (`arms-2`, `benchmark-2`) and go together. `needs` has each step with its predicted hours, in their order."""
-    groups: dict[str, list[tuple[str, float]]] = {}
-    for name, need in needs:
-        groups.setdefault(name.partition("-")[2] or name, []).append((name, need))
-    used, out = 0.0, list[str]()
-    for steps in groups.values():
-        used += sum(need for _, need in steps)
-        if out or used > hours:
-            out += [name for name, _ in steps]
-    return tuple(out)

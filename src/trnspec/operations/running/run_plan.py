@@ -1,0 +1,279 @@
+"""What a run will do: computed once, printed by `run --dry-run`, and read by every step. Nothing here asks AWS."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from infra.off_schedules import AGAIN_AFTER
+from trnspec.core.findings import Finding, Misuse, Refusal
+from trnspec.core.screen import table
+from trnspec.core.words import count
+from trnspec.experiment import Arm, Experiment
+from trnspec.experiment.catalogue.prices import block_rates
+from trnspec.experiment.cost import (
+    NODE_START_H,
+    RunPrice,
+    node_price,
+    per_hour,
+    run_price,
+    running,
+    spot_rates,
+)
+from trnspec.experiment.placement import compilations_at_once, nodes_needed, rounds
+from trnspec.operations.cloud import nodegroup
+from trnspec.operations.cloud.clock import stamp
+
+LAST = ("off", "report")
+"""Every run ends with these steps, even if a later run will continue it."""
+_WITHOUT_NODES = ("weights", "arguments", *LAST)
+_PARTS = {"nodes": "nodes start", "arms": "load"}
+"""Parts of the predicted price that have another name than their step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunPlan:
+    """One run, from `now` on."""
+
+    experiment: Experiment
+    now: datetime
+    left: tuple[tuple[str, str], ...]
+    """Name and title of every step that is left."""
+    resumes: str | None
+    """Id of the run to continue."""
+    to_compile: int
+    """Artifacts that are missing."""
+    off: datetime | None
+    """When the deployed schedules set the nodes to 0; None where no node has to start."""
+    block: datetime | None
+    """When the Capacity Block begins; None where nodes are bought another way, or none has to start."""
+    wait_h: float
+    hours: float
+    """Time to live of the nodes."""
+    rounds: tuple[tuple[Arm, ...], ...]
+    nodes: int
+    compilations_at_once: int
+    predicted: RunPrice
+    """The price of the whole run."""
+    usd_per_hour: float
+    """At quoted prices, with everything that is billed while nodes run."""
+    most_per_hour: float
+    """The same at the highest price that the file allows."""
+    left_out: Mapping[str, str]
+    """Steps that do not fit before a Capacity Block ends, with their titles."""
+
+    @classmethod
+    def of(
+        cls,
+        experiment: Experiment,
+        now: datetime,
+        *,
+        left: Iterable[tuple[str, str]] = (),
+        to_compile: int | None = None,
+        hours: float | None = None,
+        wait_h: float = 0.0,
+        resumes: str | None = None,
+        off: datetime | None = None,
+        block: datetime | None = None,
+    ) -> RunPlan:
+        """Place and price the experiment. `to_compile` artifacts are missing (default: those of all arms); without `hours` nodes live
+        for the predicted hours and half as much again."""
+        missing, steps = len(experiment.arms) if to_compile is None else to_compile, tuple(left)
+        predicted, standing = run_price(experiment, to_compile=missing), rounds(experiment)
+        allowed = hours or round(predicted.hours * 1.5, 2)
+        needs = [(name, _hours_of(name, predicted, len(standing))) for name, _ in steps]
+        out: tuple[str, ...] = ()
+        if wait_h and block:
+            out = _left_out(needs, (off - max(now, block)) / timedelta(hours=1) if off else allowed)
+        return cls(
+            experiment=experiment,
+            now=now,
+            left=steps,
+            resumes=resumes,
+            to_compile=missing,
+            off=off,
+            block=block,
+            wait_h=wait_h,
+            hours=allowed,
+            rounds=standing,
+            nodes=nodes_needed(experiment),
+            compilations_at_once=compilations_at_once(experiment),
+            predicted=predicted,
+            usd_per_hour=per_hour(running(experiment)),
+            most_per_hour=most_per_hour(experiment),
+            left_out={name: title for name, title in steps if name in out},
+        )
+
+    @property
+    def begins(self) -> datetime:
+        """When nodes can start."""
+        return max(self.now, self.block) if self.block else self.now
+
+    @property
+    def billed_h(self) -> float:
+        """Most hours for which nodes run: to the end of their time, or until a schedule ends them."""
+        return min(self.hours, (self.off - self.begins) / timedelta(hours=1)) if self.off else self.hours
+
+    def hours_of(self, step: str) -> float:
+        """Trn2 hours that the price of the run assumes for a step; 0 where it assumes nothing."""
+        return _hours_of(step, self.predicted, len(self.rounds))
+
+    @property
+    def hours_left(self) -> float:
+        return sum(self.hours_of(name) for name, _ in self.left if name not in self.left_out)
+
+    def refuse_cut(self) -> float:
+        """Trn2 hours that must be left when nodes start: none where fewer were asked for, which is wanted then. `Refusal` where a
+        schedule sets the nodes to 0 before."""
+        until, needs_h = self.now + timedelta(hours=self.wait_h), min(self.hours, self.hours_left)
+        if self.begins > until:
+            raise Refusal(not_begun(self.experiment, self.begins))
+        if self.off and self.off + AGAIN_AFTER < until and not self.block:
+            return needs_h  # the daily switch-off is waited for
+        if self.off:
+            nodegroup.refuse_cut(self.experiment, off=self.off, now=self.begins, needs_h=needs_h)
+        return needs_h if self.hours_left <= self.hours else 0.0
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Each step that this run takes, with its nodes, hours and dollars at quoted prices."""
+        return [
+            {
+                "step": name,
+                "title": title,
+                "nodes": 0 if name in _WITHOUT_NODES else self.nodes,
+                "hours": round(self.hours_of(name), 2),
+                "usd": round(self.hours_of(name) * self.usd_per_hour, 2),
+            }
+            for name, title in self.left
+            if name not in self.left_out
+        ]
+
+    @property
+    def _off_first(self) -> datetime | None:
+        """When a schedule ends the nodes, where that is before their time is over."""
+        return self.off if self.billed_h < self.hours else None
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "experiment": self.experiment.name,
+            "resumes": self.resumes,
+            "steps": self.rows,
+            "left_out": self.left_out,
+            "begins_at": stamp(self.block) if self.block else None,
+            "wait_hours": round(self.wait_h, 2),
+            "to_compile": self.to_compile,
+            "nodes": self.nodes,
+            "predicted_trn2_hours": round(self.predicted.hours, 2),
+            "predicted_usd": round(self.predicted.usd, 2),
+            "trn2_hours_left": round(self.hours_left, 2),
+            "hours": self.hours,
+            "off_at": stamp(self._off_first) if self._off_first else None,
+            "most_usd": round(self.billed_h * self.most_per_hour, 2),
+            "costs": self._costs,
+        }
+
+    @property
+    def text(self) -> str:
+        """The dollars at most, what begins, a row for each step, and what ends the nodes."""
+        begins = f"goes on with run {self.resumes}" if self.resumes else "a new run"
+        if self.block:
+            begins += f" in the Capacity Block from {stamp(self.block)}"
+        rows = self.rows
+        cells = [
+            (row["title"], str(row["nodes"]), f"{row['hours']:.2f}", f"{row['usd']:.2f}") for row in rows
+        ]
+        for what, hours, each in (
+            ("in all, predicted", self.hours_left, self.usd_per_hour),
+            ("at most", self.billed_h, self.most_per_hour),
+        ):
+            cells.append((what, "", f"{hours:.2f}", f"{hours * each:.2f}"))
+        ends = f"after {self.hours:g} hours"
+        if self._off_first:
+            ends = f"at {stamp(self._off_first)} by their schedule, before {self.hours:g} hours are over"
+        out = ", ".join(self.left_out.values())
+        return "\n".join(
+            [
+                self._costs,
+                f"{self.experiment.name}: {begins}; {count(self.to_compile, 'artifact')} to compile, {count(self.nodes, 'Trn2 node')}",
+                *table(("step", "nodes", "hours", "$"), cells, names=(0,)),
+                f"predicted at quoted prices; nodes are set to 0 {ends}",
+                *([f"will not fit before the block ends, and is left to a later run: {out}"] if out else []),
+            ]
+        )
+
+    @property
+    def _costs(self) -> str:
+        """What it costs at most, in one sentence."""
+        kind, each = self.experiment.cluster.capacity.kind, self.most_per_hour
+        usd = f"${self.billed_h * each:.2f}"
+        if kind in ("capacity-block", "reservation"):
+            return f"costs at most {usd}"
+        if kind == "spot":
+            return f"{usd} at ${each:.2f} an hour; spot can rise, the hours are the limit"
+        return f"{usd} at ${each:.2f} an hour, the rate of a Capacity Block: no on-demand price is published, the hours are the limit"
+
+
+def _hours_of(step: str, predicted: RunPrice, rounds: int) -> float:
+    name, _, number = step.partition("-")
+    wanted = _PARTS.get(name, name)
+    assumed = sum(part.hours for part in predicted.parts if part.step == wanted)
+    return assumed / rounds if number else assumed
+
+
+def most_per_hour(experiment: Experiment) -> float:
+    """Everything that is billed while nodes run. By spot a node costs the most that the file allows, or the highest published price;
+    in a block or a reservation the highest published rate of a block; otherwise the quoted price."""
+    capacity, quoted = experiment.cluster.capacity, node_price(experiment).usd_per_hour
+    rates = {"spot": spot_rates(experiment), "on-demand": []}.get(
+        capacity.kind, block_rates(experiment.instance.name)
+    )
+    published = [rate.high_usd or rate.usd_per_hour for rate in rates]
+    each = capacity.max_usd_per_hour or max(published, default=quoted)
+    return per_hour(running(experiment)) + nodes_needed(experiment) * (each - quoted)
+
+
+def paid_hours(experiment: Experiment, usd: float) -> float:
+    """Hours of all nodes that the dollars pay at the highest price that the file allows. `Misuse` where none is known, and where the
+    hours are too few for nodes to start."""
+    capacity, where, name = experiment.cluster.capacity, f"--max-usd {usd:g}", experiment.instance.name
+    if capacity.kind == "spot" and capacity.max_usd_per_hour is None and not spot_rates(experiment):
+        none = f"no spot price of {name} in {experiment.cluster.region} is published"
+        raise Misuse(f"{where}: {none}; write cluster.capacity.max_usd_per_hour, or give --hours")
+    if capacity.kind == "on-demand":
+        raise Misuse(f"{where}: no on-demand price of {name} is published; give --hours")
+    most = most_per_hour(experiment)
+    hours = math.floor(100 * usd / most) / 100
+    if hours < NODE_START_H:
+        minutes = f"{60 * hours:.0f} minutes at ${most:.2f} an hour"
+        raise Misuse(f"{where}: pays {minutes}, and nodes take {60 * NODE_START_H:.0f} to start; give more")
+    return hours
+
+
+def not_begun(experiment: Experiment, start: datetime) -> Finding:
+    """What is said where a block begins too late for this run."""
+    remedy = f"run this again after that, or with --wait that reaches beyond {stamp(start)}"
+    return Finding(block_name(experiment), None, f"begins at {stamp(start)}", remedy)
+
+
+def block_name(experiment: Experiment) -> str:
+    return f"capacity block {experiment.cluster.capacity.reservation_id}"
+
+
+def _left_out(needs: Sequence[tuple[str, float]], hours: float) -> tuple[str, ...]:
+    """The steps that do not fit into so many Trn2 hours: the first one that does not, and all after it. Steps of a round have its
+    number (`arms-2`, `benchmark-2`) and go together. Nothing where not even one round fits, which is refused then."""
+    groups: dict[str, list[tuple[str, float]]] = {}
+    for name, need in needs:
+        if name not in LAST:
+            groups.setdefault(name.partition("-")[2] or name, []).append((name, need))
+    used, out = 0.0, list[str]()
+    for steps in groups.values():
+        used += sum(need for _, need in steps)
+        if out or used > hours:
+            out += [name for name, _ in steps]
+    first = next((name for name, _ in needs if name.startswith("benchmark-")), None)
+    return () if first in out else tuple(out)
