@@ -49,7 +49,7 @@ def answered(
     """An answer whose chunks came at `chunk_s`, one token each unless said otherwise."""
     tokens = changes.pop("chunk_tokens", (1,) * len(chunk_s))
     total = changes.get("completion_tokens") or sum(tokens or ()) or len(chunk_s)
-    text = changes.pop("text", "word " * total)
+    text = changes.pop("text", "a b c" + " word" * (total - 3))
     values: dict[str, Any] = {
         **_asked(arm, pair),
         "ttft_s": chunk_s[0],

@@ -243,7 +243,7 @@ def _unstreamed_reasoning(one: RequestRecord) -> bool:
 
 
 def _more_than_bytes(one: RequestRecord) -> bool:
-    return (one.completion_tokens or 0) > len((one.text or "").encode()) + _MARKS
+    return (one.completion_tokens or 0) > len((one.text or "").encode(errors="surrogatepass")) + _MARKS
 
 
 def _more_than_prose(one: RequestRecord) -> bool:
