@@ -62,7 +62,7 @@ def in_one_packet(raw: RawRun, arms: tuple[str, ...]) -> RawRun:
     """The same run, where one packet brought some answers of these arms: their tokens are known, their time is not."""
     requests = [
         replace(one, chunk_s=(one.chunk_s[-1],) * len(one.chunk_s))
-        if one.arm in arms and one.pair_id.endswith("1" if one.arm == "spec" else "2")
+        if one.arm in arms and one.pair_id.endswith("31" if one.arm == "spec" else "32")
         else one
         for one in raw.requests
     ]

@@ -204,10 +204,6 @@ def test_without_token_counts_or_time_between_chunks_there_is_no_explanation_but
     assert uncounted["explanations"] == []
     assert any("because the server counts no tokens" in said for said in cautions(uncounted))
     assert summary_of(raw_run(plain[0]))["explanations"] == [], "without a pair"
-    times = {"steady": (0.1, 0.2, 0.2, 0.2, 0.2, 0.3), "spec": (0.1, 0.15, 0.2, 0.25)}
-    shared = [answered(arm, pair, chunk_s=at) for pair in range(6) for arm, at in times.items()]
-    (said,) = summary_of(raw_run(*shared))["explanations"]
-    assert said["step_time_ratio"] is None or said["step_time_ratio"] > 0
 
 
 OFF = "asynchronous scheduling is off"
