@@ -149,13 +149,15 @@ async def stream(write: Write, body: dict[str, Any], name: str, arm: str, how: B
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
         while line := await reader.readline():
-            method, path, _ = line.decode().split()
+            method, path, version = line.decode().split()
             length = 0
             while (header := await reader.readline()) not in (b"\r\n", b""):
                 if header.lower().startswith(b"content-length:"):
                     length = int(header.split(b":")[1])
             body = json.loads(await reader.readexactly(length)) if length else {}
-            await respond(writer, method, path, body)
+            await respond(writer, method, path, body, chunked=version != "HTTP/1.0")
+            if version == "HTTP/1.0":  # as nginx asks by default: the end of the connection ends the answer
+                break
     except ConnectionResetError:
         if writer.transport:
             writer.transport.abort()
@@ -165,7 +167,9 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         writer.close()
 
 
-async def respond(writer: asyncio.StreamWriter, method: str, path: str, body: dict[str, Any]) -> None:
+async def respond(
+    writer: asyncio.StreamWriter, method: str, path: str, body: dict[str, Any], *, chunked: bool
+) -> None:
     if path == "/truth":
         said = {f"{name}/{arm}": own for (name, arm), own in TRUTH.items()}
         TRUTH.clear()
@@ -182,19 +186,17 @@ async def respond(writer: asyncio.StreamWriter, method: str, path: str, body: di
         return plain(writer, how.status, {"error": {"message": "come back later"}})
     if how.page:
         return plain(writer, 200, how.page, "text/html" if isinstance(how.page, str) else "application/json")
-    encoding = b"Content-Encoding: gzip\r\n" if how.gzip else b""
-    writer.write(
-        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n"
-        + encoding
-        + b"\r\n"
-    )
+    headers = [b"HTTP/1.1 200 OK", b"Content-Type: text/event-stream"]
+    headers += [b"Transfer-Encoding: chunked"] * chunked + [b"Content-Encoding: gzip"] * how.gzip
+    writer.write(b"\r\n".join(headers) + b"\r\n\r\n")
 
     def write(packet: bytes) -> None:
         if not writer.is_closing():
-            writer.write(b"%x\r\n%b\r\n" % (len(packet), packet))
+            writer.write(b"%x\r\n%b\r\n" % (len(packet), packet) if chunked else packet)
 
     await stream(write, body, name, arm, how)
-    writer.write(b"0\r\n\r\n")
+    if chunked:
+        writer.write(b"0\r\n\r\n")
     await writer.drain()
 
 
