@@ -112,9 +112,9 @@ def test_a_benchmark_of_both_arms_says_what_speeds_up_and_what_the_emulator_made
     assert {one["class"] for one in mix["classes"]} == {"repetition", "open-ended"}
     assert "repetition and open-ended weighted equally" in shown
     assert "Withheld: code." in shown
-    caution = "drafted: no verdict for code, because the emulator does not know how many drafts of these prompts are accepted"
+    caution = "the emulator does not know how many drafts of drafted are accepted for code"
     page = (out / "report.html").read_text(encoding="utf-8").replace("&#39;", "'")
-    for text in (shown, page, "\n".join(summary["run"]["warnings"])):
+    for text in (shown, page, "\n".join(row["says"] for row in summary["evidence"])):
         assert caution in text
         assert CAUTION in text
     assert benchmark.main(["advise", str(out)]) == 0
