@@ -66,7 +66,7 @@ def test_what_a_run_cannot_say_is_one_line_after_its_warm_up(
     told = capsys.readouterr().err.splitlines()
     (at,) = [at for at, line in enumerate(told) if line.startswith("this run will not be able to say")]
     assert told[at] == (
-        "this run will not be able to say a verdict for raw (6), which needs 8 prompts; how many drafts are accepted "
+        "this run will not be able to say how many drafts are accepted "
         "(spec: no counters at /metrics); what a token costs (no price of an arm)"
     )
     assert any(line.startswith("[2/14] warm-up") for line in told[:at])

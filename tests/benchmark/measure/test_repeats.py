@@ -40,8 +40,13 @@ class Writers(Endpoint):
         self._before.add(known)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
-        for part, tokens, reason in ((text[:3], 1, None), (text[3:], 8, "stop")):
-            await response.write(event(choice({"content": part}, reason), tokens))
+        words = text.split(" ")
+        for tokens, word in enumerate(words, start=1):
+            last = tokens == len(words)
+            await response.write(
+                event(choice({"content": word if last else f"{word} "}, "stop" if last else None), tokens)
+            )
+            await asyncio.sleep(0.004)
         await response.write(DONE)
         return response
 
