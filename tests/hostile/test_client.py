@@ -29,6 +29,7 @@ from trnspec.benchmark.measure.client import Failure, ask, http_session
 from trnspec.benchmark.measure.stream import Output
 
 MAX_TOKENS = 40
+STOP = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
 MOST_MIB = 160
 """What a process may hold at its worst, of the 512 MiB of the pod."""
 
@@ -38,8 +39,8 @@ def stream(*events: Any) -> Answer:
 
 
 def ended(*said: Any) -> Answer:
-    """Two words, then what is said of them."""
-    return stream(chunk(), chunk(), *said)
+    """Two words that end well, then what is said of them."""
+    return stream(chunk(), chunk(), STOP, *said)
 
 
 def usage(**said: Any) -> dict[str, Any]:
@@ -80,7 +81,7 @@ FAULTY: dict[str, dict[str, Answer]] = {
         "more than was asked for": ended(usage(completion_tokens=MAX_TOKENS + 1)),
         "more, within the stream": stream(chunk(usage={"completion_tokens": MAX_TOKENS + 1}), usage()),
         "none, with text": ended(usage(completion_tokens=0)),
-        "fewer than before": stream(chunk(usage={"completion_tokens": 20}), chunk(), usage()),
+        "fewer than before": stream(chunk(usage={"completion_tokens": 20}), chunk(), STOP, usage()),
         "more cached than in the prompt": ended(usage(prompt_tokens_details={"cached_tokens": 10})),
         "more accepted than in the answer": ended(statistics(num_accepted_draft_tokens=MAX_TOKENS + 100)),
     },
@@ -104,7 +105,7 @@ FAULTY: dict[str, dict[str, Answer]] = {
         "nothing": raw(answered(b"", "Content-Type: text/event-stream")),
         "no end": raw(STREAM + event(chunk())),
     },
-    "zero_tokens": {"an empty text": stream(chunk(""), {"choices": [], "usage": None})},
+    "zero_tokens": {"an empty text": stream(chunk(""), STOP, {"choices": [], "usage": None})},
     "stream_error": {"an error within": ended({"error": {"message": "engine died", "code": 500}})},
     "http_204": {"no content": raw(answered(b"", status="204 No Content"))},
     "http_307": {"a redirect": raw(answered(b"", "Location: http://127.0.0.1:9/", status="307 Redirect"))},

@@ -295,7 +295,16 @@ EVENT = st.fixed_dictionaries(
     },
 )
 WORD = {"choices": [{"index": 0, "delta": {"content": "word"}}]}
-NAMES = {"", "malformed", "implausible_usage", "stream_error", "too_large", "no_done", "zero_tokens"}
+NAMES = {
+    "",
+    "malformed",
+    "implausible_usage",
+    "stream_error",
+    "too_large",
+    "no_done",
+    "zero_tokens",
+    "no_finish_reason",
+}
 
 
 @quickly
@@ -309,6 +318,7 @@ def test_any_events_of_a_stream(events: list[Any], more: bytes) -> None:
     sent = (
         b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events)
         + more
+        + b'\n\ndata: {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}'
         + b"\n\ndata: [DONE]\n\n"
     )
     tally, parser = StreamTally(40), SseParser()

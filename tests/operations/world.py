@@ -316,7 +316,7 @@ class World:
             assert arm in standing
             answer = {"filter": "flexible-extract", "doc_hash": "q1", "exact_match": 1.0}
             self.store("results", f"runs/lmeval-{name}/{arm}/m/samples_gsm8k_2026-04-01.jsonl", answer)
-        questions = {"dataset": "gsm8k", "revision": "0" * 40}
+        questions = {"dataset": "gsm8k", "revision": "0" * 40, "sha256": {"test": "1" * 64}}
         self.store("results", f"runs/lmeval-{name}/questions.json", questions)
 
     def _move_deployment(self, deployment: dict[str, Any]) -> None:

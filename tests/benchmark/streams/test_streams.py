@@ -26,12 +26,15 @@ from trnspec.benchmark.analyse.arrivals import arrivals, tokens_and_text
 from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.summary import summarise
+from trnspec.benchmark.errors import EndpointError
 from trnspec.benchmark.measure import journal
 from trnspec.benchmark.measure.progress import Progress
 from trnspec.benchmark.measure.rounds import run
 from trnspec.benchmark.plan import Plan, from_dict
 
 TOGETHER = 6
+REFUSED = "refused.txt"
+"""Why a run ended before its load."""
 RIGHT_WITHIN = 0.03
 LOOPBACK = 0.005
 """What the way over loopback and a busy machine may add to the ends of an interval."""
@@ -117,14 +120,21 @@ async def measured(names: list[str], folder: Path, server: str, proxies: dict[st
         plan = plan_of(name, how, proxies[how.nginx] if how.nginx else server)
         async with turns:
             progress = Progress(io.StringIO())
-            await run(plan, out=folder / name, timeout_s=20, progress=progress, sense_check=False)
+            try:
+                await run(plan, out=folder / name, timeout_s=20, progress=progress, sense_check=False)
+            except EndpointError as error:
+                (folder / name / REFUSED).write_text(str(error), encoding="utf-8")
 
     await asyncio.gather(*map(one, names))
 
 
 def judged(name: str, folder: Path, truth: dict[str, list[float]]) -> str:
     """What is wrong with the outcome of a behaviour; empty if nothing is."""
-    how, cells = BEHAVIOURS[name], cells_of(journal.read(folder))
+    how, refused = BEHAVIOURS[name], folder / REFUSED
+    if refused.exists():
+        said = refused.read_text(encoding="utf-8")
+        return "" if how.named and how.named in said else f"{name}: the run ended with {said!r}"
+    cells = cells_of(journal.read(folder))
     result: Result = summarise(cells)
     evidence = [*arrivals(cells), *tokens_and_text(cells)]
     withheld = [f"{one.says}: {one.remedy}" for one in evidence if one.outcome == "withheld"]
