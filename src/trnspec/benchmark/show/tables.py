@@ -16,6 +16,7 @@ from trnspec.benchmark.metrics import E2E, INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PE
 from trnspec.benchmark.plan import Load
 from trnspec.benchmark.show.drawing import Axis
 from trnspec.core import screen
+from trnspec.core.words import count, listed
 
 Row = tuple[str, ...]
 UNKNOWN = "-"
@@ -110,6 +111,17 @@ def evidence_lines(result: Result, *outcomes: Outcome) -> list[tuple[str, str]]:
     return [
         (outcome, f"{', '.join(dict.fromkeys(checks))}: {text}") for (outcome, text), checks in said.items()
     ]
+
+
+def other_checks(result: Result) -> str:
+    """The names of the checks that were not asked, and the number of those that are fine."""
+    by_outcome = {
+        outcome: list(dict.fromkeys(row.check for row in result.evidence if row.outcome == outcome))
+        for outcome in ("not asked", "fine")
+    }
+    unasked, fine = by_outcome.values()
+    parts = [f"Not asked: {listed(unasked)}"] if unasked else []
+    return "; ".join([*parts, *([f"{count(len(fine), 'check')} fine"] if fine else [])])
 
 
 def _names(cell: Cell) -> Row:
