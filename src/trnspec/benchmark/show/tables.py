@@ -113,13 +113,14 @@ def evidence_lines(result: Result, *outcomes: Outcome) -> list[tuple[str, str]]:
     ]
 
 
+def checks(result: Result, outcome: Outcome) -> list[str]:
+    """The names of the checks with this outcome."""
+    return list(dict.fromkeys(row.check for row in result.evidence if row.outcome == outcome))
+
+
 def other_checks(result: Result) -> str:
     """The names of the checks that were not asked, and the number of those that are fine."""
-    by_outcome = {
-        outcome: list(dict.fromkeys(row.check for row in result.evidence if row.outcome == outcome))
-        for outcome in ("not asked", "fine")
-    }
-    unasked, fine = by_outcome.values()
+    unasked, fine = checks(result, "not asked"), checks(result, "fine")
     parts = [f"Not asked: {listed(unasked)}"] if unasked else []
     return "; ".join([*parts, *([f"{count(len(fine), 'check')} fine"] if fine else [])])
 
