@@ -62,7 +62,7 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(empty: Path) -> Path:
     """The same after `pip install .`, typed twice, with packages of others that cannot even be imported."""
     for _ in range(2):
-        subprocess.run([empty / "pip", "install", "--quiet", ROOT], check=True, cwd=empty, timeout=300)
+        subprocess.run([empty / "pip", "install", "--quiet", ROOT], check=True, cwd=empty, timeout=900)
     (packages,) = empty.parent.glob("lib/*/site-packages")
     for name in STRANGERS:
         (packages / name).mkdir()
