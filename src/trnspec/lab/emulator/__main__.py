@@ -119,7 +119,7 @@ class EmulatedEndpoint:
         return web.Response(body=self._engine.metrics().encode(), headers=headers)
 
     async def _answer(self, request: web.Request, *, chat: bool) -> web.StreamResponse:
-        """Whole, or streamed: every step's tokens as they come; as in vLLM, chat's role chunk comes with the first token."""
+        """Stream every step's tokens as they come; as in vLLM, chat's role chunk comes with the first token."""
         try:
             body = json.loads(await request.read())
         except ValueError as error:
@@ -133,27 +133,19 @@ class EmulatedEndpoint:
         options, prompt = generation.stream_options, generation.prompt_tokens
         at_end = bool(options and options.include_usage)
         each = bool(options and options.include_usage and options.continuous_usage_stats)
-        texts, sent = list[str](), 0
-        reason: str | None = None
+        sent = 0
 
         async def write(payload: Payload, *, used: bool) -> None:
             await response.write(event({**payload, "usage": usage(prompt, sent)} if used else payload))
 
         async with aclosing(self._engine.generate(generation)) as outputs:
-            if generation.stream:
-                await response.prepare(request)
+            await response.prepare(request)
             async for output in outputs:
-                if generation.stream and output.first:
+                if output.first:
                     for payload in dialect.opening():
                         await write(payload, used=each)
-                sent, reason = sent + output.tokens, output.finish_reason
-                if generation.stream:
-                    await write(dialect.chunk(output.text, reason), used=each)
-                else:
-                    texts.append(output.text)
-        if not generation.stream:
-            whole = dialect.whole("".join(texts), reason)
-            return web.json_response({**whole, "usage": usage(prompt, sent)})
+                sent += output.tokens
+                await write(dialect.chunk(output.text, output.finish_reason), used=each)
         if at_end:
             await write(dialect.closing(), used=True)
         await response.write(DONE)
