@@ -19,6 +19,7 @@ from moto.cloudformation.parsing import ResourceMap
 
 from tests.conftest import ROOT
 from tests.lab.aws.assemblies import REGION
+from tests.lab.aws.deletion import deletion
 from tests.lab.aws.with_cdk import BOOTSTRAP_STACK, POLICIES_STACK, applied, deployed, not_as_reviewed
 from tests.operations.clock import FakeClock
 from trnspec.experiment import load
@@ -109,7 +110,7 @@ def test_the_apis_show_what_was_made_and_after_a_teardown_the_same_templates_are
     """Log groups into which EKS and the agents still write come back at once, and hinder nothing."""
     experiment = load(ROOT / "experiments" / "qwen3-32b.yaml")
     late = {control_plane_log_group(experiment), *container_insights_log_groups(experiment)}
-    with rehearsal_server() as endpoint, monkeypatch.context() as patch:  # undone before the server's own
+    with rehearsal_server() as endpoint, deletion(endpoint), monkeypatch.context() as patch:
         called = partial(client, endpoint=endpoint, region=REGION)
         rehearse(real_assembly, region=REGION, endpoint=endpoint)
         _shown_as_made(called)

@@ -23,7 +23,6 @@ from aiohttp import web
 
 from trnspec.core.command_line import carried_out
 from trnspec.core.findings import Misuse, Outside
-from trnspec.lab.command import PATH
 from trnspec.lab.emulator.engine import Engine
 from trnspec.lab.emulator.payloads import (
     DONE,
@@ -176,7 +175,12 @@ def _address(text: str) -> tuple[str, int]:
 
 @click.command()
 @click.option("--listen", type=_address, required=True, metavar="HOST:PORT", help="Port 0: any free one.")
-@click.option("--plan", type=PATH, metavar="FILE", help="The benchmark's plan, for the prompts' classes.")
+@click.option(
+    "--plan",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The benchmark's plan, for the prompts' classes.",
+)
 @click.option("--caution", multiple=True, metavar="TEXT", help="Say this against the timings in /v1/models.")
 @click.option("--timed", metavar="JSON", help="Steps of the arm's own, instead of the reference's.")
 @click.option("--time-scale", type=float, default=1.0, hidden=True)
