@@ -24,6 +24,7 @@ from tests.lab.aws.with_cdk import BOOTSTRAP_STACK, POLICIES_STACK, applied, dep
 from tests.operations.clock import FakeClock
 from trnspec.experiment import load
 from trnspec.experiment.naming import container_insights_log_groups, control_plane_log_group
+from trnspec.lab.aws.moto_models import KUBERNETES_RESOURCE
 from trnspec.lab.aws.moto_server import client, rehearsal_server
 from trnspec.lab.aws.rehearsal import Rehearsal, rehearse
 from trnspec.lab.aws.stacks import read_assembly, resources_of
@@ -63,10 +64,22 @@ def rehearsed(real_assembly: Path) -> Rehearsal:
         return rehearse(real_assembly, region=REGION, endpoint=endpoint)
 
 
+RECORDED = {
+    "AWS::CloudWatch::CompositeAlarm",
+    "AWS::EKS::AccessEntry",
+    "AWS::EKS::Addon",
+    "AWS::EKS::PodIdentityAssociation",
+    "AWS::S3::BucketPolicy",
+    "Custom::AWSCDK-EKS-HelmChart",
+    KUBERNETES_RESOURCE,
+}
+"""Types that the rehearsal cannot create; another one needs a model, or a word in docs/decisions/008."""
+
+
 def test_everything_is_created_or_recorded_and_what_is_applied_was_reviewed(rehearsed: Rehearsal) -> None:
     """As data, but for the placeholders, which may stand for any text."""
     assert not rehearsed.unresolved
-    assert not rehearsed.types("not modelled")
+    assert rehearsed.types("recorded").keys() == RECORDED
     files = (ROOT / "manifests" / "qwen3-32b").glob("*.yaml")
     reviewed = [
         one for path in files for one in _documents(path) if one["kind"] != "Job"

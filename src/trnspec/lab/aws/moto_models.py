@@ -7,10 +7,9 @@ As in moto, with what it forgets:
     AWS::SSM::Parameter    a name is made up where the template gives none
     AWS::IAM::Role         managed policies are attached, and must exist
 
-Recorded only, because moto has no such API: the resolved properties are kept, nothing checks them and nothing acts on them
-(no Lambda runs, no kubectl, no helm): `RECORDED_TYPES`. One of them for another reason: AWS::S3::BucketPolicy, which moto
-enforces without its conditions, so that "no one without TLS" becomes "no one". Every other type that moto does not know is
-kept in the same way and counts as *not modelled*; plain moto would leave it out silently.
+Recorded only, because moto has no such API: every other type that moto does not know. The resolved properties are kept, nothing
+checks them and nothing acts on them (no Lambda runs, no kubectl, no helm); plain moto would leave them out silently. One of them
+for another reason: AWS::S3::BucketPolicy, which moto enforces without its conditions, so that "no one without TLS" becomes "no one".
 
 Nothing is deleted here: the tests of a teardown have what moto leaves behind.
 
@@ -43,17 +42,6 @@ from moto.utilities.utils import get_partition
 
 ACCOUNT = DEFAULT_ACCOUNT_ID
 KUBERNETES_RESOURCE = "Custom::AWSCDK-EKS-KubernetesResource"
-RECORDED_TYPES = frozenset(
-    {
-        "AWS::CloudWatch::CompositeAlarm",
-        "AWS::EKS::AccessEntry",
-        "AWS::EKS::Addon",
-        "AWS::EKS::PodIdentityAssociation",
-        "AWS::S3::BucketPolicy",
-        "Custom::AWSCDK-EKS-HelmChart",
-        KUBERNETES_RESOURCE,
-    }
-)
 
 Properties = dict[str, Any]
 Api = Callable[[str], Any]
@@ -186,8 +174,7 @@ class Modelled(CloudFormationModel):
     ) -> Modelled:
         kind, properties = where["ResourceType"], cloudformation_json["Properties"]
         if kind not in _MADE:
-            prefix = "recorded" if kind in RECORDED_TYPES else "not-modelled"
-            return cls(kind, f"{prefix}-{where['LogicalId']}", properties, None)
+            return cls(kind, f"recorded-{where['LogicalId']}", properties, None)
         named_by, make = _MADE[kind]
         properties = {named_by: resource_name, **properties} if named_by else properties
         physical_id, attributes = make(properties, lambda service: _clients[-1](service, region_name))

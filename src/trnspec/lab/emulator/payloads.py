@@ -168,16 +168,14 @@ class _Completion(Generation):
         return self.prompt
 
 
-def parse_generation(content: object, arm: ServedArm, *, chat: bool) -> Generation:
-    """Check a decoded JSON body; `RequestError` carries vLLM's status and error type."""
-    if not isinstance(content, Mapping):
-        raise RequestError(f"body: {type(content).__name__} instead of a JSON object")
+def parse_generation(content: bytes, arm: ServedArm, *, chat: bool) -> Generation:
+    """Check a body; `RequestError` carries vLLM's status and error type."""
     try:
-        body = (_Chat if chat else _Completion).model_validate(content)
+        body = (_Chat if chat else _Completion).model_validate_json(content)
     except ValidationError as error:
         first = error.errors()[0]
-        name = str(first["loc"][0])
-        raise RequestError(f"{name}: {content.get(name)!r}; {first['msg']}") from None
+        name = ".".join(map(str, first["loc"])) or "body"
+        raise RequestError(f"{name}: {first['input']!r}; {first['msg']}") from None
     if not body.stream:
         raise RequestError(f"stream: {body.stream}; the emulator sends streams only, ask with true")
     if body.model is not None and body.model not in arm.served_names:
