@@ -29,7 +29,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "cdk8s_charts": {"core", "experiment", "benchmark.plan"},
     "infra": {"core", "experiment", "benchmark.metrics", "cdk8s_charts.manifests"},
     "lab": {"core", "experiment", "benchmark", "cdk8s_charts"},
-    "operations": {"core", "experiment", "benchmark", "store", "cdk8s_charts", "infra"},
+    "operations": {"core", "experiment", "benchmark", "store", "lab", "cdk8s_charts", "infra"},
     "app": {"core", "infra", "experiment"},
     "pipeline": {"core", "infra", "experiment"},
 }

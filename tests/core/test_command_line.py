@@ -60,8 +60,6 @@ def test_a_verb_is_imported_when_it_is_called_and_named_in_what_it_says(
     told = capsys.readouterr()
     assert told.err.startswith("trnspec fine: No such option '--json'")
     assert json.loads(told.out)["problems"][0]["message"] in told.err
-    assert carried_out(door, ["fine", "--experiment", "x"], prog="trnspec") == 2
-    assert "the experiment is the first argument now: ./trnspec fine FILE" in capsys.readouterr().err
     assert carried_out(door, [], prog="python -m tool") == 2
     assert capsys.readouterr().err == "tool: Missing command. (see python -m tool --help)\n"
     assert carried_out(door, ["fnie"], prog="trnspec") == 2

@@ -17,7 +17,7 @@ from trnspec.core.screen import table
 from trnspec.experiment import load
 from trnspec.experiment.__main__ import main as experiment
 from trnspec.experiment.cost import purchase_options, purchase_text, run_price
-from trnspec.lab import __main__ as demo
+from trnspec.operations import demonstration as demo
 from trnspec.operations.__main__ import main as operations
 
 _MORE = [pytest.param(columns, marks=pytest.mark.slow) for columns in (80, 100)]

@@ -25,8 +25,10 @@ from trnspec.experiment.catalogue.models import MODELS
 from trnspec.experiment.catalogue.runtimes import MODES, RUNTIMES, Mode
 from trnspec.experiment.description import as_json
 from trnspec.experiment.expected import expected_of
+from trnspec.experiment.header import headers
 
-SCHEMA = ROOT / "experiments" / "experiment.schema.json"
+EXPERIMENTS = ROOT / "experiments"
+SCHEMA = EXPERIMENTS / "experiment.schema.json"
 _CHOICES = {
     "ExperimentFile.runtime": RUNTIMES,
     "ArmSection.runtime": RUNTIMES,
@@ -148,15 +150,19 @@ def _takes(content: Any) -> str:
 
 def gallery() -> Iterator[str]:
     """The experiments of the repository by the question that each asks."""
-    yield "| you want to know | start with | arms | hardware | first run, $ |"
-    yield "|---|---|---:|---|---:|"
-    for path in sorted((ROOT / "experiments").glob("*.yaml")):
-        experiment = load(path)
-        found = as_json(experiment)
-        where = f"{found['nodes']} x {experiment.instance.name}"
-        first = f"{found['first_run']['usd']:.0f}"
+    yield "| you want to know | start with | hardware | hours | first run, $ | for |"
+    yield "|---|---|---|---:|---:|---|"
+    for path, header in headers(EXPERIMENTS).items():
+        usd = as_json(load(path))["first_run"]["usd"]
         link = f"[{path.stem}](../experiments/{path.name})"
-        yield f"| {question(path)} | {link} | {len(experiment.arms)} | {where} | {first} |"
+        yield f"| {header.answers} | {link} | {header.hardware} | {header.hours} | {usd:.0f} | {header.difficulty} |"
+
+
+def shipped() -> Iterator[str]:
+    """The same in few words, with the class of the price."""
+    yield from ("|experiment|hours|price|", "|---|---:|---|")
+    for path, header in headers(EXPERIMENTS).items():
+        yield f"|[{header.title}](experiments/{path.name})|{header.hours}|{header.price}|"
 
 
 def contexts() -> Iterator[str]:
@@ -179,14 +185,6 @@ def contexts() -> Iterator[str]:
         )
         said = likely or f"at least {step.low_s * 1000:.1f}"
         yield f"| {tokens:,} | {plain:.0f} | {drafting:.0f} | {there} | {said} |"
-
-
-def question(path: Path) -> str:
-    """What the first comment of an experiment asks, under the line that names the schema."""
-    comment = re.match(r"# yaml-language-server: .*\n# ([^?]*\?)", path.read_text(encoding="utf-8"))
-    if comment is None:
-        raise ValueError(f"{path}: the second line must be a comment that asks a question")
-    return comment[1].replace("\n# ", " ")
 
 
 def modes() -> Iterator[str]:
@@ -223,6 +221,7 @@ def _in_block(name: str, lines: Callable[[], Iterator[str]]) -> Callable[[str], 
 
 WRITTEN: dict[Path, Callable[[str], str]] = {
     SCHEMA: lambda _: json.dumps(schema(), indent=1) + "\n",
+    ROOT / "README.md": _in_block("shipped", shipped),
     ROOT / "docs" / "experiment-file.md": _in_block("reference", reference),
     ROOT / "docs" / "quick-start.md": _in_block("gallery", gallery),
     ROOT / "docs" / "sizing.md": _in_block("contexts", contexts),

@@ -11,12 +11,15 @@ import jsonschema
 import pytest
 import yaml
 
-from tests.conftest import REFERENCE, ROOT
-from tests.docs.experiment_pages import SCHEMA, WRITTEN, question, schema, sections
+from tests.conftest import REFERENCE
+from tests.docs.experiment_pages import EXPERIMENTS, SCHEMA, WRITTEN, schema, sections
 from tests.experiment.edits import BLOCK, DFLASH, EAGLE, SMALL, Edit, put, remove
+from trnspec.experiment import load
+from trnspec.experiment.description import as_json
+from trnspec.experiment.header import PRICES, read_header
 from trnspec.experiment.loading import read
 
-EXPERIMENTS = sorted((ROOT / "experiments").glob("*.yaml"))
+PATHS = sorted(EXPERIMENTS.glob("*.yaml"))
 FIRST_LINE = "# yaml-language-server: $schema=./experiment.schema.json\n"
 SWEEP = "arms.1.speculation"
 VALIDATOR = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))
@@ -45,12 +48,17 @@ def test_the_schema_is_one_and_explains_every_key() -> None:
     assert all(key["description"].strip() for key in keys)
 
 
-@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.name)
-def test_every_experiment_names_the_schema_asks_a_question_and_is_taken(path: Path) -> None:
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
+def test_every_experiment_names_the_schema_is_taken_and_its_header_says_what_is_predicted(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert text.startswith(FIRST_LINE)
-    assert question(path).endswith("?")
     VALIDATOR.validate(yaml.safe_load(text))
+    header, experiment = read_header(path), load(path)
+    assert header
+    found = as_json(experiment)
+    assert header.hardware == f"{found['nodes']} x {experiment.instance.name}"
+    assert int(header.hours) == round(found["first_run"]["trn2_hours"])
+    assert header.price == next(sign for sign, limit in PRICES.items() if found["first_run"]["usd"] < limit)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from botocore.exceptions import ConnectTimeoutError
 from moto import mock_aws
 
 from tests.conftest import REFERENCE
+from tests.lab.aws.deletion import protection_honoured
 from tests.operations.api_server import ApiServer, DirectKubernetes, serving
 from tests.operations.clients import shared_client
 from tests.operations.driver import Driver, driver_of
@@ -24,7 +25,6 @@ from tests.operations.recorded import ASKED, FIT, Recorded, block, history, prod
 from tests.operations.world import World
 from trnspec.core.command_line import carried_out
 from trnspec.experiment import Experiment, load
-from trnspec.lab.aws.moto_models import protection_honoured
 from trnspec.operations.__main__ import VERBS, main
 from trnspec.operations.cloud import access
 from trnspec.operations.cloud.aws import Aws

@@ -16,6 +16,7 @@ from trnspec.lab.emulator.timings import emulated
 from trnspec.operations.__main__ import main
 
 SMALLEST = {"Qwen/Qwen3-0.6B", "meta-llama/Llama-3.2-1B-Instruct", "TinyLlama/TinyLlama-1.1B-Chat-v1.0"}
+EXPERIMENTS = sorted((ROOT / "experiments").glob("*.yaml"))
 GENERAL = ROOT / "experiments" / "prompts" / "general.jsonl"
 New = Callable[..., Experiment]
 Capture = pytest.CaptureFixture[str]
@@ -49,6 +50,57 @@ def test_a_name_that_the_committed_policies_do_not_admit_is_said_when_the_file_i
     assert "add role/mine-* and instance-profile/mine-* to Roles of infra/bootstrap/policies.yaml" in err
     assert main(["new", "qwen3-mine"]) == 0
     assert "policies.yaml" not in capsys.readouterr().err
+
+
+HEADER = """# title: Mine
+# answers: Does it pay?
+# hardware: 1 x trn2.48xlarge
+# hours: 3
+# price: $$
+# difficulty: beginner
+version: 1
+"""
+HEADERS = (
+    ("# hours: 3\n", "", "header hours: is missing; add a line `# hours: ...` before the first key"),
+    ("# hours: 3", "# hours: three", "header hours = 'three': cannot be used; write whole hours, as in 3"),
+    (
+        "1 x trn2.48xlarge",
+        "a node",
+        "header hardware = 'a node': cannot be used; write it as in 2 x trn2.3xlarge",
+    ),
+    ("pay?", "pay", "header answers = 'Does it pay': cannot be used; end with a question mark"),
+    ("$$", "$100", "header price = '$100': cannot be used; use $, $$ and $$$"),
+    (
+        "beginner",
+        "easy",
+        "header difficulty = 'easy': cannot be used; use beginner, intermediate and advanced",
+    ),
+    (
+        "# title: Mine",
+        "# title: Mine\n# title: Yours",
+        "header title: is given 2 times; keep one of the lines",
+    ),
+    ("# title: Mine", "# title:", "header title: is missing; add a line `# title: ...` before the first key"),
+)
+
+
+def test_the_experiments_to_start_from_are_listed_with_what_their_headers_say(capsys: Capture) -> None:
+    assert main(["new", "--list", "--json"]) == 0
+    shipped = json.loads(capsys.readouterr().out)
+    assert {Path(one["path"]).name for one in shipped} == {path.name for path in EXPERIMENTS}
+    folder = Path("experiments")
+    folder.mkdir()
+    (folder / "mine.yaml").write_text(HEADER)
+    (folder / "without.yaml").write_text("version: 1\n# title: too late\n")
+    assert main(["new", "--list"]) == 0
+    heading, row, *_ = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["name", "answers", "hardware", "hours", "price", "difficulty"]
+    assert " ".join(row.split()) == "mine Does it pay? 1 x trn2.48xlarge 3 $$ beginner"
+    for old, text, said in HEADERS:
+        (folder / "mine.yaml").write_text(HEADER.replace(old, text, 1))
+        assert main(["new", "--list"]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line == f"trnspec new: experiments/mine.yaml: {said}"
 
 
 def _prompts(path: Path, *texts: str) -> str:

@@ -90,7 +90,7 @@ def test_the_experiment_is_the_first_argument_or_what_the_environment_names(
 
 
 WRONG = {
-    "forecast --experiment a.yaml": "--experiment: the experiment is the first argument now: ",
+    "forecast --experiment a.yaml": "No such option '--experiment'",
     "forecast --compild": "No such option '--compild'. Did you mean '--compiled'?",
     "scale a.yaml b.yaml 1": "Got unexpected extra argument (b.yaml)",
     "scale": "Missing argument 'N'.",

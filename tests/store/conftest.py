@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import boto3
 import pytest
 
-from trnspec.store.bucket import BucketFolder, StoredFile, Unreachable
+from trnspec.store.bucket import BucketFolder, Unreachable
 
 REGION = "us-east-2"
 BUCKET = "store"
@@ -55,9 +55,9 @@ class Interrupted(BucketFolder):
         self._step()
         super().put_text(name, text)
 
-    def upload(self, source: Path, file: StoredFile) -> None:
+    def upload(self, source: Path, name: str) -> None:
         self._step()
-        super().upload(source, file)
+        super().upload(source, name)
 
     def _step(self) -> None:
         if not self._left:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import stat
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from moto.core.models import DEFAULT_ACCOUNT_ID as ACCOUNT
+from moto.s3.models import s3_backends
 
 from tests.store.conftest import REGION, Interrupted
 from trnspec.store import FILES, MARKER
 from trnspec.store.__main__ import main
 from trnspec.store.artifact import DIFFERENCES, MountedFolder, check, pull, push
-from trnspec.store.bucket import BucketFolder, Incomplete, Unreachable
+from trnspec.store.bucket import BucketFolder, Incomplete, StoreError, Unreachable
 
 KEY = "0123456789abcdef"
 REQUIRED = ("neuron_config.json", "model.pt")
@@ -154,6 +158,25 @@ def test_check_finds_what_is_wrong_and_a_damaged_copy_never_gets_a_marker(
     with pytest.raises(Incomplete, match=r"model.pt: content differs"):
         pull(target, tmp_path / "copy", key=KEY)
     assert not (tmp_path / "copy" / MARKER).exists()
+
+
+@pytest.mark.parametrize(("parts", "said"), [(1, "Expected checksum"), (2, "model.pt: content differs")])
+def test_bytes_that_change_in_s3_are_found_by_its_own_hash_and_of_several_parts_by_the_hash_in_the_list(
+    folder: Any, store: Any, s3: Any, compiled: Path, monkeypatch: pytest.MonkeyPatch, parts: int, said: str
+) -> None:
+    """moto computes the hash of an object of several parts as S3 does, and refuses no wrong one, which S3 does."""
+    size, target = 5 * 2**20, folder()
+    monkeypatch.setattr("trnspec.store.bucket._PART", size)
+    (compiled / "model.pt").write_bytes(b"g" * (size * parts - 1))
+    store(target)
+    bucket, prefix = target.address.removeprefix("s3://").split("/", 1)
+    where = {"Bucket": bucket, "Key": f"{prefix}/model.pt"}
+    stored = b64encode(hashlib.sha256((compiled / "model.pt").read_bytes()).digest()).decode()
+    assert (s3.head_object(**where, ChecksumMode="ENABLED")["ChecksumSHA256"] == stored) == (parts == 1)
+    s3_backends[ACCOUNT]["aws"].buckets[bucket].keys[where["Key"]].value = b"G" * (size * parts - 1)
+    with pytest.raises(StoreError, match=said):
+        pull(target, compiled.parent / "down", key=KEY)
+    assert not (compiled.parent / "down" / MARKER).exists()
 
 
 def test_the_commands_end_with_their_exit_codes(

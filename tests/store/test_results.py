@@ -30,8 +30,9 @@ def test_only_what_changed_is_stored_again(
 ) -> None:
     known: dict[str, Any] = {}
     (tmp_path / "plan.json").write_text("{}")
-    for text in ("{}\n", "{}\n", "{}\n{}\n"):
-        (tmp_path / "requests.jsonl").write_text(text)
+    for line in ("{}\n", "", "{}\n"):
+        with (tmp_path / "requests.jsonl").open("a") as records:
+            records.write(line)
         keep_once(tmp_path, folder(), known)
     stored = capsys.readouterr().err.splitlines()
     assert [line.split(":")[0] for line in stored] == ["plan.json", "requests.jsonl", "requests.jsonl"]

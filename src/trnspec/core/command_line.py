@@ -129,9 +129,6 @@ def _place(command: click.Command, words: Sequence[str], prog: str) -> str:
 
 
 def _refused(error: Exception, who: str, *, as_json: bool) -> int:
-    if isinstance(error, click.UsageError) and who == "trnspec":  # without the imports that only verbs need
-        print(f"{who}: {error.format_message()} (see ./trnspec --help)", file=sys.stderr)
-        return error.exit_code
     from trnspec.core.console import print_json
     from trnspec.core.findings import InvalidExperiment
 
@@ -149,8 +146,6 @@ def _in_words(error: Exception, who: str) -> Refusal:
     from trnspec.core.findings import Misuse
 
     typed = f"./{who}" if who.split()[0] == "trnspec" else f"python -m {who}"
-    if isinstance(error, click.NoSuchOption) and error.option_name == "--experiment":
-        return Misuse(f"--experiment: the experiment is the first argument now: {typed} FILE ...")
     if isinstance(error, click.UsageError):  # without this, a group without a verb prints its whole help
         bare = isinstance(error, click.exceptions.NoArgsIsHelpError)
         return Misuse(f"{'Missing command.' if bare else error.format_message()} (see {typed} --help)")

@@ -10,22 +10,27 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts.manifests import ManifestFile
 from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.result_files import EXPECTED as EXPECTED_FILE
+from trnspec.core.checkout import ROOT
+from trnspec.core.console import progress
 from trnspec.core.files import model_in, write_whole
+from trnspec.core.safe_output import printable
+from trnspec.core.screen import width, wrapped
 from trnspec.core.words import count
 from trnspec.experiment import Experiment, load
 from trnspec.experiment.cost import RunPrice, purchase_options, purchase_text, run_price
 from trnspec.experiment.expected import file_text
 from trnspec.experiment.naming import metrics_namespace
-from trnspec.lab.command import Stages, shown
 from trnspec.lab.emulator.timings import emulated
 from trnspec.lab.programs import (
     LOG,
@@ -45,6 +50,47 @@ from trnspec.lab.servers import LOOPBACK, running
 
 if TYPE_CHECKING:
     from trnspec.lab.aws.rehearsal import Rehearsal
+
+
+def shown(path: Path) -> str:
+    """Return a path as a user would type it: relative, if the current folder is the checkout."""
+    path = path.resolve()
+    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) and Path.cwd() == ROOT else path)
+
+
+@dataclass
+class Stage:
+    done: str
+    """The line that is printed when the stage is done."""
+    reach: Callable[[int], None]
+    """Takes how much of the stage's total is done now."""
+
+
+class Stages:
+    """Progress of a long command: a line on stderr for each stage that is done, and on a terminal a bar with the time left."""
+
+    def __init__(self) -> None:
+        self.finished: list[dict[str, Any]] = []
+        """`{stage, seconds}` of each stage, for JSON output."""
+
+    @contextmanager
+    def stage(self, doing: str, *, total: int | None = None) -> Iterator[Stage]:
+        """One stage; its line is printed unless an error ends it."""
+        began, reached = time.monotonic(), 0
+
+        def reach(done: int) -> None:
+            nonlocal reached
+            advance(done - reached)
+            reached = done
+
+        with progress(doing, total) as advance:
+            stage = Stage(doing, reach)
+            yield stage
+        seconds = time.monotonic() - began
+        self.finished.append({"stage": stage.done, "seconds": round(seconds, 1)})
+        *above, last = wrapped(printable(stage.done), rest="  ", free=8)
+        lines = [*above, f"{last:<{width() - 8}}{seconds:>6.0f} s"]
+        print("\n".join(lines), file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ _ROWS = {
     HERE: {
         "new": ("trnspec.operations.creation", "an experiment for your model and your prompts"),
         "check": ("trnspec.operations.options:check", "what an experiment resolves to, or all its problems"),
-        "demo": ("trnspec.lab.__main__", "the whole experiment on this machine, emulated"),
+        "demo": ("trnspec.operations.demonstration", "the whole experiment on this machine, emulated"),
         "forecast": (
             "trnspec.operations.forecast",
             "speed-up and cost on Trn2, from acceptance measured anywhere",

@@ -16,12 +16,13 @@ from trnspec.core.findings import Misuse
 from trnspec.core.screen import wrapped
 from trnspec.experiment.catalogue.published import TARGET
 from trnspec.experiment.catalogue.runtimes import MODES
+from trnspec.experiment.header import headers, price_classes
 from trnspec.experiment.starter import compose
 from trnspec.operations.options import FILE, FILES, json_option
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", required=False)
 @click.option(
     "--prompts", type=FILE, metavar="FILE", help=f"{ALL_FORMATS}; by default prompts/general.jsonl."
 )
@@ -33,12 +34,19 @@ from trnspec.operations.options import FILE, FILES, json_option
 @click.option("--mode", metavar="MODE", help=f"How it drafts: {', '.join(MODES)}; by default as it fits.")
 @click.option("--runtime", metavar="NAME", help="Image of the servers; by default one that AWS supports.")
 @click.option("--out", type=FILE, metavar="FILE", help="By default NAME.yaml in the nearest experiments/.")
+@click.option("--list", "listing", is_flag=True, help="Only list the experiments to start from.")
 @json_option
-def command(name: str, prompts: Path | None, out: Path | None, as_json: bool, **choices: Any) -> int:
+def command(
+    name: str | None, prompts: Path | None, out: Path | None, listing: bool, as_json: bool, **choices: Any
+) -> int:
     """Write an experiment called NAME that passes `check`, and say what was chosen.
 
     It goes into the folder experiments/ here or above; without such a folder, into this one.
     """
+    if listing:
+        return _list(as_json)
+    if name is None:
+        raise click.UsageError("Missing argument 'NAME'; --list shows the experiments to start from.")
     path = out or _experiments() / f"{name}.yaml"
     folder = path.resolve().parent
     if not folder.is_dir():
@@ -66,6 +74,21 @@ def command(name: str, prompts: Path | None, out: Path | None, as_json: bool, **
     print("\n".join(wrapped(started.why)), end="\n\n")
     print_table(("chosen", ""), [*started.chosen.items()])
     print("\nnext:", "\nthen: ".join(then))
+    return 0
+
+
+def _list(as_json: bool) -> int:
+    """Print the head of each experiment that has one: of the nearest experiments/, else of the checkout."""
+    folder = next((one for one in (_experiments(), FILES) if headers(one)), FILES)
+    found = {os.path.relpath(path): vars(header) for path, header in headers(folder).items()}
+    if as_json:
+        print_json([{"path": path, **header} for path, header in found.items()])
+        return 0
+    columns = ("answers", "hardware", "hours", "price", "difficulty")
+    rows = [(Path(path).stem, *(header[name] for name in columns)) for path, header in found.items()]
+    print_table(("name", *columns), rows)
+    said = f"Files: {os.path.relpath(folder)}/NAME.yaml. Of a first run, predicted: Trn2 hours; {price_classes()}."
+    print(f"\n{said}")
     return 0
 
 

@@ -1,7 +1,6 @@
 """Weights and compiled artifacts between Hugging Face, S3 and local disks; runs in the Jobs of the cluster.
 
-Everything here is safe to repeat: a file that exists with the same size and hash is left alone, and a marker is
-written last, so that a folder with a marker is whole.
+Everything here is safe to repeat. A marker is written last, so a folder with a marker is whole and is left alone.
 """
 
 MARKER = "COMPLETE"

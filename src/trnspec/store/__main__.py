@@ -177,7 +177,7 @@ def keep_verb(folder: Path, to: str, every_s: float, region: str | None) -> None
 
 def keep(folder: Path, target: bucket.BucketFolder, *, every_s: float, stop: Event) -> None:
     """Store changed files until `stop`, and once more at the end. A file that S3 refuses is retried in the next round."""
-    known: dict[str, bucket.StoredFile] = {}
+    known: dict[str, tuple[int, int]] = {}
     while True:
         last = stop.is_set()
         try:
@@ -191,15 +191,15 @@ def keep(folder: Path, target: bucket.BucketFolder, *, every_s: float, stop: Eve
         stop.wait(every_s)
 
 
-def keep_once(folder: Path, target: bucket.BucketFolder, known: dict[str, bucket.StoredFile]) -> None:
-    """Store the files that changed since `known`, and update `known`."""
+def keep_once(folder: Path, target: bucket.BucketFolder, known: dict[str, tuple[int, int]]) -> None:
+    """Store the files whose size or time of change is not the `known` one, and update `known`."""
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         try:
-            file = bucket.described(folder, path)
-            if known.get(file.path) != file:
-                target.upload(path, file)
-                known[file.path] = file
-                bucket.report(f"{file.path}: kept, {count(file.size, 'byte')}")
+            name, found = path.relative_to(folder).as_posix(), path.stat()
+            if known.get(name) != (now := (found.st_size, found.st_mtime_ns)):
+                target.upload(path, name)
+                known[name] = now
+                bucket.report(f"{name}: kept, {count(found.st_size, 'byte')}")
         except FileNotFoundError:
             continue  # a temporary file of the benchmark that was renamed in between
 

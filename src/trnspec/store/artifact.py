@@ -56,9 +56,8 @@ def push(
         target.put_text(DIFFERENCES, compared)
     files = [bucket.described(folder, path) for path in _files(folder)]
     for file in files:
-        if not target.has(file):
-            target.upload(folder / file.path, file)
-            bucket.report(f"{file.path}: {file.size / 1e6:,.1f} MB stored")
+        target.upload(folder / file.path, file.path)
+        bucket.report(f"{file.path}: {file.size / 1e6:,.1f} MB stored")
     target.put_text(INPUTS, inputs)
     content = inputs.encode()
     files.append(bucket.StoredFile(INPUTS, len(content), hashlib.sha256(content).hexdigest()))

@@ -1,4 +1,9 @@
-"""A folder in S3: complete files with their hash in the metadata. Nothing is appended, renamed or deleted.
+"""A folder in S3: complete files. Nothing is appended, renamed or deleted.
+
+botocore sends the SHA-256 of every request and of every part, and S3 refuses what arrives otherwise. An object of one part is
+compared again when it is read. One of several parts is not: S3 then has a hash of the parts' hashes only
+(https://docs.aws.amazon.com/AmazonS3/latest/userguide/checking-object-integrity-upload.html), so the list of a folder has the hash
+of each whole file.
 
 An error that stops a transfer is one line: where, value, why, remedy.
 """
@@ -108,7 +113,7 @@ def from_json(text: str, where: str) -> list[StoredFile]:
 
 _PART = 64 * 2**20
 """Bytes of one part: at most 10,000 make an object, so 640 GB, above any single file of weights."""
-_HASH = "sha256"
+_CHECKED: Any = {"ChecksumAlgorithm": "SHA256"}
 
 
 class BucketFolder:
@@ -129,18 +134,19 @@ class BucketFolder:
 
     def text(self, name: str) -> str | None:
         """Return the content of a small object; `None` if it does not exist."""
-        try:
-            with self._as_unreachable(passing="NoSuchKey"):
+        with self._as_unreachable():
+            try:
                 found = self._client.get_object(Bucket=self._bucket, Key=self._prefix + name)
-                _ = found["ETag"]  # which S3 always gives, and a page does not
-                return str(found["Body"].read().decode())
-        except ClientError:
-            return None
+            except self._client.exceptions.NoSuchKey:
+                return None
+            _ = found["ETag"]  # which S3 always gives, and a page does not
+            return str(found["Body"].read().decode())
 
     def put_text(self, name: str, text: str) -> None:
         """Write a small object in one request, so that it is complete or does not exist."""
         with self._as_unreachable():
-            self._client.put_object(Bucket=self._bucket, Key=self._prefix + name, Body=text.encode())
+            key = self._prefix + name
+            self._client.put_object(Bucket=self._bucket, Key=key, Body=text.encode(), **_CHECKED)
 
     def sizes(self) -> dict[str, int]:
         return {name: size for name, (size, _) in self.content().items()}
@@ -156,23 +162,14 @@ class BucketFolder:
                 if not entry["Key"].endswith("/")  # a folder, as the console of S3 makes one
             }
 
-    def has(self, file: StoredFile) -> bool:
-        """Return whether the object exists with this size and hash."""
-        try:
-            with self._as_unreachable(passing="404"):
-                found = self._client.head_object(Bucket=self._bucket, Key=self._prefix + file.path)
-        except ClientError:
-            return False
-        return bool(found["ContentLength"] == file.size and found["Metadata"].get(_HASH) == file.sha256)
-
-    def upload(self, source: Path, file: StoredFile) -> None:
+    def upload(self, source: Path, name: str) -> None:
         """Upload a file, a large one in parts; it becomes visible when it is complete."""
         with self._as_unreachable():
             self._client.upload_file(
                 str(source),
                 self._bucket,
-                self._prefix + file.path,
-                ExtraArgs={"Metadata": {_HASH: file.sha256}},
+                self._prefix + name,
+                ExtraArgs=_CHECKED,
                 Config=TransferConfig(multipart_threshold=_PART, multipart_chunksize=_PART),
             )
 
@@ -183,13 +180,11 @@ class BucketFolder:
             self._client.download_file(self._bucket, self._prefix + name, str(target))
 
     @contextmanager
-    def _as_unreachable(self, passing: str | None = None) -> Iterator[None]:
-        """Convert exceptions of boto3 to one line; the error code `passing` is left to the caller."""
+    def _as_unreachable(self) -> Iterator[None]:
+        """Convert exceptions of boto3 to one line."""
         try:
             yield
         except (BotoCoreError, ClientError, Boto3Error, OSError) as error:
-            if isinstance(error, ClientError) and error.response["Error"]["Code"] == passing:
-                raise
             raise Unreachable(f"{self.address}: {one_line(error)}; repeat to go on from here") from error
         except (StoreError, MemoryError):
             raise

@@ -172,11 +172,15 @@ def fetch(
     if expected:
         _judge(commit, hub, scratch, expected)
     target.put_text(REVISION, commit.revision + "\n")
+    # An object appears when it is complete, and only files of this commit, with the hub's hash, were stored here.
+    there = target.sizes() if begun else {}
     stored = []
     for file in commit.files:
-        one, said = _one(commit, file, hub, target, scratch)
-        stored.append(one)
-        bucket.report(said)
+        if file.sha256 and there.get(file.path) == file.size:
+            bucket.report(f"{file.path}: there already")
+            stored.append(file)
+        else:
+            stored.append(_copy(commit, file, hub, target, scratch))
     content = {"model": model, "revision": commit.revision, "files": bucket.to_json(stored)}
     target.put_text(MARKER, json.dumps(content, sort_keys=True) + "\n")
     return commit.revision
@@ -207,12 +211,10 @@ def _judge(commit: Commit, hub: Hub | Folder, scratch: Path, expected: Mapping[s
         )
 
 
-def _one(
+def _copy(
     commit: Commit, file: bucket.StoredFile, hub: Hub | Folder, target: bucket.BucketFolder, scratch: Path
-) -> tuple[bucket.StoredFile, str]:
-    """The file as it is stored, and what was done for it."""
-    if file.sha256 and target.has(file):
-        return file, f"{file.path}: there already"
+) -> bucket.StoredFile:
+    """Copy one file by way of the disk, and return it with its hash, which must be the hub's where that has one."""
     local = hub.download(commit, file, scratch)
     try:
         stored = bucket.described(scratch, local)
@@ -220,10 +222,9 @@ def _one(
             raise bucket.Incomplete(
                 f"{commit.model}/{file.path}: arrived damaged (size or hash differs); repeat"
             )
-        if target.has(stored):
-            return stored, f"{file.path}: there already"
-        target.upload(local, stored)
-        return stored, f"{file.path}: {stored.size / 1e6:,.1f} MB stored"
+        target.upload(local, stored.path)
+        bucket.report(f"{file.path}: {stored.size / 1e6:,.1f} MB stored")
+        return stored
     finally:
         local.unlink(missing_ok=True)
 

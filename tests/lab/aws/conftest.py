@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.lab.aws.assemblies import REGION
+from tests.lab.aws.deletion import deletion
 from trnspec.lab.aws.moto_server import client, rehearsal_server
 
 ClientOf = Callable[[str], Any]
@@ -16,7 +17,7 @@ ClientOf = Callable[[str], Any]
 
 @pytest.fixture
 def endpoint() -> Iterator[str]:
-    with rehearsal_server() as address:
+    with rehearsal_server() as address, deletion(address):
         yield address
 
 

@@ -24,6 +24,7 @@ import yaml
 
 from cdk8s_charts.manifests import read as read_manifests
 from tests.conftest import REFERENCE, ROOT
+from tests.lab.aws.deletion import deletion
 from trnspec.core.differences import differences
 from trnspec.experiment import load
 from trnspec.lab.aws.moto_models import ACCOUNT, KUBERNETES_RESOURCE
@@ -72,7 +73,7 @@ def deployed(folder: Path, *, existing_vpc: bool) -> Deployed:
     """
     file, manifests, before, after = REFERENCE, ROOT / "manifests", "", ""
     region = load(file).cluster.region
-    with rehearsal_server() as endpoint, complaints(endpoint) as heard:
+    with rehearsal_server() as endpoint, deletion(endpoint), complaints(endpoint) as heard:
         client_of = partial(client, endpoint=endpoint, region=region)
         if existing_vpc:
             file, manifests = put_there(client_of, folder)

@@ -2,45 +2,65 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from itertools import count
 
-from trnspec.lab.emulator.batches import SerialBatch
-from trnspec.lab.emulator.timings import StepCosts
-
-
-@dataclass(eq=False, kw_only=True)
-class Asked:
-    yields: tuple[int, ...]
-    arrival_s: float = 0.0
+from trnspec.lab.emulator.engine import Batch, Sequence
+from trnspec.lab.emulator.payloads import EmulatedAnswer
+from trnspec.lab.emulator.timings import Draws, StepCosts
 
 
-def test_a_trn2_node_prefills_one_by_one_before_the_next_decode_step_and_a_dropped_sequence_frees_its_slot() -> (
-    None
-):
+def _sequence(tokens: int, arrival_s: float = 0.0, acceptance: tuple[float, ...] = ()) -> Sequence:
+    answer = EmulatedAnswer(("x",) * tokens, "length")
+    return Sequence(answer=answer, acceptance=acceptance, draws=Draws(1, "p"), arrival_s=arrival_s)
+
+
+def _steps(batch: Batch, sequences: list[Sequence]) -> list[tuple[float, float, list[int]]]:
+    """Duration, earliest begin and the sequences that got a token, step by step to the end."""
+    found = []
+    while (step := batch.next_step()) is not None:
+        served = [sequences.index(one) for one, output in batch.complete(step) if output.tokens]
+        found.append((step.duration_s, step.not_before_s, served))
+    return found
+
+
+def test_a_trn2_node_prefills_one_by_one_before_the_next_decode_step() -> None:
     costs = StepCosts()
-    batch = SerialBatch[Asked](slots=4, speculative_tokens=0, costs=costs)
-    asked = [Asked(yields=(1,) * (3 if number else 1), arrival_s=float(number)) for number in range(6)]
-    for one in asked:
-        batch.submit(one)
-    for one in asked[:4]:
-        step = batch.next_step()
-        assert step is not None
-        assert (step.duration_s, step.not_before_s) == (costs.prefill_s, one.arrival_s)
-        assert batch.complete(step) == [(one, 1)]
+    batch = Batch(slots=2, speculative_tokens=0, costs=costs)
+    asked = [_sequence(tokens, float(number)) for number, tokens in enumerate((2, 3, 2))]
+    batch.waiting.extend(asked)
+    decode = costs.decode_step_s
+    assert _steps(batch, asked) == [
+        (costs.prefill_s, 0.0, [0]),
+        (costs.prefill_s, 1.0, [1]),
+        (decode, 0.0, [0, 1]),  # the first answer ends, so its slot is filled
+        (costs.prefill_s, 2.0, [2]),
+        (decode, 0.0, [1, 2]),
+    ]
+
+
+def test_a_dropped_sequence_frees_its_slot_and_gets_nothing_more() -> None:
+    batch = Batch(slots=1, speculative_tokens=0, costs=StepCosts())
+    first, second, third = asked = [_sequence(2) for _ in range(3)]
+    batch.waiting.extend(asked)
     step = batch.next_step()
     assert step is not None
-    assert (step.duration_s, step.not_before_s) == (costs.decode_step_s, 0.0)
-    batch.drop(asked[1])
-    assert batch.complete(step) == [(asked[0], 1), (asked[2], 1), (asked[3], 1)]
-    assert batch.running == asked[2:4], "the first one's answer has ended"
-    step = batch.next_step()
-    assert step is not None
-    assert batch.complete(step) == [(asked[4], 1)]
-    batch.drop(asked[5])
-    assert not batch.waiting
-    drafting = SerialBatch[Asked](slots=1, speculative_tokens=7, costs=costs)
-    drafting.submit(one := Asked(yields=(4, 2, 3)))
-    tokens = []
-    while (step := drafting.next_step()) is not None:
-        tokens += drafting.complete(step)
-    assert tokens == [(one, 1), (one, 4), (one, 2), (one, 3)]
+    batch.drop(first)
+    batch.drop(second)
+    assert batch.complete(step) == []
+    assert [served for *_, served in _steps(batch, asked)] == [[2], [2]]
+    assert third.emitted == 2
+
+
+def test_a_drafting_step_costs_its_window_and_yields_what_is_accepted_up_to_the_answers_end() -> None:
+    costs = StepCosts()
+    batch = Batch(slots=1, speculative_tokens=4, costs=costs)
+    batch.waiting.append(one := _sequence(10, acceptance=(1.0, 1.0, 1.0)))
+    tokens, durations = list[int](), list[float]()
+    for _ in count():
+        if (step := batch.next_step()) is None:
+            break
+        durations.append(step.duration_s)
+        tokens += [output.tokens for _, output in batch.complete(step)]
+    assert tokens == [1, 4, 4, 1]
+    assert durations == [costs.prefill_s, *[costs.step_s(4)] * 3]
+    assert one.emitted == 10

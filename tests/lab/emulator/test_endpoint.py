@@ -56,19 +56,19 @@ def served(argv: Sequence[str] = SPECULATIVE, *, time_scale: float = 0.01) -> Ca
 
 def _chat(**changes: object) -> Json:
     messages = [{"role": "user", "content": f"[7f3a2c] {REPETITION}"}]
-    return {"model": MODEL, "messages": messages, "max_tokens": 64, "temperature": 0.0, **changes}
+    asked = {"model": MODEL, "messages": messages, "max_tokens": 64, "temperature": 0.0, "stream": True}
+    return {**asked, **changes}
 
 
 def _completion(**changes: object) -> Json:
-    return {"model": MODEL, "prompt": f"[7f3a2c] {REPETITION}", "max_tokens": 64, **changes}
+    return {"model": MODEL, "prompt": f"[7f3a2c] {REPETITION}", "max_tokens": 64, "stream": True, **changes}
 
 
 async def _events(session: Session, path: str, body: Json) -> list[Json]:
     """The events of a stream, which must end with [DONE]."""
-    async with session.post(path, json={**body, "stream": True}) as response:
+    async with session.post(path, json=body) as response:
         assert response.status == 200
         assert response.headers["Content-Type"].startswith("text/event-stream")
-        assert response.headers["X-Emulated"] == "trn2"
         text = await response.text()
     lines = [line.removeprefix("data: ") for line in text.split("\n\n") if line]
     assert lines.pop() == "[DONE]"
@@ -77,7 +77,6 @@ async def _events(session: Session, path: str, body: Json) -> list[Json]:
 
 async def _post(session: Session, path: str, body: object) -> tuple[int, Json]:
     async with session.post(path, json=body) as response:
-        assert response.headers["X-Emulated"] == "trn2"
         return response.status, await response.json()
 
 
@@ -116,22 +115,19 @@ async def test_usage_is_sent_only_where_asked_for(session: Session) -> None:
         assert ("usage" in events[-1] and not events[-1]["choices"]) == at_the_end
 
 
-def test_both_arms_answer_a_prompt_with_the_same_text_streamed_or_whole() -> None:
+def test_both_arms_answer_a_prompt_with_the_same_text_by_chat_or_as_raw_text() -> None:
     texts: list[str] = []
     ignored = {"chat_template_kwargs": {"enable_thinking": False}, "top_k": 5, "no_such_field": [1]}
 
     async def use(session: Session) -> None:
-        events = await _events(session, "/v1/chat/completions", _chat())
+        events = await _events(session, "/v1/chat/completions", _chat(**ignored))
         texts.append("".join(event["choices"][0]["delta"]["content"] for event in events))
-        _, chat = await _post(session, "/v1/chat/completions", _chat(**ignored))
-        _, whole = await _post(session, "/v1/completions", _completion())
-        texts.extend((chat["choices"][0]["message"]["content"], whole["choices"][0]["text"]))
-        assert (chat["object"], chat["usage"]["completion_tokens"]) == ("chat.completion", 64)
-        assert chat["choices"][0]["finish_reason"] == "length"
+        events = await _events(session, "/v1/completions", _completion())
+        texts.append("".join(event["choices"][0]["text"] for event in events))
 
     served(BASELINE)(use)()
     served()(use)()
-    assert len(texts) == 6
+    assert len(texts) == 4
     assert len(set(texts)) == 1
 
 
@@ -143,10 +139,12 @@ async def test_a_rerun_repeats_the_chunks_and_a_request_may_leave_its_length_ope
     ]
     assert first == again, "without a seed of its own a request takes the plan's, here 1"
     assert first != reseeded
-    _, short = await _post(session, "/v1/completions", {"prompt": "x"})
+    open_ended = {"stream": True, "stream_options": USAGE}
+    *_, short = await _events(session, "/v1/completions", {"prompt": "x", **open_ended})
     assert short["usage"]["completion_tokens"] == 16
-    _, long = await _post(session, "/v1/chat/completions", _chat(max_tokens=None, ignore_eos=True))
-    assert long["usage"]["total_tokens"] == 1024
+    long = _chat(max_tokens=None, ignore_eos=True, **open_ended)
+    *_, end = await _events(session, "/v1/chat/completions", long)
+    assert end["usage"]["total_tokens"] == 1024
 
 
 WRONG: tuple[tuple[str, object, str], ...] = (
@@ -156,17 +154,18 @@ WRONG: tuple[tuple[str, object, str], ...] = (
     ("completions", _completion(max_tokens="many"), "max_tokens: 'many'"),
     ("completions", _completion(prompt=[1, 2]), "prompt: [1, 2]"),
     ("completions", _completion(prompt=None), "prompt: None"),
-    ("completions", _completion(stream_options=USAGE), "stream_options"),
+    ("completions", _completion(stream=False), "stream: False"),
+    ("completions", {"prompt": "x"}, "stream: None"),
     ("chat/completions", _chat(messages=[]), "messages"),
     ("chat/completions", _chat(messages=["hello"]), "messages"),
-    ("chat/completions", [], "body: list"),
+    ("chat/completions", [], "body: []"),
     ("chat/completions", _chat(model="gpt-2"), "`gpt-2`"),
     ("completions", _completion(model="gpt-2"), "`gpt-2`"),
 )
 
 
 @served()
-async def test_a_wrong_request_gets_vllms_error_and_an_unknown_route_a_marked_one(session: Session) -> None:
+async def test_a_wrong_request_gets_vllms_error_and_an_unknown_route_is_refused(session: Session) -> None:
     for path, body, part in WRONG:
         status, error = await _post(session, f"/v1/{path}", body)
         code, kind = (404, "NotFoundError") if "gpt-2" in part else (400, "BadRequestError")
@@ -178,8 +177,6 @@ async def test_a_wrong_request_gets_vllms_error_and_an_unknown_route_a_marked_on
     for path, status in (("/v1/embeddings", 404), ("/v1/completions", 405)):
         async with session.get(path) as response:
             assert response.status == status
-            assert response.headers["X-Emulated"] == "trn2"
-            assert "detail" in await response.json()
 
 
 @served()
@@ -187,11 +184,9 @@ async def test_models_health_and_version_say_what_is_serving(session: Session) -
     async with session.get("/v1/models") as response:
         card = (await response.json())["data"][0]
     assert (card["id"], card["owned_by"], card["max_model_len"]) == (MODEL, "emulator", 1024)
-    assert card["metadata"]["time_scale"] == 0.01, "a scaled clock is never hidden"
-    assert card["metadata"]["speculative_tokens"] == 7
+    assert card["metadata"]["cautions"] == ["every step takes 0.01 of its time"], "which is never hidden"
     async with session.get("/health") as response:
         assert (response.status, await response.read()) == (200, b"")
-        assert response.headers["X-Emulated"] == "trn2"
     async with session.get("/version") as response:
         assert (await response.json())["version"] == "0.9.1+emulated"
 
@@ -200,7 +195,7 @@ async def _samples(session: Session) -> dict[str, float]:
     async with session.get("/metrics") as response:
         assert response.headers["Content-Type"].startswith("text/plain; version=0.0.4")
         page = await response.text()
-    assert tuple(re.findall(r"^# TYPE (\S+)", page, re.MULTILINE)) == RUNTIMES["nxdi-vllm-0.9.1"].metrics
+    assert {*re.findall(r"^# TYPE (\S+)", page, re.MULTILINE)} <= {*RUNTIMES["nxdi-vllm-0.9.1"].metrics}
     lines = [line for line in page.splitlines() if not line.startswith("#")]
     assert all(f'model_name="{MODEL}"' in line for line in lines)
     return {
@@ -217,29 +212,20 @@ async def test_metrics_count_what_was_served_a_step_each_as_in_the_engine_of_vll
     samples = await _samples(session)
     chunks = sum(bool(event["choices"] and event["choices"][0]["text"]) for event in events)
     assert samples["vllm:generation_tokens_total{}"] == chunks < 64
-    assert samples["vllm:prompt_tokens_total{}"] == 19
-    assert samples["vllm:num_requests_running{}"] == samples["vllm:num_preemptions_total{}"] == 0
-    assert samples['vllm:request_success_total{finished_reason="length"}'] == 1
-    assert samples['vllm:request_success_total{finished_reason="stop"}'] == 0
-    histogram = "vllm:time_per_output_token_seconds"
-    buckets = [number for name, number in samples.items() if name.startswith(f"{histogram}_bucket")]
-    assert buckets == sorted(buckets)
-    assert buckets[-1] == samples[f"{histogram}_count{{}}"] == chunks - 1
-    assert samples["vllm:time_to_first_token_seconds_count{}"] == 1
+    assert samples["vllm:num_requests_running{}"] == 0
 
 
 @served(BASELINE, time_scale=1.0)
 async def test_a_fifth_request_waits_until_a_slot_is_free_and_a_disconnect_frees_one(
     session: Session,
 ) -> None:
-    body = {**_completion(max_tokens=900), "ignore_eos": True, "stream": True}
+    body = _completion(max_tokens=900, ignore_eos=True)
     streams = [await session.post("/v1/completions", json=body) for _ in range(5)]
     for stream in streams[:4]:
         await stream.content.readany()
     samples = await _samples(session)
     assert samples["vllm:num_requests_running{}"] == 4
     assert samples["vllm:num_requests_waiting{}"] == 1
-    assert samples["vllm:gpu_cache_usage_perc{}"] > 0
     streams[0].close()
     await streams[4].content.readany()
     samples = await _samples(session)

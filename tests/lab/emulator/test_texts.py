@@ -14,6 +14,7 @@ from trnspec.lab.emulator.payloads import (
     prompt_tokens,
     write_answer,
 )
+from trnspec.lab.emulator.timings import CONDITIONAL_ACCEPTANCE
 
 
 def _load(folder: Path, plan: object) -> PromptClasses:
@@ -52,7 +53,8 @@ def test_acceptance_is_known_of_shipped_prompts_whatever_their_class_is_called(t
 
 
 def test_an_answer_has_as_many_pieces_as_asked_for_and_ends_by_itself_unless_told_not_to() -> None:
-    for prompt_class, natural in [*NATURAL_LENGTH_TOKENS.items(), ("poems", 700)]:
+    natural = NATURAL_LENGTH_TOKENS
+    for prompt_class in (*CONDITIONAL_ACCEPTANCE, "poems"):
         for max_tokens in (1, 64, natural):
             answer = write_answer("[7f3a2c] Do: it", prompt_class, max_tokens=max_tokens)
             assert (len(answer.pieces), answer.finish_reason) == (max_tokens, "length")

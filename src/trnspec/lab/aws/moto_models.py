@@ -7,12 +7,11 @@ As in moto, with what it forgets:
     AWS::SSM::Parameter    a name is made up where the template gives none
     AWS::IAM::Role         managed policies are attached, and must exist
 
-Recorded only, because moto has no such API: the resolved properties are kept, nothing checks them and nothing acts on them
-(no Lambda runs, no kubectl, no helm): `RECORDED_TYPES`. One of them for another reason: AWS::S3::BucketPolicy, which moto
-enforces without its conditions, so that "no one without TLS" becomes "no one". Every other type that moto does not know is
-kept in the same way and counts as *not modelled*; plain moto would leave it out silently.
+Recorded only, because moto has no such API: every other type that moto does not know. The resolved properties are kept, nothing
+checks them and nothing acts on them (no Lambda runs, no kubectl, no helm); plain moto would leave them out silently. One of them
+for another reason: AWS::S3::BucketPolicy, which moto enforces without its conditions, so that "no one without TLS" becomes "no one".
 
-Deleted with a stack, again by the API call: what moto leaves behind. And termination protection is honoured.
+Nothing is deleted here: the tests of a teardown have what moto leaves behind.
 
 Importing this changes nothing: `extended_moto` puts it in place for a while. The module's name must contain a dot, since
 moto files a model under the second part of its module's name.
@@ -31,12 +30,10 @@ from unittest.mock import patch
 
 from moto.cloudformation import parsing
 from moto.cloudformation.exceptions import CloudFormationError, ValidationError
-from moto.cloudformation.models import CloudFormationBackend, Stack
+from moto.cloudformation.models import Stack
 from moto.cloudformation.parsing import ResourceMap, get_model_map
-from moto.cloudformation.responses import CloudFormationResponse
 from moto.core.common_models import CloudFormationModel
 from moto.core.models import DEFAULT_ACCOUNT_ID
-from moto.core.responses import ActionResult
 from moto.ec2.models.amis import AmiBackend
 from moto.eks.models import eks_backends
 from moto.iam.aws_managed_policies import aws_managed_policies_data
@@ -45,17 +42,6 @@ from moto.utilities.utils import get_partition
 
 ACCOUNT = DEFAULT_ACCOUNT_ID
 KUBERNETES_RESOURCE = "Custom::AWSCDK-EKS-KubernetesResource"
-RECORDED_TYPES = frozenset(
-    {
-        "AWS::CloudWatch::CompositeAlarm",
-        "AWS::EKS::AccessEntry",
-        "AWS::EKS::Addon",
-        "AWS::EKS::PodIdentityAssociation",
-        "AWS::S3::BucketPolicy",
-        "Custom::AWSCDK-EKS-HelmChart",
-        KUBERNETES_RESOURCE,
-    }
-)
 
 Properties = dict[str, Any]
 Api = Callable[[str], Any]
@@ -188,8 +174,7 @@ class Modelled(CloudFormationModel):
     ) -> Modelled:
         kind, properties = where["ResourceType"], cloudformation_json["Properties"]
         if kind not in _MADE:
-            prefix = "recorded" if kind in RECORDED_TYPES else "not-modelled"
-            return cls(kind, f"{prefix}-{where['LogicalId']}", properties, None)
+            return cls(kind, f"recorded-{where['LogicalId']}", properties, None)
         named_by, make = _MADE[kind]
         properties = {named_by: resource_name, **properties} if named_by else properties
         physical_id, attributes = make(properties, lambda service: _clients[-1](service, region_name))
@@ -208,68 +193,6 @@ class Modelled(CloudFormationModel):
 def _model_for(resource_type: str) -> Any:
     """Takes the place of moto's choice, which runs a Lambda function in Docker for every `Custom::` type."""
     return get_model_map().get(resource_type) or Modelled
-
-
-def _delete_cluster(name: str, api: Api) -> None:
-    """EKS deletes its own security group too."""
-    network = api("eks").describe_cluster(name=name)["cluster"]["resourcesVpcConfig"]
-    api("eks").delete_cluster(name=name)
-    api("ec2").delete_security_group(GroupId=network["clusterSecurityGroupId"])
-
-
-def _delete_node_group(name: str, api: Api) -> None:
-    cluster, group = name.split("/")
-    api("eks").delete_nodegroup(clusterName=cluster, nodegroupName=group)
-
-
-def _delete_gateway(name: str, api: Api) -> None:
-    ec2 = api("ec2")
-    (gateway,) = ec2.describe_internet_gateways(InternetGatewayIds=[name])["InternetGateways"]
-    for attachment in gateway["Attachments"]:
-        ec2.detach_internet_gateway(InternetGatewayId=name, VpcId=attachment["VpcId"])
-    ec2.delete_internet_gateway(InternetGatewayId=name)
-
-
-def _delete_route_table(name: str, api: Api) -> None:
-    ec2 = api("ec2")
-    endpoints = ec2.describe_vpc_endpoints()["VpcEndpoints"]
-    if any(name in one.get("RouteTableIds", ()) and one["State"] != "deleted" for one in endpoints):
-        raise LookupError(f"{name} is in use; moto tries again after the endpoints")
-    (table,) = ec2.describe_route_tables(RouteTableIds=[name])["RouteTables"]
-    for association in table["Associations"]:
-        ec2.disassociate_route_table(AssociationId=association["RouteTableAssociationId"])
-    ec2.delete_route_table(RouteTableId=name)
-
-
-_DELETED: Mapping[str, Callable[[str, Api], object]] = {
-    "AWS::CloudWatch::Alarm": lambda name, api: api("cloudwatch").delete_alarms(AlarmNames=[name]),
-    "AWS::EC2::EIP": lambda name, api: api("ec2").release_address(PublicIp=name),
-    "AWS::EC2::FlowLog": lambda name, api: api("ec2").delete_flow_logs(FlowLogIds=[name]),
-    "AWS::EC2::InternetGateway": _delete_gateway,
-    "AWS::EC2::NatGateway": lambda name, api: api("ec2").delete_nat_gateway(NatGatewayId=name),
-    "AWS::EC2::RouteTable": _delete_route_table,
-    "AWS::EC2::VPCEndpoint": lambda name, api: api("ec2").delete_vpc_endpoints(VpcEndpointIds=[name]),
-    "AWS::EKS::Cluster": _delete_cluster,
-    "AWS::EKS::Nodegroup": _delete_node_group,
-    "AWS::SNS::Subscription": lambda name, api: api("sns").unsubscribe(SubscriptionArn=name),
-    "AWS::Scheduler::ScheduleGroup": lambda name, api: api("scheduler").delete_schedule_group(Name=name),
-}
-_delete_as_moto = ResourceMap._delete_resource
-
-
-def _delete_resource(resources: ResourceMap, parsed: Any, body: dict[str, Any]) -> None:
-    kind, name = body["Type"], getattr(parsed, "physical_resource_id", "")
-
-    def api(service: str) -> Any:
-        return _clients[-1](service, resources._region_name)
-
-    if kind == "AWS::IAM::Role":  # IAM wants policies detached before the role goes
-        for policy in api("iam").list_attached_role_policies(RoleName=name)["AttachedPolicies"]:
-            api("iam").detach_role_policy(RoleName=name, PolicyArn=policy["PolicyArn"])
-    if kind in _DELETED:
-        _DELETED[kind](name, api)
-    else:
-        _delete_as_moto(resources, parsed, body)
 
 
 class ResourceRefusedError(CloudFormationError):
@@ -324,31 +247,6 @@ def _policies_of_aws(backend: IAMBackend) -> list[AWSManagedPolicy]:
 
 
 @contextmanager
-def protection_honoured() -> Iterator[None]:
-    """A protected stack is not deleted, and UpdateTerminationProtection is answered; moto keeps the setting only."""
-    remove = CloudFormationBackend.delete_stack
-
-    def delete_stack(self: CloudFormationBackend, name_or_stack_id: str) -> None:
-        for stack in self.stacks.values():
-            if name_or_stack_id in (stack.name, stack.stack_id) and stack.enable_termination_protection:
-                raise ValidationError(
-                    message=f"Stack [{stack.name}] cannot be deleted while TerminationProtection is enabled"
-                )
-        remove(self, name_or_stack_id)
-
-    def update(response: CloudFormationResponse) -> ActionResult:
-        (stack,) = response.cloudformation_backend.describe_stacks(response._get_param("StackName"))
-        stack.enable_termination_protection = bool(response._get_bool_param("EnableTerminationProtection"))
-        return ActionResult({"StackId": stack.stack_id})
-
-    with (
-        patch.object(CloudFormationBackend, "delete_stack", delete_stack),
-        patch.object(CloudFormationResponse, "update_termination_protection", update, create=True),
-    ):
-        yield
-
-
-@contextmanager
 def extended_moto(client_of: ClientOf) -> Iterator[None]:
     """Put the extension in place for a while, its calls going through `client_of`."""
     replaced: tuple[tuple[Any, str, Any], ...] = (
@@ -356,12 +254,11 @@ def extended_moto(client_of: ClientOf) -> Iterator[None]:
         (parsing, "parse_and_create_resource", _create_resource),
         (IAMBackend, "_init_aws_policies", _policies_of_aws),
         (AmiBackend, "_load_amis", lambda _: None),  # thousands, and no template names one of them
-        (ResourceMap, "_delete_resource", _delete_resource),
         (Stack, "parse_template", staticmethod(_parse_template)),
     )
     _clients.append(client_of)
     try:
-        with ExitStack() as patches, protection_honoured():
+        with ExitStack() as patches:
             for owner, name, replacement in replaced:
                 patches.enter_context(patch.object(owner, name, replacement))
             yield

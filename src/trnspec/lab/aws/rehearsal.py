@@ -25,7 +25,7 @@ from trnspec.lab.aws.stacks import (
     stand_in_for_bootstrap,
 )
 
-_OUTCOMES = ("created", "recorded", "not modelled", "skipped")
+_OUTCOMES = ("created", "recorded", "skipped")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,11 +87,9 @@ def complaints(endpoint: str) -> Iterator[Sequence[str]]:
 def in_one_line(rehearsal: Rehearsal) -> str:
     """Return the number of resources by outcome."""
     outcomes = [resource.outcome for resource in rehearsal.resources]
-    created = count(outcomes.count("created"), "resource")
-    counts = f"{created} created, {outcomes.count('recorded')} without an emulator"
-    if "not modelled" in outcomes:
-        counts += f", {outcomes.count('not modelled')} not modelled"
-    return f"rehearsed {count(len(rehearsal.stacks), 'stack')} against a local AWS: {counts}"
+    stacks, created = count(len(rehearsal.stacks), "stack"), count(outcomes.count("created"), "resource")
+    recorded = outcomes.count("recorded")
+    return f"rehearsed {stacks} against a local AWS: {created} created, {recorded} without an emulator"
 
 
 def account_lines(rehearsal: Rehearsal) -> Iterator[str]:
@@ -104,7 +102,6 @@ def account_lines(rehearsal: Rehearsal) -> Iterator[str]:
     yield "What it cannot show:"
     for label, text in (
         ("no emulator", _counted(rehearsal.types("recorded"))),
-        ("not modelled", _counted(rehearsal.types("not modelled"))),
         ("unresolved", "; ".join(rehearsal.unresolved)),
         ("not built", count(len(rehearsal.images_not_built), "container image")),
     ):

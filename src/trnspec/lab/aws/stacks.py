@@ -18,9 +18,9 @@ from botocore.exceptions import ClientError
 from moto.cloudformation.models import cloudformation_backends
 
 from trnspec.core.findings import Refusal
-from trnspec.lab.aws.moto_models import ACCOUNT, RECORDED_TYPES, Modelled
+from trnspec.lab.aws.moto_models import ACCOUNT, Modelled
 
-Outcome = Literal["created", "recorded", "not modelled", "skipped"]
+Outcome = Literal["created", "recorded", "skipped"]
 """`recorded`: its properties are kept, nothing acted on them; `skipped`: its condition is false, so CloudFormation would not
 create it either."""
 
@@ -139,7 +139,7 @@ def resources_of(stack: str, *, region: str) -> list[RehearsedResource]:
                 raise Refusal(f"stack {stack}: not created: {name} ({kind})")
             outcome = "skipped"
         elif isinstance(resource, Modelled) and resource.attributes is None:
-            outcome = "recorded" if kind in RECORDED_TYPES else "not modelled"
+            outcome = "recorded"
         physical_id = getattr(resource, "physical_resource_id", None) if outcome == "created" else None
         properties = getattr(resource, "properties", None) if outcome == "recorded" else None
         found.append(RehearsedResource(stack, name, kind, outcome, str(physical_id or ""), properties))

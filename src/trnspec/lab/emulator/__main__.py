@@ -2,17 +2,16 @@
 
 Serves until SIGTERM or SIGINT, then exits 0. Exit 2: the argv speculates in a way that is not emulated, or an option is wrong;
 3: cannot listen. The demonstration starts it, with options that it has checked. What it serves are vLLM's OpenAI endpoints over an
-`Engine`, every response marked as emulated.
+`Engine`; its list of models says that it is emulated, and what speaks against its timings.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
@@ -23,7 +22,6 @@ from aiohttp import web
 
 from trnspec.core.command_line import carried_out
 from trnspec.core.findings import Misuse, Outside
-from trnspec.lab.command import PATH
 from trnspec.lab.emulator.engine import Engine
 from trnspec.lab.emulator.payloads import (
     DONE,
@@ -40,13 +38,8 @@ from trnspec.lab.emulator.payloads import (
 )
 from trnspec.lab.emulator.timings import CONDITIONAL_ACCEPTANCE, StepCosts, Timed, read
 
-MARK = "X-Emulated"
-"""Header of every response; its value is the machine."""
-MACHINE = "trn2"
 VERSION = "0.9.1+emulated"
 MAX_BODY_BYTES = 16 * 2**20
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class EmulatedEndpoint:
@@ -61,13 +54,9 @@ class EmulatedEndpoint:
     ) -> None:
         self._arm = arm
         known = timed.known if timed else tuple(CONDITIONAL_ACCEPTANCE)
+        scaled = [] if time_scale == 1.0 else [f"every step takes {time_scale} of its time"]
         self._metadata = {
-            "emulated": MACHINE,
-            "time_scale": time_scale,
-            "speculative_tokens": arm.speculative_tokens,
-            "draft": arm.draft or None,
-            "max_num_seqs": arm.max_num_seqs,
-            "cautions": [*cautions],
+            "cautions": [*cautions, *scaled],
             "classes_without_acceptance": classes.beyond(known) if arm.speculative_tokens else [],
         }
         self._started = int(time.time())
@@ -75,14 +64,13 @@ class EmulatedEndpoint:
         self._engine = Engine(arm, classes, costs, time_scale=time_scale)
 
     def application(self) -> web.Application:
-        application = web.Application(middlewares=[_errors_as_json], client_max_size=MAX_BODY_BYTES)
+        application = web.Application(client_max_size=MAX_BODY_BYTES)
         application.router.add_post("/v1/chat/completions", partial(self._answer, chat=True))
         application.router.add_post("/v1/completions", partial(self._answer, chat=False))
         application.router.add_get("/v1/models", self._models)
         application.router.add_get("/health", self._health)
         application.router.add_get("/version", self._version)
         application.router.add_get("/metrics", self._metrics)
-        application.on_response_prepare.append(self._mark)
         application.cleanup_ctx.append(self._running_engine)
         return application
 
@@ -91,9 +79,6 @@ class EmulatedEndpoint:
         yield
         task.cancel()
         await asyncio.wait([task])
-
-    async def _mark(self, _: web.Request, response: web.StreamResponse) -> None:
-        response.headers[MARK] = MACHINE
 
     async def _models(self, _: web.Request) -> web.Response:
         card = {
@@ -119,12 +104,11 @@ class EmulatedEndpoint:
         return web.Response(body=self._engine.metrics().encode(), headers=headers)
 
     async def _answer(self, request: web.Request, *, chat: bool) -> web.StreamResponse:
-        """Whole, or streamed: every step's tokens as they come; as in vLLM, chat's role chunk comes with the first token."""
+        """Stream every step's tokens as they come; as in vLLM, chat's role chunk comes with the first token."""
         try:
-            body = json.loads(await request.read())
-        except ValueError as error:
-            raise RequestError(f"body: not valid JSON ({error})") from None
-        generation = parse_generation(body, self._arm, chat=chat)
+            generation = parse_generation(await request.read(), self._arm, chat=chat)
+        except RequestError as error:
+            return web.json_response(error.payload, status=error.status)
         id_ = f"{'chatcmpl' if chat else 'cmpl'}-{uuid4().hex}"
         dialect = PayloadFormat(
             chat=chat, id=id_, model=generation.model or self._arm.served_names[0], created=int(time.time())
@@ -133,42 +117,23 @@ class EmulatedEndpoint:
         options, prompt = generation.stream_options, generation.prompt_tokens
         at_end = bool(options and options.include_usage)
         each = bool(options and options.include_usage and options.continuous_usage_stats)
-        texts, sent = list[str](), 0
-        reason: str | None = None
+        sent = 0
 
         async def write(payload: Payload, *, used: bool) -> None:
             await response.write(event({**payload, "usage": usage(prompt, sent)} if used else payload))
 
         async with aclosing(self._engine.generate(generation)) as outputs:
-            if generation.stream:
-                await response.prepare(request)
+            await response.prepare(request)
             async for output in outputs:
-                if generation.stream and output.first:
+                if output.first:
                     for payload in dialect.opening():
                         await write(payload, used=each)
-                sent, reason = sent + output.tokens, output.finish_reason
-                if generation.stream:
-                    await write(dialect.chunk(output.text, reason), used=each)
-                else:
-                    texts.append(output.text)
-        if not generation.stream:
-            whole = dialect.whole("".join(texts), reason)
-            return web.json_response({**whole, "usage": usage(prompt, sent)})
+                sent += output.tokens
+                await write(dialect.chunk(output.text, output.finish_reason), used=each)
         if at_end:
             await write(dialect.closing(), used=True)
         await response.write(DONE)
         return response
-
-
-@web.middleware
-async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refused requests as vLLM's error object, unknown routes as its framework's `detail`."""
-    try:
-        return await handler(request)
-    except RequestError as error:
-        return web.json_response(error.payload, status=error.status)
-    except web.HTTPException as error:
-        return web.json_response({"detail": error.reason}, status=error.status)
 
 
 SHUTDOWN_S = 0.01
@@ -184,7 +149,12 @@ def _address(text: str) -> tuple[str, int]:
 
 @click.command()
 @click.option("--listen", type=_address, required=True, metavar="HOST:PORT", help="Port 0: any free one.")
-@click.option("--plan", type=PATH, metavar="FILE", help="The benchmark's plan, for the prompts' classes.")
+@click.option(
+    "--plan",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The benchmark's plan, for the prompts' classes.",
+)
 @click.option("--caution", multiple=True, metavar="TEXT", help="Say this against the timings in /v1/models.")
 @click.option("--timed", metavar="JSON", help="Steps of the arm's own, instead of the reference's.")
 @click.option("--time-scale", type=float, default=1.0, hidden=True)
@@ -213,7 +183,7 @@ def command(
     k, slots = arm.speculative_tokens, arm.max_num_seqs
     what = f"{arm.served_names[0]}, {f'k={k} with {arm.draft}' if k else 'plain decoding'}, {slots} slots"
     scale = "" if time_scale == 1.0 else f", time scaled by {time_scale}"
-    first_line = f"emulated {MACHINE}: {what}, http://{{}}:{{}}/v1 (timings modelled{scale})"
+    first_line = f"emulated trn2: {what}, http://{{}}:{{}}/v1 (timings modelled{scale})"
     asyncio.run(_serve(endpoint.application(), *listen, first_line))
     return 0
 

@@ -1,60 +1,29 @@
-"""One arm's engine: the loop that advances a batch in real time, and what it counts.
+"""One arm's engine: continuous batching in real time. As on a Trn2 node, one prefill comes after the other, between decode steps.
 
 The schedule is absolute. A step ends when the one before it was planned to end plus its own cost, so a late wake-up does
 not delay the steps after it; a machine that stalls delivers the overdue steps at once and is on schedule again.
 
 The V0 engine of the 0.9.1 image has no `vllm:spec_decode_*` samples: on Neuron drafts are accepted inside the compiled
-graph, and the server never learns how many. As in that engine, `time_per_output_token_seconds` is observed once per step
-and sequence, so under speculation it is the time of a step, not of a token; and `generation_tokens_total` advances by
-one per step and sequence, and by one at the end of a prefill, however many tokens the step yields
-(`LLMEngine._get_stats`, read in https://github.com/aws-neuron/upstreaming-to-vllm at dd417b3). Speculation of other
-engines, which count tokens there, is not emulated.
+graph, and the server never learns how many. `generation_tokens_total` advances by one per step and sequence, and by one at the
+end of a prefill, however many tokens the step yields (`LLMEngine._get_stats`, read in
+https://github.com/aws-neuron/upstreaming-to-vllm at dd417b3). Speculation of other engines, which count tokens there, is not
+emulated.
 """
 
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left
-from collections import Counter
-from collections.abc import AsyncGenerator, Iterator
+from collections import deque
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import accumulate
 
-from trnspec.experiment.catalogue.runtimes import RUNTIMES
-from trnspec.lab.emulator.batches import SerialBatch
 from trnspec.lab.emulator.payloads import EmulatedAnswer, Generation, PromptClasses, ServedArm, write_answer
 from trnspec.lab.emulator.timings import Draws, StepCosts, Timed, conditional_acceptance, tokens_in_step
-
-_TTFT, _STEP, _E2E = (
-    f"vllm:{name}_seconds" for name in ("time_to_first_token", "time_per_output_token", "e2e_request_latency")
-)
-_TTFT_S = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
-_STEP_S = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
-_E2E_S = (1.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0)
-
-
-class _Histogram:
-    """Observations by buckets with fixed upper bounds, in seconds."""
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self._bounds, self._counts, self._sum = bounds, [0] * (len(bounds) + 1), 0.0
-
-    def observe(self, value: float) -> None:
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
-
-    def samples(self, name: str, labels: str) -> Iterator[str]:
-        for bound, number in zip((*self._bounds, "+Inf"), accumulate(self._counts), strict=True):
-            yield f'{name}_bucket{{{labels},le="{bound}"}} {number}'
-        yield f"{name}_sum{{{labels}}} {self._sum}"
-        yield f"{name}_count{{{labels}}} {sum(self._counts)}"
 
 
 @dataclass(eq=False, kw_only=True)
 class Sequence:
     answer: EmulatedAnswer
-    prompt_tokens: int
     acceptance: tuple[float, ...]
     """Per position of the window; empty for plain decoding."""
     draws: Draws
@@ -62,18 +31,16 @@ class Sequence:
     """On the engine's clock."""
     emitted: int = 0
     """Tokens that the client has been sent."""
-    last_output_s: float = 0.0
     outbox: asyncio.Queue[StepOutput] = field(default_factory=asyncio.Queue)
     """What the client has not been sent yet."""
 
-    @cached_property
-    def yields(self) -> tuple[int, ...]:
-        """Tokens of each decode step after the prefill, which yields one."""
-        position, found = 1, list[int]()
-        while (left := len(self.answer.pieces) - position) > 0:
-            found.append(min(left, tokens_in_step(self.acceptance, self.draws, position)))
-            position += found[-1]
-        return tuple(found)
+    def advance(self) -> StepOutput:
+        """Return what the next step yields: one token of the prefill, then the accepted drafts and one of the target."""
+        began, left = self.emitted, len(self.answer.pieces) - self.emitted
+        tokens = min(left, tokens_in_step(self.acceptance, self.draws, began)) if began else 1
+        self.emitted += tokens
+        text = "".join(self.answer.pieces[began : self.emitted])
+        return StepOutput(text, tokens, not began, self.answer.finish_reason if tokens == left else None)
 
 
 @dataclass(frozen=True)
@@ -85,36 +52,70 @@ class StepOutput:
     finish_reason: str | None
 
 
+@dataclass(frozen=True)
+class DeviceStep:
+    """What the device does next."""
+
+    duration_s: float
+    sequences: tuple[Sequence, ...]
+    """Those that get tokens: one of which the prompt is prefilled, or all that run."""
+    not_before_s: float = 0.0
+    """When the sequence of a prefill arrived; 0 of a decode step, which follows the step before it at once."""
+
+
+class Batch:
+    """At most `slots` sequences run, the others wait in order of arrival.
+
+    A free slot is filled before the next decode step, one prefill after the other (ctx_batch_size 1).
+    """
+
+    def __init__(self, *, slots: int, speculative_tokens: int, costs: StepCosts) -> None:
+        self._slots, self._speculative_tokens, self._costs = slots, speculative_tokens, costs
+        self.running: list[Sequence] = []
+        self.waiting: deque[Sequence] = deque()
+
+    def drop(self, sequence: Sequence) -> None:
+        """Forget a sequence, wherever it is; its slot is free for the next step."""
+        for place in (self.running, self.waiting):
+            if sequence in place:
+                place.remove(sequence)
+
+    def next_step(self) -> DeviceStep | None:
+        """Begin the next step; None when there is nothing to do."""
+        if self.waiting and len(self.running) < self._slots:
+            sequence = self.waiting.popleft()
+            self.running.append(sequence)
+            return DeviceStep(self._costs.prefill_s, (sequence,), sequence.arrival_s)
+        if self.running:
+            duration_s = self._costs.step_s(self._speculative_tokens, len(self.running))
+            return DeviceStep(duration_s, tuple(self.running))
+        return None
+
+    def complete(self, step: DeviceStep) -> list[tuple[Sequence, StepOutput]]:
+        """End a step: what every sequence that was not dropped meanwhile gets; a finished one leaves its slot."""
+        outputs = [(sequence, sequence.advance()) for sequence in step.sequences if sequence in self.running]
+        for sequence, output in outputs:
+            if output.finish_reason:
+                self.drop(sequence)
+        return outputs
+
+
 class Engine:
     """One arm's engine; `run()` must be running for `generate()` to yield."""
 
     def __init__(
-        self,
-        arm: ServedArm,
-        classes: PromptClasses,
-        costs: StepCosts,
-        *,
-        time_scale: float = 1.0,
+        self, arm: ServedArm, classes: PromptClasses, costs: StepCosts, *, time_scale: float = 1.0
     ) -> None:
         """Each step takes `time_scale` of its time."""
-        self._arm = arm
-        self._classes = classes
-        self._costs = costs
-        self._time_scale = time_scale
-        self._batch: SerialBatch[Sequence] = SerialBatch(
-            slots=arm.max_num_seqs, speculative_tokens=arm.speculative_tokens, costs=costs
-        )
+        self._arm, self._classes, self._costs, self._time_scale = arm, classes, costs, time_scale
+        self._batch = Batch(slots=arm.max_num_seqs, speculative_tokens=arm.speculative_tokens, costs=costs)
         self._work = asyncio.Event()
-        self._counters: Counter[str] = Counter()
-        self._ended: Counter[str] = Counter()
-        self._histograms = {
-            name: _Histogram(bounds) for name, bounds in ((_TTFT, _TTFT_S), (_STEP, _STEP_S), (_E2E, _E2E_S))
-        }
+        self._generated = 0
 
     async def generate(self, generation: Generation) -> AsyncGenerator[StepOutput]:
         """The outputs of one request, one an engine step; closing the iterator early frees the slot."""
         sequence = self._sequence(generation)
-        self._batch.submit(sequence)
+        self._batch.waiting.append(sequence)
         self._work.set()
         try:
             while True:
@@ -136,17 +137,16 @@ class Engine:
                 continue
             planned_end = max(planned_end, step.not_before_s) + step.duration_s * self._time_scale
             await asyncio.sleep(max(0.0, planned_end - loop.time()))
-            for sequence, tokens in self._batch.complete(step):
-                self._deliver(sequence, tokens, loop.time())
+            for sequence, output in self._batch.complete(step):
+                self._generated += 1
+                sequence.outbox.put_nowait(output)
 
     def _sequence(self, generation: Generation) -> Sequence:
         task, most = generation.task, generation.most_tokens(self._arm)
         seed = generation.seed if type(generation.seed) is int else self._classes.seed
+        forced = bool(generation.ignore_eos)
         return Sequence(
-            answer=write_answer(
-                task, self._classes.of(task), max_tokens=most, ignore_eos=bool(generation.ignore_eos)
-            ),
-            prompt_tokens=generation.prompt_tokens,
+            answer=write_answer(task, self._classes.of(task), max_tokens=most, ignore_eos=forced),
             acceptance=self._acceptance(task),
             draws=Draws(seed, generation.prompt_text),
             arrival_s=asyncio.get_running_loop().time(),
@@ -159,44 +159,15 @@ class Engine:
             return self._costs.acceptance(drafted_as, draft)
         return conditional_acceptance(drafted_as, draft, k)
 
-    def _deliver(self, sequence: Sequence, tokens: int, now: float) -> None:
-        first, began = not sequence.emitted, sequence.emitted
-        sequence.emitted += tokens
-        pieces = sequence.answer.pieces
-        ended = sequence.answer.finish_reason if sequence.emitted >= len(pieces) else None
-        self._counters["vllm:generation_tokens_total"] += 1
-        if first:
-            self._counters["vllm:prompt_tokens_total"] += sequence.prompt_tokens
-            self._histograms[_TTFT].observe(now - sequence.arrival_s)
-        else:
-            self._histograms[_STEP].observe(now - sequence.last_output_s)
-        if ended:
-            self._ended[ended] += 1
-            self._histograms[_E2E].observe(now - sequence.arrival_s)
-        sequence.last_output_s = now
-        sequence.outbox.put_nowait(
-            StepOutput("".join(pieces[began : sequence.emitted]), tokens, first, ended)
-        )
-
     def metrics(self) -> str:
-        """The metrics that the catalogue lists for the runtime, in the text format of Prometheus, 0.0.4."""
-        capacity = self._arm.max_num_seqs * self._arm.max_model_len
-        cached = sum(sequence.prompt_tokens + sequence.emitted for sequence in self._batch.running)
-        gauges = {
-            "vllm:num_requests_running": len(self._batch.running),
-            "vllm:num_requests_waiting": len(self._batch.waiting),
-            "vllm:gpu_cache_usage_perc": cached / capacity,
-        }
+        """Those that tell the batch and what was generated, in the text format of Prometheus, 0.0.4."""
         escaped = self._arm.served_names[0].replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-        labels, lines = f'model_name="{escaped}"', list[str]()
-        for name in RUNTIMES["nxdi-vllm-0.9.1"].metrics:
-            kind = "gauge" if name in gauges else "histogram" if name in self._histograms else "counter"
-            lines += [f"# HELP {name} Emulated, timings are modelled.", f"# TYPE {name} {kind}"]
-            if kind == "histogram":
-                lines += self._histograms[name].samples(name, labels)
-            elif name == "vllm:request_success_total":
-                for reason in ("length", "stop"):
-                    lines.append(f'{name}{{{labels},finished_reason="{reason}"}} {self._ended[reason]}')
-            else:
-                lines.append(f"{name}{{{labels}}} {gauges.get(name, self._counters[name])}")
-        return "".join(f"{line}\n" for line in lines)
+        found = {
+            ("gauge", "vllm:num_requests_running"): len(self._batch.running),
+            ("gauge", "vllm:num_requests_waiting"): len(self._batch.waiting),
+            ("counter", "vllm:generation_tokens_total"): self._generated,
+        }
+        return "".join(
+            f'# HELP {name} Emulated.\n# TYPE {name} {kind}\n{name}{{model_name="{escaped}"}} {value}\n'
+            for (kind, name), value in found.items()
+        )

@@ -1,5 +1,5 @@
 """vLLM's OpenAI server (0.9 line): which arm a container's argv describes, a request's body reduced to what the emulator acts
-on, and what is sent, as chunks of a stream, whole answers or errors.
+on, and what is sent, as chunks of a stream or errors. Nobody asks an emulated arm for a whole answer.
 
 Only options that change what a client sees are interpreted: vLLM has hundreds of others, and `--host` and `--port` belong to the
 pod. Unknown fields, sampling parameters and stop strings are ignored: emulated arms decode greedily, and answers are made up.
@@ -21,7 +21,6 @@ from hashlib import blake2b
 from itertools import chain, count, islice
 from pathlib import Path
 from random import Random
-from types import MappingProxyType
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
@@ -169,18 +168,16 @@ class _Completion(Generation):
         return self.prompt
 
 
-def parse_generation(content: object, arm: ServedArm, *, chat: bool) -> Generation:
-    """Check a decoded JSON body; `RequestError` carries vLLM's status and error type."""
-    if not isinstance(content, Mapping):
-        raise RequestError(f"body: {type(content).__name__} instead of a JSON object")
+def parse_generation(content: bytes, arm: ServedArm, *, chat: bool) -> Generation:
+    """Check a body; `RequestError` carries vLLM's status and error type."""
     try:
-        body = (_Chat if chat else _Completion).model_validate(content)
+        body = (_Chat if chat else _Completion).model_validate_json(content)
     except ValidationError as error:
         first = error.errors()[0]
-        name = str(first["loc"][0])
-        raise RequestError(f"{name}: {content.get(name)!r}; {first['msg']}") from None
-    if body.stream_options and not body.stream:
-        raise RequestError("stream_options: allowed only together with stream=true")
+        name = ".".join(map(str, first["loc"])) or "body"
+        raise RequestError(f"{name}: {first['input']!r}; {first['msg']}") from None
+    if not body.stream:
+        raise RequestError(f"stream: {body.stream}; the emulator sends streams only, ask with true")
     if body.model is not None and body.model not in arm.served_names:
         raise RequestError(f"The model `{body.model}` does not exist.", status=404, kind="NotFoundError")
     if (needed := body.prompt_tokens + body.most_tokens(arm)) > arm.max_model_len:
@@ -225,29 +222,16 @@ class PayloadFormat:
         """The chunk that carries only usage."""
         return self._chunk()
 
-    def whole(self, text: str, finish_reason: str | None) -> Payload:
-        if not self.chat:
-            choice = self._choice(finish_reason, text=text, stop_reason=None)
-            return self._envelope("text_completion", choice)
-        message: Payload = {"role": "assistant", "reasoning_content": None, "content": text, "tool_calls": []}
-        return self._envelope(
-            "chat.completion", self._choice(finish_reason, message=message, stop_reason=None)
-        )
-
     def _choice(self, finish_reason: str | None, **said: Any) -> Payload:
         return {"index": 0, **said, "logprobs": None, "finish_reason": finish_reason}
 
     def _chunk(self, *choices: Payload) -> Payload:
-        return self._envelope("chat.completion.chunk" if self.chat else "text_completion", *choices)
-
-    def _envelope(self, kind: str, *choices: Payload) -> Payload:
+        kind = "chat.completion.chunk" if self.chat else "text_completion"
         head = {"id": self.id, "object": kind, "created": self.created, "model": self.model}
         return {**head, "choices": list(choices)}
 
 
-NATURAL_LENGTH_TOKENS: Mapping[str, int] = MappingProxyType(
-    {"repetition": 600, "numeric": 600, "json": 600, "code": 600, "open-ended": 700}
-)
+NATURAL_LENGTH_TOKENS = 600
 """Where an answer ends by itself if the request allows more (made up: no shorter than the plans' usual limit)."""
 
 _PIECE = re.compile(r"\s*\S{1,6}")
@@ -314,9 +298,9 @@ def write_answer(
     prompt: str, prompt_class: str, *, max_tokens: int, ignore_eos: bool = False
 ) -> EmulatedAnswer:
     """The answer to `prompt`, the text of the last user message, of at most `max_tokens` tokens."""
-    natural = NATURAL_LENGTH_TOKENS.get(prompt_class, NATURAL_LENGTH_TOKENS["open-ended"])
-    ends_itself = natural < max_tokens and not ignore_eos
-    pieces = list(islice(_pieces(prompt, prompt_class), natural if ends_itself else max_tokens))
+    ends_itself = max_tokens > NATURAL_LENGTH_TOKENS and not ignore_eos
+    length = NATURAL_LENGTH_TOKENS if ends_itself else max_tokens
+    pieces = list(islice(_pieces(prompt, prompt_class), length))
     pieces[0] = pieces[0].lstrip()
     return EmulatedAnswer(tuple(pieces), "stop" if ends_itself else "length")
 

@@ -1,10 +1,9 @@
-"""`./trnspec demo`: the whole experiment on this machine, emulated."""
+"""`demo`: the whole experiment on this machine, emulated."""
 
 from __future__ import annotations
 
 import os
 import shlex
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -15,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trnspec.core.checkout import ROOT
-from trnspec.core.command_line import carried_out
 from trnspec.core.console import print_json, warn
 from trnspec.core.screen import folded
-from trnspec.lab.command import PATH, REFERENCE, Stages, experiment_argument, shown
+from trnspec.operations.options import FILE, REFERENCE, experiment_argument, json_option
 
 if TYPE_CHECKING:
     from trnspec.lab.demo import Demonstration
@@ -28,12 +26,12 @@ if TYPE_CHECKING:
 @experiment_argument
 @click.option(
     "--out",
-    type=PATH,
+    type=FILE,
     default=lambda: ROOT / "results" / datetime.now(UTC).strftime("demo-%Y%m%dT%H%M%SZ"),
     metavar="DIR",
     help="Results (default: results/demo-<time>).",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.option("--verbose", is_flag=True, help="Also list the result of each stack of the rehearsal.")
 @click.option(
     "--max-tokens",
@@ -45,24 +43,23 @@ if TYPE_CHECKING:
 @click.option(
     "--requests", type=click.IntRange(1), default=8, metavar="N", help="Per arm and class (default 8)."
 )
-def command(experiment: Path, out: Path, as_json: bool, verbose: bool, max_tokens: int, requests: int) -> int:
+def command(path: Path, out: Path, as_json: bool, verbose: bool, max_tokens: int, requests: int) -> int:
     """The whole experiment on this machine, emulated: from the file over stacks and endpoints to the answer."""
-    os.environ.pop(
-        "AWS_PROFILE", None
-    )  # moto cannot be imported with an unknown one, and nothing here may use one
-    from trnspec.lab.demo import demonstrate
+    # moto cannot be imported with an unknown one, and nothing here may use one
+    os.environ.pop("AWS_PROFILE", None)
+    from trnspec.lab.demo import Stages, demonstrate
 
     stages, less = Stages(), {"max-tokens": max_tokens, "requests": requests}
     try:
         out.mkdir(parents=True, exist_ok=True)
-        demonstration = demonstrate(experiment, out=out.resolve(), less=less, stages=stages)
+        demonstration = demonstrate(path, out=out.resolve(), less=less, stages=stages)
     except KeyboardInterrupt:
         kept = f"; what was measured is in {out}" if (out / "requests.jsonl").exists() else ""
         warn(f"interrupted, servers are stopped{kept}")
         return 130
     finally:
         _remove_empty(out)
-    answer = _as_data(demonstration, experiment, out)
+    answer = _as_data(demonstration, path, out)
     if as_json:
         print_json(answer | {"stages": stages.finished})
     else:
@@ -81,6 +78,8 @@ def _remove_empty(folder: Path) -> None:
 
 
 def _as_data(demonstration: Demonstration, path: Path, out: Path) -> dict[str, Any]:
+    from trnspec.lab.demo import shown
+
     price, rehearsal = demonstration.price, demonstration.rehearsal
     return {
         "schema": 1,
@@ -104,6 +103,13 @@ def _as_data(demonstration: Demonstration, path: Path, out: Path) -> dict[str, A
     }
 
 
+def next_command(path: Path) -> str:
+    from trnspec.lab.demo import shown
+
+    own = f"./trnspec forecast {shlex.quote(shown(path))}"
+    return "./trnspec new mine --prompts FILE" if path.resolve() == REFERENCE else own
+
+
 def as_lines(demonstration: Demonstration, answer: Mapping[str, Any], *, inventory: bool) -> Iterator[str]:
     """Yield the answer as lines; with `inventory`, the rehearsed stacks come first."""
     from trnspec.benchmark.show.report_templates import render
@@ -116,17 +122,3 @@ def as_lines(demonstration: Demonstration, answer: Mapping[str, Any], *, invento
     yield from folded([f"On AWS     {on_aws.format(**answer['on_aws'])}"])
     yield f"Report     {answer['report']}"
     yield f"Next       {answer['next']}"
-
-
-def next_command(path: Path) -> str:
-    if path.resolve() == REFERENCE:
-        return "./trnspec new mine --prompts FILE"
-    return f"./trnspec forecast {shlex.quote(shown(path))}"
-
-
-def main(arguments: list[str] | None = None) -> int:
-    return carried_out(command, arguments, prog="python -m trnspec.lab")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

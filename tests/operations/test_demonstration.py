@@ -11,8 +11,10 @@ import pytest
 
 from tests.conftest import ROOT
 from trnspec.core.findings import Refusal
-from trnspec.lab import __main__ as demo
-from trnspec.lab.command import REFERENCE, Stages
+from trnspec.lab.demo import Stages
+from trnspec.operations import demonstration as demo
+from trnspec.operations.__main__ import main
+from trnspec.operations.options import REFERENCE
 
 
 @pytest.fixture(autouse=True)
@@ -29,13 +31,13 @@ def test_the_experiment_comes_first_and_a_wrong_one_is_exit_2_and_leaves_nothing
     (tmp_path / "prompts").symlink_to(ROOT / "experiments" / "prompts")
     wrong = text.replace("num_speculative_tokens: 7", "num_speculative_tokens: 1")
     Path("mine.yaml").write_text(wrong, encoding="utf-8")
-    words = ["mine.yaml", "--out", "out"]
-    assert demo.main(words) == 2
+    words = ["demo", "mine.yaml", "--out", "out"]
+    assert main(words) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "num_speculative_tokens = 1" in captured.err
     assert "Traceback" not in captured.err
-    assert demo.main([*words, "--json"]) == 2
+    assert main([*words, "--json"]) == 2
     problem, *_ = json.loads(capsys.readouterr().out)["problems"]
     assert problem["where"] == "arms[1].speculation.num_speculative_tokens"
     assert problem["message"].startswith("mine.yaml:")
@@ -47,7 +49,7 @@ def test_the_default_comes_from_the_environment_and_an_answer_leads_to_an_own_ex
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def experiment_in(*words: str) -> Path:
-        chosen: Path = demo.command.make_context("demo", [*words]).params["experiment"]
+        chosen: Path = demo.command.make_context("demo", [*words]).params["path"]
         return chosen
 
     monkeypatch.setenv("TRNSPEC_EXPERIMENT", "experiments/mine.yaml")
@@ -85,7 +87,7 @@ def test_a_demonstration_that_ends_early_is_one_line_and_leaves_no_empty_file(
 
     monkeypatch.setattr("trnspec.lab.demo.demonstrate", demonstrate)
     monkeypatch.chdir(tmp_path)
-    assert demo.main(["--out", "mine"]) == code
+    assert main(["demo", "--out", "mine"]) == code
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["requests.jsonl"]
