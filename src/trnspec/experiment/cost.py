@@ -174,7 +174,14 @@ class RunPrice:
     parts: tuple[RunPart, ...]
     """Empty if the hours were given."""
     hours: float
-    usd: float
+    node: Price
+    """Of one Trn2 node."""
+    usd_per_hour: float
+    """All nodes, and everything else that is billed while they run."""
+
+    @property
+    def usd(self) -> float:
+        return self.hours * self.usd_per_hour
 
 
 def run_price(
@@ -189,7 +196,8 @@ def run_price(
     """
     parts = () if hours is not None else _parts(experiment, to_compile)
     length = sum(part.hours for part in parts) if hours is None else hours
-    return RunPrice(parts=parts, hours=length, usd=length * per_hour(running(experiment)))
+    items = running(experiment)
+    return RunPrice(parts=parts, hours=length, node=items[0].price, usd_per_hour=per_hour(items))
 
 
 @dataclass(frozen=True, kw_only=True)

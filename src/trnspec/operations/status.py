@@ -9,7 +9,8 @@ from trnspec.core.console import print_json, print_table, warn
 from trnspec.core.findings import Finding, Refusal, State
 from trnspec.core.words import count
 from trnspec.experiment import Experiment, load
-from trnspec.experiment.cost import node_price
+from trnspec.experiment.cost import node_price, run_price
+from trnspec.experiment.placement import nodes_needed
 from trnspec.operations.cloud import cloudformation, experiment_resources, kubernetes, nodegroup
 from trnspec.operations.cloud.access import cluster_of
 from trnspec.operations.cloud.aws import Aws, aws_of
@@ -64,13 +65,13 @@ class _StatusSections:
 
     def trn2(self) -> dict[str, Any]:
         group = nodegroup.read(self.experiment, self.aws)
-        off_at = nodegroup.scheduled_off(self.experiment, self.aws)
+        off_at, price = nodegroup.scheduled_off(self.experiment, self.aws), node_price(self.experiment)
         return {
             "nodegroup": group.name,
             "status": group.status,
             "nodes": group.desired,
-            "usd_per_hour": group.desired * node_price(self.experiment).usd_per_hour,
-            "price": node_price(self.experiment).quoted,
+            "usd_per_hour": group.desired * price.usd_per_hour,
+            "price": price.quoted,
             "off_at": off_at,
             "issues": shown_issues(group, self.aws),
         }
@@ -132,8 +133,11 @@ class _StatusSections:
     def dollars(self) -> dict[str, Any]:
         """What the nodes of the unfinished run have cost."""
         held = RunStore(self.experiment, self.aws).current()
-        hours = spending.node_hours(held.state, Clock().now()) if held else 0.0
-        return {"node_hours": hours, "usd": spending.quoted_usd(self.experiment, hours)} if held else {}
+        if held is None:
+            return {}
+        hours = spending.node_hours(held.state, Clock().now())
+        price = run_price(self.experiment, hours=hours / nodes_needed(self.experiment))
+        return {"node_hours": hours, "usd": price.usd}
 
     def undescribed(self) -> dict[str, Any]:
         found, unknown = cloudformation.find(self.experiment, self.aws)

@@ -23,16 +23,16 @@ from cdk8s_charts.pods import (
     group_attribute,
     serving_ephemeral_gib,
 )
-from trnspec.core.console import print_json, print_table, progress
+from trnspec.core.console import print_json, print_table
 from trnspec.core.findings import Finding, State
-from trnspec.core.words import count
+from trnspec.core.words import count, listed
 from trnspec.experiment import Experiment, load
 from trnspec.experiment.catalogue.node_images import OLDEST_FOR_CLAIMS
 from trnspec.experiment.naming import NEURON_TAINT_KEY, STEP
 from trnspec.experiment.placement import nodes_needed, rounds
 from trnspec.operations.cloud.access import cluster_of
 from trnspec.operations.cloud.aws import aws_of
-from trnspec.operations.cloud.clock import Clock
+from trnspec.operations.cloud.clock import Clock, poll
 from trnspec.operations.cloud.kubernetes import (
     Kubernetes,
     Object,
@@ -105,7 +105,7 @@ def verify(
     *,
     jobs: Objects,
     tell: Callable[[str], None],
-    alive: Callable[[], object] = lambda: None,
+    alive: Callable[[], None] = lambda: None,
 ) -> list[Finding]:
     """All findings. The proof on the nodes is left out where the API already shows that its pods could not start. `jobs` are
     the reviewed ones that prove.
@@ -139,28 +139,31 @@ def settled(
     clock: Clock,
     *,
     tell: Callable[[str], None],
-    alive: Callable[[], object],
+    alive: Callable[[], None],
 ) -> list[Finding]:
     """The last look: after several in a row without anything that waiting could change, or when the patience is over."""
-    end, passed, said = clock.ticking() + SETTLE_S, 0, ""
-    with progress("waiting for the nodes' daemons and devices") as show:
-        while True:
-            bad = failed(findings := look())
-            without_node = any((check.check, check.where) == ("nodes-ready", _CLUSTER) for check in bad)
-            waiting = [check for check in bad if check.check in _SETTLING]
-            passed = 0 if waiting else passed + 1
-            # Waiting brings no node: `run` and `scale` ask for them.
-            if without_node or passed == LOOKS_IN_A_ROW or clock.ticking() >= end:
-                return findings
-            if waiting:
-                more = f" ({len(waiting) - 1} more)" if len(waiting) > 1 else ""
-                text = f"waiting for {waiting[0].check}, {waiting[0].where}: {waiting[0].why}{more}"
-                show(doing=text)
-                if text != said:
-                    tell(text if said else f"{text}; for {SETTLE_S // 60} minutes at most")
-                    said = text
-            alive()
-            clock.sleep(LOOK_S)
+    findings, passed, told = list[Finding](), 0, list[str]()
+
+    def unsettled() -> str | None:
+        nonlocal findings, passed
+        bad = failed(findings := look())
+        waiting = [check for check in bad if check.check in _SETTLING]
+        passed = 0 if waiting else passed + 1
+        # Waiting brings no node: `run` and `scale` ask for them.
+        without_node = any((check.check, check.where) == ("nodes-ready", _CLUSTER) for check in bad)
+        if without_node or passed == LOOKS_IN_A_ROW:
+            return None
+        if not waiting:
+            return "several looks in a row have to pass"
+        more = f" ({len(waiting) - 1} more)" if len(waiting) > 1 else ""
+        text = f"waiting for {waiting[0].check}, {waiting[0].where}: {waiting[0].why}{more}"
+        if [text] != told[-1:]:
+            tell(text if told else f"{text}; for {SETTLE_S // 60} minutes at most")
+            told.append(text)
+        return text
+
+    poll(unsettled, clock=clock, every_s=LOOK_S, patience_s=SETTLE_S, between=lambda _: alive())
+    return findings
 
 
 def failed(findings: Sequence[Finding]) -> list[Finding]:
@@ -313,7 +316,7 @@ def prove(
     *,
     jobs: Objects,
     tell: Callable[[str], None],
-    alive: Callable[[], object],
+    alive: Callable[[], None],
 ) -> list[Finding]:
     """Findings of every arm of the first batch, in file order. The Jobs are removed whatever happens."""
     from cdk8s_charts.workloads.proofs import SECONDS, proof_name  # here: it loads cdk8s
@@ -328,17 +331,22 @@ def prove(
             kubernetes.create(named(reviewed[proof_name(experiment, arm)], job))
         names = ", ".join(arm.name for arm in made.values())
         tell(f"proving on the nodes: {names}; an image new to a node is pulled first")
-        running, end = list(made), clock.ticking() + SECONDS + ALLOWANCE_S
-        with progress("proving on the nodes", len(made)) as show:
-            while running and clock.ticking() < end:
-                for job in [*running]:
-                    if job_state(kubernetes.get("job", job)) in ("absent", "complete", "failed"):
-                        running.remove(job)
-                        tell(f"  {job} ended, {len(running)} to go")
-                        show(steps=1)
-                alive()
-                if running:
-                    clock.sleep(POLL_S)
+        running = list(made)
+
+        def proving() -> str | None:
+            for job in [*running]:
+                if job_state(kubernetes.get("job", job)) in ("absent", "complete", "failed"):
+                    running.remove(job)
+                    tell(f"  {job} ended, {len(running)} to go")
+            return f"proving on the nodes: {listed(running)}" if running else None
+
+        poll(
+            proving,
+            clock=clock,
+            every_s=POLL_S,
+            patience_s=SECONDS + ALLOWANCE_S,
+            between=lambda _: alive(),
+        )
         return [result for job, arm in made.items() for result in _results(kubernetes, arm.name, job)]
     finally:
         for job in made:

@@ -69,7 +69,7 @@ def test_a_run_goes_from_the_stacks_to_the_records_and_back_to_no_node(
         rented_before.extend(one["Name"] for one in world.rentals())
         return update(**parameters)
 
-    monkeypatch.setattr("trnspec.operations.running.context.progress", progress)
+    monkeypatch.setattr("trnspec.operations.cloud.clock.progress", progress)
     world.on_tick.append(look)
     driver.aws.client("eks").__dict__["update_nodegroup_config"] = looking
     world.store("artifacts", "0ld/COMPLETE", {"key": "0ld"})

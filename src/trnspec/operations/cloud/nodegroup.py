@@ -52,7 +52,7 @@ def command(path: Path, wanted: int, hours: float, dry_run: bool, account: str |
     group = read(experiment, aws)
     if wanted:
         refuse_another(experiment, group)
-    now, off = datetime.now(UTC), None
+    now, off, price = datetime.now(UTC), None, node_price(experiment)
     if not dry_run:
         off = schedule_off(experiment, aws, now=now, hours=hours, group=group)
         set_size(experiment, aws, nodes=wanted, group=group)
@@ -64,8 +64,8 @@ def command(path: Path, wanted: int, hours: float, dry_run: bool, account: str |
         nodegroup=group.name,
         before=group.desired,
         nodes=wanted,
-        usd_per_hour=wanted * node_price(experiment).usd_per_hour,
-        price=node_price(experiment).quoted,
+        usd_per_hour=wanted * price.usd_per_hour,
+        price=price.quoted,
         off_at=stamp(off) if off else None,
         hours=hours if wanted else None,
         dry_run=dry_run,

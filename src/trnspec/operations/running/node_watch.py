@@ -149,11 +149,3 @@ class JobOnNodes:
             self._changes = changes
             create(self._context, self._job)
             return f"job {self.name}: was cut with its node, and is created again"
-
-    def wait(self, *, patience_s: float, remedy: str) -> None:
-        """Until it is complete. Raises `StepError` also where no nodes can be expected any more."""
-
-        def check() -> str | None:
-            return missing(self._context) or self.progress()
-
-        self._context.wait(check, patience_s=patience_s, remedy=remedy)

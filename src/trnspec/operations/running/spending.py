@@ -5,12 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from trnspec.core.findings import Finding
-from trnspec.experiment import Experiment
-from trnspec.experiment.cost import per_hour, running
-from trnspec.experiment.placement import nodes_needed
+from trnspec.operations.cloud import ec2
 from trnspec.operations.cloud.aws import AwsError
 from trnspec.operations.cloud.clock import moment, stamp
-from trnspec.operations.cloud.spot_price import usd_per_hour
 from trnspec.operations.running.context import Context, NoCapacityError
 from trnspec.operations.running.state import RunState
 
@@ -25,11 +22,6 @@ def node_hours(state: RunState, now: datetime) -> float:
     until = min(now, moment(state.off_at)) if state.off_at else now
     open_h = max(timedelta(), until - moment(state.nodes_since)) / timedelta(hours=1)
     return state.node_hours + max(0, state.nodes - state.nodes_away) * open_h
-
-
-def quoted_usd(experiment: Experiment, hours: float) -> float:
-    """What so many node hours cost at quoted prices, with everything else that bills meanwhile."""
-    return hours / nodes_needed(experiment) * per_hour(running(experiment))
 
 
 def asked_for(context: Context, nodes: int, *, off_at: str = "") -> None:
@@ -64,7 +56,7 @@ def _spot_price(context: Context) -> float | None:
         return usd
     before, why = usd, ""
     try:
-        usd = usd_per_hour(context.experiment, context.aws, now=now)
+        usd = ec2.spot_price(context.aws, cluster.instance, cluster.trn2_zone, now=now)
         why = f"EC2 has none of {cluster.instance} in {cluster.trn2_zone}" if usd is None else ""
     except AwsError as error:
         usd, why = None, str(error)

@@ -12,7 +12,6 @@ from trnspec.core.command_line import refusal_of
 from trnspec.core.words import count
 from trnspec.experiment import Arm, Experiment
 from trnspec.experiment.compilation import native_arms
-from trnspec.experiment.cost import node_price
 from trnspec.experiment.placement import first_rounds, rounds
 from trnspec.operations.cloud import nodegroup
 from trnspec.operations.cloud.clock import moment, stamp
@@ -114,7 +113,7 @@ def run_to_end(context: Context, *, keep_nodes: bool) -> dict[str, Any]:
         context.say(f"run {context.state.id}: interrupted at {context.state.step}; {what_bills(context)}")
         raise
     state = context.state
-    usd = spending.quoted_usd(context.experiment, state.node_hours)
+    usd = state.node_hours / context.plan.nodes * context.plan.predicted.usd_per_hour
     return {
         "id": state.id,
         "state": address,
@@ -158,7 +157,7 @@ def _keep_for_a_look(context: Context) -> None:
     group = nodegroup.read(context.experiment, context.aws)
     at = nodegroup.schedule_off(context.experiment, context.aws, now=now, hours=minutes / 60, group=group)
     spending.asked_for(context, state.nodes, off_at=stamp(at))
-    usd = state.nodes * node_price(context.experiment).usd_per_hour * minutes / 60
+    usd = state.nodes * context.plan.predicted.node.usd_per_hour * minutes / 60
     context.say(
         f"    the nodes stay for inspection: {minutes:.0f} minutes, ${usd:.2f}, until {stamp(at)}; run this again before that to go on "
         "with them"
@@ -224,7 +223,7 @@ def what_bills(context: Context) -> str:
         none = "no Trn2 node bills" if answers else "this run asked for no Trn2 node"
         return f"{none}; run it again to go on"
     until = context.state.off_at or f"their schedule acts, {experiment.cluster.off_when}"
-    quoted = node_price(experiment)
+    quoted = context.plan.predicted.node
     price = f"at ${nodes * quoted.usd_per_hour:.2f} an hour ({quoted.quoted}) until {until}"
     if not answers:
         check = f"check with ./trnspec status {file}"

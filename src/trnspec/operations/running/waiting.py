@@ -6,17 +6,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import datetime, timedelta
 
 from infra.off_schedules import AGAIN_AFTER
 from trnspec.core.command_line import refusal_of
 from trnspec.core.console import progress
 from trnspec.core.findings import Finding, Refusal
 from trnspec.experiment import Experiment
-from trnspec.operations.cloud import kubernetes, nodegroup
+from trnspec.operations.cloud import ec2, kubernetes, nodegroup
 from trnspec.operations.cloud.aws import Aws, AwsError
-from trnspec.operations.cloud.clock import stamp
+from trnspec.operations.cloud.clock import poll, stamp
 from trnspec.operations.running import spending
 from trnspec.operations.running.context import POLL_S, Context, NoCapacityError
 from trnspec.operations.running.run_plan import block_name, not_begun
@@ -150,22 +149,28 @@ def no_nodes(context: Context) -> str:
     for that. Any other refusal is tried again a few times: a node bills $36 an hour.
     """
     experiment, aws = context.experiment, context.aws
-    begun, tries = context.clock.ticking(), 0
-    while True:
+    refused, group = list[Exception](), nodegroup.assumed(experiment)
+
+    def turn_off() -> str | None:
+        nonlocal group
         try:
-            try:
+            with suppress(AwsError):
                 group = nodegroup.read(experiment, aws)
-            except AwsError:
-                group = nodegroup.assumed(experiment)
             if group.desired or group.status != "ACTIVE":
                 nodegroup.set_size(experiment, aws, nodes=0, group=group)
-            return group.name
         except Exception as error:
-            tries += not isinstance(error, nodegroup.BusyError)
-            if tries >= _TRIES or context.clock.ticking() - begun >= _BUSY_S:
+            refused.append(error)
+            if sum(not isinstance(one, nodegroup.BusyError) for one in refused) >= _TRIES:
                 raise
-            context.say(f"    {refusal_of(error)}; it is asked again in {POLL_S} seconds")
-            context.clock.sleep(POLL_S)
+            return str(refusal_of(error))
+        return None
+
+    def again(why: str) -> None:
+        context.say(f"    {why}; it is asked again in {POLL_S} seconds")
+
+    if poll(turn_off, clock=context.clock, every_s=POLL_S, patience_s=_BUSY_S, between=again) is not None:
+        raise refused[-1]
+    return group.name
 
 
 def begins(experiment: Experiment, aws: Aws) -> datetime | None:
@@ -176,12 +181,9 @@ def begins(experiment: Experiment, aws: Aws) -> datetime | None:
     capacity = experiment.cluster.capacity
     if capacity.kind != "capacity-block" or capacity.reservation_id is None:
         return None
-    asked = {"CapacityReservationIds": [capacity.reservation_id]}
-    codes = ("InvalidCapacityReservationId.NotFound", "InvalidCapacityReservationId.Malformed")
-    answer = aws.client("ec2").find("describe_capacity_reservations", *codes, **asked) or {}
-    found = next(iter(answer.get("CapacityReservations", ())), {"State": "unknown"})
-    if found["State"] in ("unknown", "payment-failed", "failed", "cancelled", "expired"):
+    found = ec2.reservation(aws, capacity.reservation_id)
+    state = found.state if found else "unknown"
+    if found is None or state in ("payment-failed", "failed", "cancelled", "expired"):
         remedy = f"buy another (./trnspec capacity experiments/{experiment.name}.yaml), deploy, then run this again"
-        raise Refusal(Finding(block_name(experiment), None, f"is {found['State']} in {aws.region}", remedy))
-    starts: Any = found.get("StartDate")
-    return starts.astimezone(UTC) if starts else None
+        raise Refusal(Finding(block_name(experiment), None, f"is {state} in {aws.region}", remedy))
+    return found.starts
