@@ -147,10 +147,9 @@ NOWHERE = capacity.RegionOffers(
     zone_ids={},
     vcpus={"spot": 0, "on-demand": 0},
     quotes=(),
-    scores={},
     problems=(),
 )
-MARKET = capacity.Market(asked_at=ASKED, asked=1, places=(NOWHERE,))
+MARKET = capacity.Market(asked_at=ASKED, regions_asked=1, places=(NOWHERE,))
 
 
 def test_a_type_that_no_region_offers_is_a_finding(recorded: Recorded, file: Path, say: Say) -> None:
@@ -171,7 +170,7 @@ def test_every_region_of_an_account_is_asked_and_what_it_cannot_answer_is_a_line
     """moto's account, with what moto models: regions, offerings, zones, quotas and one spot price."""
     monkeypatch.setattr(Aws, "_boto_client", lambda self, service: shared_client(service, self.region))
     found = capacity.ask(Aws("us-east-2"), instance="trn2.48xlarge", nodes=1, hours=2, now=datetime.now(UTC))
-    assert found.asked > 20
+    assert found.regions_asked > 20
     assert "ap-south-2" in found.not_enabled
     (place,) = found.places
     assert (place.region, place.zones) == ("us-east-2", INSTANCES["trn2.48xlarge"].zones["us-east-2"])

@@ -6,7 +6,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -23,10 +23,10 @@ from trnspec.experiment.placement import nodes_needed
 from trnspec.operations.cloud import ec2
 from trnspec.operations.cloud.aws import Aws, AwsError, aws_of
 from trnspec.operations.cloud.clock import Clock, stamp
-from trnspec.operations.cloud.ec2 import Block, Quote
+from trnspec.operations.cloud.ec2 import BlockOffer, Quote
 from trnspec.operations.options import on_aws
 
-_AT_ONCE = 12
+_AT_ONCE, _RATE = 12, fields(NodeRate)
 _T = TypeVar("_T")
 
 
@@ -42,8 +42,6 @@ class RegionOffers:
     vcpus: Mapping[str, float | None]
     """Quota by `spot` and `on-demand`; None where it is not known."""
     quotes: tuple[Quote, ...]
-    scores: Mapping[str, int]
-    """Spot placement scores by zone."""
     problems: tuple[str, ...]
     """What could not be asked, in lines."""
 
@@ -53,9 +51,11 @@ class Market:
     """The whole answer."""
 
     asked_at: datetime
-    asked: int
-    """Regions."""
+    regions_asked: int
     places: tuple[RegionOffers, ...]
+    on_demand: tuple[Quote, ...] = ()
+    scores: Mapping[str, int] = field(default_factory=dict)
+    """Spot placement scores by id of the zone."""
     silent: tuple[str, ...] = ()
     """Who did not answer, in lines."""
     not_enabled: tuple[str, ...] = ()
@@ -68,19 +68,24 @@ class Row:
 
     kind: str
     place: RegionOffers
-    quote: Quote | None = None
-    """None where nobody publishes a price, as on demand."""
     way: PurchaseOption | None = None
+    """None where nobody publishes a price, as on demand."""
+    score: int | None = None
+    """Spot placement score."""
     obstacle: str = ""
     """Why it cannot be had as things are."""
+
+    @property
+    def quote(self) -> Quote | None:
+        return self.way.rate if self.way and isinstance(self.way.rate, Quote) else None
 
     @property
     def zone(self) -> str | None:
         return self.quote.zone if self.quote else None
 
     @property
-    def block(self) -> Block | None:
-        return self.quote if isinstance(self.quote, Block) else None
+    def block(self) -> BlockOffer | None:
+        return self.quote if isinstance(self.quote, BlockOffer) else None
 
 
 @on_aws
@@ -92,8 +97,8 @@ def command(path: Path, account: str | None, as_json: bool) -> int:
     """
     experiment = load(path)
     aws, hours = aws_of(experiment, account), run_price(experiment).hours
-    wanted: dict[str, Any] = {"instance": experiment.instance.name, "nodes": nodes_needed(experiment)}
-    found = ask(aws, **wanted, hours=hours, now=Clock().now())
+    name, nodes = experiment.instance.name, nodes_needed(experiment)
+    found = ask(aws, instance=name, nodes=nodes, hours=hours, now=Clock().now())
     rows = rows_of(experiment, found, hours)
     if as_json:
         print_json(as_data(experiment, found, rows, hours))
@@ -104,7 +109,7 @@ def command(path: Path, account: str | None, as_json: bool) -> int:
 
 def ask(aws: Aws, *, instance: str, nodes: int, hours: float, now: datetime) -> Market:
     """Everything that can be bought of so many nodes for so many hours. Raises `AwsError` where not even the regions are known."""
-    enabled, not_enabled = ec2.regions(aws)
+    enabled, not_enabled = ec2.regions(aws, AllRegions=True)
     places, silent, pool = list[RegionOffers](), list[str](), ThreadPoolExecutor(_AT_ONCE)
     try:
         how: dict[str, Any] = {"instance": instance, "nodes": nodes, "hours": hours, "now": now}
@@ -124,15 +129,10 @@ def ask(aws: Aws, *, instance: str, nodes: int, hours: float, now: datetime) -> 
     prices, odd = _asked("on-demand prices", silent, asks) or ({}, [])
     return Market(
         asked_at=now,
-        asked=len(enabled),
-        places=tuple(
-            replace(
-                place,
-                quotes=(*place.quotes, *([prices[place.region]] if place.region in prices else [])),
-                scores={name: scores[key] for key, name in place.zone_ids.items() if key in scores},
-            )
-            for place in places
-        ),
+        regions_asked=len(enabled),
+        places=tuple(places),
+        on_demand=tuple(prices.values()),
+        scores=scores,
         silent=tuple(sorted([*silent, *(f"on-demand prices: {line}" for line in odd)])),
         not_enabled=tuple(not_enabled),
     )
@@ -166,7 +166,6 @@ def _place(aws: Aws, *, instance: str, nodes: int, hours: float, now: datetime) 
             "spot": _asked("spot quota", problems, lambda: ec2.vcpu_quota(aws, ec2.SPOT_QUOTA)),
         },
         quotes=tuple(one for one in quotes if one.zone in zones),
-        scores={},
         problems=tuple(problems),
     )
 
@@ -174,17 +173,21 @@ def _place(aws: Aws, *, instance: str, nodes: int, hours: float, now: datetime) 
 def rows_of(experiment: Experiment, found: Market, hours: float) -> tuple[Row, ...]:
     """The cheapest first; what has no price comes last."""
     need, most = _vcpus(experiment), experiment.cluster.capacity.max_usd_per_hour
-    priced, unpriced = list[Row](), list[Row]()
-    for place in found.places:
-        for quote in place.quotes:
-            (way,) = purchase_options(experiment, hours, (quote,))
-            obstacle = _short(place, quote.kind, need)
-            if quote.kind == "spot" and most is not None and quote.usd_per_hour > most:
-                obstacle = f"the price is above max_usd_per_hour, ${most:g}"
-            priced.append(Row(kind=quote.kind, place=place, quote=quote, way=way, obstacle=obstacle))
-        if all(quote.kind != "on-demand" for quote in place.quotes):
-            unpriced.append(Row(kind="on-demand", place=place, obstacle=_short(place, "on-demand", need)))
-    return (*sorted(priced, key=lambda row: row.way.usd if row.way else 0), *unpriced)
+    places, rows = {place.region: place for place in found.places}, list[Row]()
+    quotes = [quote for place in found.places for quote in place.quotes]
+    quotes += [quote for quote in found.on_demand if quote.region in places]
+    for way in purchase_options(experiment, hours, quotes):
+        rate, place = way.rate, places[way.rate.region]
+        score = next(
+            (found.scores.get(key) for key, name in place.zone_ids.items() if name == rate.zone), None
+        )
+        obstacle = _short(place, rate.kind, need)
+        if rate.kind == "spot" and most is not None and rate.usd_per_hour > most:
+            obstacle = f"the price is above max_usd_per_hour, ${most:g}"
+        rows.append(Row(kind=rate.kind, place=place, way=way, score=score, obstacle=obstacle))
+    kind, sold = "on-demand", {quote.region for quote in found.on_demand}
+    left = [place for place in found.places if place.region not in sold]
+    return (*rows, *(Row(kind=kind, place=place, obstacle=_short(place, kind, need)) for place in left))
 
 
 def _vcpus(experiment: Experiment) -> int:
@@ -194,29 +197,21 @@ def _vcpus(experiment: Experiment) -> int:
 def _short(place: RegionOffers, kind: str, need: int) -> str:
     """What a quota hinders; a block does not count against one."""
     have = place.vcpus.get(kind)
-    return f"quota {have:g} vCPUs, needs {need}" if have is not None and have < need else ""
+    return "" if have is None or have >= need else f"quota {have:g} vCPUs, needs {need}"
 
 
 def ways_to_take(experiment: Experiment, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
-    """How to take the cheapest row that needs no purchase and has no obstacle, and the cheapest block; of an existing VPC in its own
-    region."""
+    """How to take the cheapest row that needs no purchase and has no obstacle, and the cheapest block with the command that buys it
+    (https://docs.aws.amazon.com/cli/latest/reference/ec2/purchase-capacity-block.html); of an existing VPC in its own region."""
     home, fixed = experiment.cluster.region, experiment.cluster.network.vpc
     known = [*enumerate(rows, start=1)]
     here = [(number, row) for number, row in known if row.place.region == home] if fixed else known
     free = ((number, row) for number, row in here if row.way and not row.block and not row.obstacle)
     blocks = ((number, row) for number, row in here if row.block)
     for number, row in filter(None, (next(free, None), next(blocks, None))):
-        yield {"row": number, "command": _order(row), "cluster": _section(experiment, row)}
-
-
-def _order(row: Row) -> str | None:
-    """The command that buys a block (https://docs.aws.amazon.com/cli/latest/reference/ec2/purchase-capacity-block.html)."""
-    if row.block is None:
-        return None
-    return (
-        f"aws ec2 purchase-capacity-block --region {row.place.region} --instance-platform Linux/UNIX "
-        f"--capacity-block-offering-id {row.block.id}"
-    )
+        buy = f"aws ec2 purchase-capacity-block --region {row.place.region} --instance-platform Linux/UNIX"
+        order = f"{buy} --capacity-block-offering-id {row.block.id}" if row.block else None
+        yield {"row": number, "command": order, "cluster": _section(experiment, row)}
 
 
 def _section(experiment: Experiment, row: Row) -> dict[str, Any]:
@@ -227,18 +222,12 @@ def _section(experiment: Experiment, row: Row) -> dict[str, Any]:
     zones = dict.fromkeys((first, *own, *place.zones, *sorted(place.zone_ids.values())))
     capacity: dict[str, Any] = {"kind": row.kind}
     if row.block:
-        capacity |= {
-            "reservation_id": "cr-...",
-            "availability_zone": row.zone,
-            "ends_at": stamp(row.block.ends),
-        }
+        capacity |= {"reservation_id": "cr-...", "availability_zone": row.zone}
+        capacity["ends_at"] = stamp(row.block.ends)
     elif row.kind == "spot" and cluster.capacity.max_usd_per_hour is not None:
         capacity["max_usd_per_hour"] = cluster.capacity.max_usd_per_hour
-    return {
-        "region": place.region,
-        "availability_zones": [*zones][: len(cluster.availability_zones)],
-        "capacity": capacity,
-    }
+    zones_of = [*zones][: len(cluster.availability_zones)]
+    return {"region": place.region, "availability_zones": zones_of, "capacity": capacity}
 
 
 NOT_KNOWN = (
@@ -259,18 +248,16 @@ def as_data(experiment: Experiment, found: Market, rows: Sequence[Row], hours: f
         "nodes": nodes_needed(experiment),
         "trn2_hours": round(hours, 2),
         "asked_at": stamp(found.asked_at),
-        "regions_asked": found.asked,
+        "regions_asked": found.regions_asked,
         "rows": [
             {
                 "kind": row.kind,
                 "region": row.place.region,
                 "zone": row.zone,
-                "answer": asdict(row.way) if row.way else None,
-                "rate": {one.name: getattr(row.quote, one.name) for one in fields(NodeRate)}
-                if row.quote
-                else None,
+                "answer": row.way.as_json() if row.way else None,
+                "rate": {one.name: getattr(row.quote, one.name) for one in _RATE} if row.quote else None,
                 "median_usd": row.quote.median_usd if row.quote else None,
-                "placement_score": row.place.scores.get(row.zone or "") if row.kind == "spot" else None,
+                "placement_score": row.score if row.kind == "spot" else None,
                 "offering": _offering(row.block) if row.block else None,
                 "obstacle": row.obstacle or None,
             }
@@ -287,7 +274,7 @@ def as_data(experiment: Experiment, found: Market, rows: Sequence[Row], hours: f
     }
 
 
-def _offering(block: Block) -> dict[str, Any]:
+def _offering(block: BlockOffer) -> dict[str, Any]:
     """A Capacity Block; its dollars are for all nodes and the whole time, paid in advance."""
     return {
         "id": block.id,
@@ -301,11 +288,9 @@ def _offering(block: Block) -> dict[str, Any]:
 
 def _print(path: Path, experiment: Experiment, found: Market, rows: Sequence[Row], hours: float) -> None:
     where = listed([place.region for place in found.places]) or "no region"
-    print_text(
-        f"{experiment.name}: {count(nodes_needed(experiment), 'node')} of {experiment.instance.name} for {hours:.1f} hours, predicted. "
-        f"{count(found.asked, 'region')} asked at {stamp(found.asked_at)}; offered in {where}.",
-        "",
-    )
+    wanted = f"{count(nodes_needed(experiment), 'node')} of {experiment.instance.name}"
+    asked = f"{count(found.regions_asked, 'region')} asked at {stamp(found.asked_at)}; offered in {where}."
+    print_text(f"{experiment.name}: {wanted} for {hours:.1f} hours, predicted. {asked}", "")
     cells = [(str(number), *_cells(experiment, row, hours)) for number, row in enumerate(rows, start=1)]
     if cells:
         print_table(("", "by", "where", "$/hour", "30 days", "this answer, $", "what is known"), cells)
@@ -322,10 +307,8 @@ def _print(path: Path, experiment: Experiment, found: Market, rows: Sequence[Row
         print_text(f"  In {path}:")
         print(textwrap.indent(yaml.safe_dump({"cluster": way["cluster"]}, sort_keys=False), "  "))
     if ways:
-        print("Then:")
-        for verb in ("render", "preflight", "deploy"):
-            print(f"  ./trnspec {verb} {path}")
-        print(f"  ./trnspec run {path} --wait 12h")
+        verbs = (f"  ./trnspec {verb} {path}" for verb in ("render", "preflight", "deploy"))
+        print("Then:", *verbs, f"  ./trnspec run {path} --wait 12h", sep="\n")
 
 
 def _cells(experiment: Experiment, row: Row, hours: float) -> tuple[str, ...]:
@@ -342,7 +325,7 @@ def _cells(experiment: Experiment, row: Row, hours: float) -> tuple[str, ...]:
 def _known(experiment: Experiment, row: Row, hours: float) -> str:
     if row.block:
         return f"{row.block.smallest_h:g} h, uses {hours:.1f}"
-    have, score, parts = row.place.vcpus.get(row.kind), row.place.scores.get(row.zone or ""), list[str]()
+    have, score, parts = row.place.vcpus.get(row.kind), row.score, list[str]()
     if row.kind == "spot":
         parts.append("no score" if score is None else f"score {score} of 10")
     parts.append("quota not known" if have is None else f"quota {have:g} vCPUs, needs {_vcpus(experiment)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,11 @@ from trnspec.operations.cloud import cloudformation, experiment_resources, kuber
 from trnspec.operations.cloud.access import cluster_of
 from trnspec.operations.cloud.aws import Aws, aws_of
 from trnspec.operations.cloud.clock import Clock
-from trnspec.operations.cloud.node_issues import shown_issues
+from trnspec.operations.cloud.nodegroup import shown_issues
 from trnspec.operations.cloud.pod_trouble import trouble
 from trnspec.operations.options import on_aws
-from trnspec.operations.running import spending
-from trnspec.operations.running.state import NodesReplaced, RunStore
+from trnspec.operations.running import trn2_nodes
+from trnspec.operations.running.state import NodesReplaced, RunState, RunStore
 
 SECTIONS = "stacks trn2 cluster artifacts alarms notices run dollars undescribed"
 
@@ -126,16 +127,19 @@ class _StatusSections:
         states = {True: "receives alarms", False: experiment_resources.UNCONFIRMED}
         return None if found is None else [{"name": name, "state": states[ok]} for name, ok in found.items()]
 
-    def run(self) -> dict[str, Any] | None:
+    @cached_property
+    def _state(self) -> RunState | None:
         held = RunStore(self.experiment, self.aws).current()
-        return held.state.as_json() if held else None
+        return held.state if held else None
+
+    def run(self) -> dict[str, Any] | None:
+        return self._state.as_json() if self._state else None
 
     def dollars(self) -> dict[str, Any]:
         """What the nodes of the unfinished run have cost."""
-        held = RunStore(self.experiment, self.aws).current()
-        if held is None:
+        if self._state is None:
             return {}
-        hours = spending.node_hours(held.state, Clock().now())
+        hours = trn2_nodes.node_hours(self._state, Clock().now())
         price = run_price(self.experiment, hours=hours / nodes_needed(self.experiment))
         return {"node_hours": hours, "usd": price.usd}
 

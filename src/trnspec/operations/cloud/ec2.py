@@ -48,6 +48,7 @@ _ON_DEMAND = {
     "preInstalledSw": "NA",
     "marketoption": "OnDemand",
 }
+_UNREADABLE = LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -61,7 +62,7 @@ class Quote(NodeRate):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Block(Quote):
+class BlockOffer(Quote):
     """A Capacity Block that can be bought; `smallest_h` are all its hours."""
 
     id: str
@@ -82,7 +83,7 @@ class Reservation:
     ends: datetime | None
 
 
-def _reads(*operation: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
+def _reads(operation: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
     """Decorate a question: what cannot be read of its answer is an `AwsError` that names the operation."""
 
     def decorated(question: Callable[_P, _T]) -> Callable[_P, _T]:
@@ -90,20 +91,11 @@ def _reads(*operation: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
         def asked(*values: _P.args, **named: _P.kwargs) -> _T:
             try:
                 return question(*values, **named)
-            except KeyError as error:
-                said = f"it has no {error.args[0]}"
-            except (
-                LookupError,
-                TypeError,
-                ValueError,
-                AttributeError,
-                ArithmeticError,
-                RecursionError,
-            ) as error:
-                said = str(error)
+            except _UNREADABLE as error:
+                said = f"it has no {error.args[0]}" if isinstance(error, KeyError) else str(error)
             region = next(one.region for one in values if isinstance(one, Aws))
             why = f"unexpected answer ({shortened(said, 120)})"
-            raise AwsError(Finding(f"{':'.join(operation)} in {region}", None, why, "run this again"))
+            raise AwsError(Finding(f"{operation} in {region}", None, why, "run this again")) from None
 
         return asked
 
@@ -153,17 +145,17 @@ def _about(instance: str, region: str, now: datetime, source: str) -> dict[str, 
     return {"instance": instance, "region": region, "as_of": stamp(now), "source": source}
 
 
-@_reads("ec2", "DescribeRegions")
-def regions(aws: Aws) -> tuple[list[str], list[str]]:
-    """The regions that the account has enabled, and the others."""
-    entries = aws.client("ec2").describe_regions(AllRegions=True)["Regions"]
+@_reads("ec2:DescribeRegions")
+def regions(aws: Aws, **asked: bool) -> tuple[list[str], list[str]]:
+    """The regions that the account has enabled, and, with `AllRegions`, the others."""
+    entries = aws.client("ec2").describe_regions(**asked)["Regions"]
     known = {_text(one, "RegionName"): one.get("OptInStatus") != "not-opted-in" for one in entries}
     if odd := [name for name in known if not re.fullmatch(r"[a-z0-9-]{5,30}", name)]:
         raise ValueError(f"RegionName is {odd[0]!r}")
     return sorted(name for name in known if known[name]), sorted(name for name in known if not known[name])
 
 
-@_reads("service-quotas", "GetServiceQuota")
+@_reads("service-quotas:GetServiceQuota")
 def vcpu_quota(aws: Aws, code: str) -> float:
     """vCPUs; 0 in an account that never had a value applied."""
     asked = {"ServiceCode": "ec2", "QuotaCode": code}
@@ -174,7 +166,7 @@ def vcpu_quota(aws: Aws, code: str) -> float:
     return _number(found["Quota"], "Value")
 
 
-@_reads("ec2", "DescribeInstanceTypeOfferings")
+@_reads("ec2:DescribeInstanceTypeOfferings")
 def zones_with(aws: Aws, instance: str) -> list[str]:
     """The zones of the region that offer the type."""
     operation = "describe_instance_type_offerings", "InstanceTypeOfferings"
@@ -185,7 +177,7 @@ def zones_with(aws: Aws, instance: str) -> list[str]:
     return sorted(_text(one, "Location") for one in found)
 
 
-@_reads("ec2", "DescribeAvailabilityZones")
+@_reads("ec2:DescribeAvailabilityZones")
 def zone_ids(aws: Aws) -> dict[str, str]:
     """Names of all zones of the region, by the id that is the same in every account."""
     entries = aws.client("ec2").describe_availability_zones()["AvailabilityZones"]
@@ -211,14 +203,14 @@ def _history(aws: Aws, instance: str, *, since: datetime, now: datetime, **more:
     return changes
 
 
-@_reads("ec2", "DescribeSpotPriceHistory")
+@_reads("ec2:DescribeSpotPriceHistory")
 def spot_price(aws: Aws, instance: str, zone: str, *, now: datetime) -> float | None:
     """Dollars per hour of a node in a zone now; None where EC2 has no spot price for the type there."""
     found = _history(aws, instance, since=now, now=now, AvailabilityZone=zone)
     return max((change for course in found.values() for change in course), default=(now, None))[1]
 
 
-@_reads("ec2", "DescribeSpotPriceHistory")
+@_reads("ec2:DescribeSpotPriceHistory")
 def spot_prices(aws: Aws, instance: str, *, now: datetime) -> list[Quote]:
     """The price of each zone of the region, with 30 days of its history."""
     found, about = [], _about(instance, aws.region, now, "ec2:DescribeSpotPriceHistory")
@@ -240,8 +232,8 @@ def spread(changes: Iterable[tuple[datetime, float]], *, now: datetime) -> tuple
     return held[0][0], median, held[-1][0]
 
 
-@_reads("ec2", "DescribeCapacityBlockOfferings")
-def blocks(aws: Aws, instance: str, *, nodes: int, hours: float, now: datetime) -> list[Block]:
+@_reads("ec2:DescribeCapacityBlockOfferings")
+def blocks(aws: Aws, instance: str, *, nodes: int, hours: float, now: datetime) -> list[BlockOffer]:
     """Blocks that cover the hours and the last one, in which there are no nodes any more. The next duration that is sold is asked
     for only where the first brings none."""
     least = timedelta(hours=hours + BLOCK_END_H)  # also from now on, where a block has begun
@@ -257,13 +249,13 @@ def blocks(aws: Aws, instance: str, *, nodes: int, hours: float, now: datetime) 
     return []
 
 
-def _block(entry: Mapping[str, Any], aws: Aws, instance: str, now: datetime) -> Block:
+def _block(entry: Mapping[str, Any], aws: Aws, instance: str, now: datetime) -> BlockOffer:
     _same(entry, InstanceType=instance, CurrencyCode="USD")
     starts, ends, nodes = _time(entry, "StartDate"), _time(entry, "EndDate"), int(entry["InstanceCount"])
     if starts is None or ends is None or starts >= ends:
         raise ValueError(f"StartDate is {starts}, EndDate {ends}")
     hours = (ends - starts) / timedelta(hours=1)
-    return Block(
+    return BlockOffer(
         **_about(instance, aws.region, now, "ec2:DescribeCapacityBlockOfferings"),
         kind="capacity-block",
         zone=_text(entry, "AvailabilityZone"),
@@ -276,7 +268,7 @@ def _block(entry: Mapping[str, Any], aws: Aws, instance: str, now: datetime) -> 
     )
 
 
-@_reads("ec2", "DescribeCapacityReservations")
+@_reads("ec2:DescribeCapacityReservations")
 def reservation(aws: Aws, name: str) -> Reservation | None:
     """A reservation or a block by its id; None where the account has none of it here."""
     codes = ("InvalidCapacityReservationId.NotFound", "InvalidCapacityReservationId.Malformed")
@@ -294,7 +286,7 @@ def reservation(aws: Aws, name: str) -> Reservation | None:
     )
 
 
-@_reads("ec2", "GetSpotPlacementScores")
+@_reads("ec2:GetSpotPlacementScores")
 def placement_scores(aws: Aws, instance: str, *, nodes: int, regions: list[str]) -> dict[str, int]:
     """Placement scores, from 1 to 10, by the id of the zone."""
     found = dict[str, int]()
@@ -310,7 +302,7 @@ def placement_scores(aws: Aws, instance: str, *, nodes: int, regions: list[str])
     return found
 
 
-@_reads("pricing", "GetProducts")
+@_reads("pricing:GetProducts")
 def on_demand_prices(aws: Aws, instance: str, *, now: datetime) -> tuple[dict[str, Quote], list[str]]:
     """The on-demand price by region, and a line for each product that cannot be read; what is listed at 0 is paid in another way."""
     named = {"instanceType": instance, **_ON_DEMAND}
@@ -331,7 +323,7 @@ def on_demand_prices(aws: Aws, instance: str, *, now: datetime) -> tuple[dict[st
     return found, problems
 
 
-@_reads("pricing", "GetProducts")
+@_reads("pricing:GetProducts")
 def _listed(_: Aws, text: str, instance: str) -> tuple[str, float]:
     """Region and lowest hourly price of a product; 0 where it has none."""
     product = json.loads(text)
