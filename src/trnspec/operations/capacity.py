@@ -109,7 +109,7 @@ def command(path: Path, account: str | None, as_json: bool) -> int:
 
 def ask(aws: Aws, *, instance: str, nodes: int, hours: float, now: datetime) -> Market:
     """Everything that can be bought of so many nodes for so many hours. Raises `AwsError` where not even the regions are known."""
-    enabled, not_enabled = ec2.regions(aws, AllRegions=True)
+    enabled, not_enabled = ec2.regions(aws)
     places, silent, pool = list[RegionOffers](), list[str](), ThreadPoolExecutor(_AT_ONCE)
     try:
         how: dict[str, Any] = {"instance": instance, "nodes": nodes, "hours": hours, "now": now}

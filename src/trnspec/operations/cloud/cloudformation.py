@@ -18,7 +18,6 @@ from trnspec.core.words import count
 from trnspec.experiment import Experiment, InvalidExperiment, load
 from trnspec.experiment.catalogue.instances import ZONES
 from trnspec.experiment.naming import PROTECTED, stack_name
-from trnspec.operations.cloud import ec2
 from trnspec.operations.cloud.aws import Aws, AwsError
 from trnspec.operations.options import FILES
 
@@ -247,7 +246,8 @@ def find(experiment: Experiment, aws: Aws, *, files: Path = FILES) -> tuple[list
         unknown.append(f"{where}: stacks that no file describes were not looked for ({error})")
 
     try:
-        regions = {aws.region, *ZONES}.intersection(ec2.regions(aws)[0])
+        enabled = {region["RegionName"] for region in aws.client("ec2").describe_regions()["Regions"]}
+        regions = {aws.region, *ZONES} & enabled
     except AwsError as error:
         not_looked("other regions", error)
     for region in sorted(regions):

@@ -146,9 +146,9 @@ def _about(instance: str, region: str, now: datetime, source: str) -> dict[str, 
 
 
 @_reads("ec2:DescribeRegions")
-def regions(aws: Aws, **asked: bool) -> tuple[list[str], list[str]]:
-    """The regions that the account has enabled, and, with `AllRegions`, the others."""
-    entries = aws.client("ec2").describe_regions(**asked)["Regions"]
+def regions(aws: Aws) -> tuple[list[str], list[str]]:
+    """The regions that the account has enabled, and the others."""
+    entries = aws.client("ec2").describe_regions(AllRegions=True)["Regions"]
     known = {_text(one, "RegionName"): one.get("OptInStatus") != "not-opted-in" for one in entries}
     if odd := [name for name in known if not re.fullmatch(r"[a-z0-9-]{5,30}", name)]:
         raise ValueError(f"RegionName is {odd[0]!r}")
