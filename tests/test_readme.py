@@ -73,7 +73,7 @@ def test_the_demo_shown_counts_what_is_committed_and_its_price(reference: Experi
     shown, price = shown_as("demo"), run_price(reference)
     assert f"rendered {len(objects_of(REFERENCE))} Kubernetes objects" in shown
     ways = purchase_options(reference, price.hours)
-    dated = f"{price.hours:.1f} predicted Trn2 hours, rates of {max(way.as_of for way in ways)}"
+    dated = f"{price.hours:.1f} predicted Trn2 hours, rates of {max(way.rate.as_of for way in ways)}"
     text = f"{dated}: {purchase_text(ways, home='us-east-2')}"
     assert text in " ".join(shown.split())
     first_screen = " ".join(README.split("\n## ")[0].split())

@@ -68,10 +68,10 @@ def test_spot_without_a_record_counts_the_block_and_says_so(variation: Variation
 def test_a_block_is_paid_as_a_whole_and_spot_by_its_range(reference: Experiment) -> None:
     beside = per_hour(running(reference)) - node_price(reference).usd_per_hour
     spot, block, *_ = purchase_options(reference, 2.2)
-    assert (spot.kind, spot.zone, spot.hours_billed) == ("spot", "us-east-2c", 2.2)
+    assert (spot.rate.kind, spot.rate.zone, spot.hours_billed) == ("spot", "us-east-2c", 2.2)
     assert spot.low_usd == pytest.approx(2.2 * (8.99 + beside))
     assert spot.high_usd == pytest.approx(2.2 * (15.37 + beside))
-    assert (block.kind, block.hours_billed, block.hours_used) == ("capacity-block", 8, 2.2)
+    assert (block.rate.kind, block.hours_billed, block.hours_used) == ("capacity-block", 8, 2.2)
     assert block.low_usd == block.usd == block.high_usd == pytest.approx(8 * 38.52 + 2.2 * beside)
     assert purchase_text(purchase_options(reference, 2.2)) == (
         "by spot $21 to $35 in us-east-2c if it can be had; "
@@ -84,7 +84,7 @@ def test_a_longer_answer_takes_the_cheapest_block_that_holds_it_before_its_last_
     reference: Experiment, hours: float, billed: float
 ) -> None:
     assert timedelta(hours=BLOCK_END_H) == BEFORE_BLOCK_ENDS
-    blocks = [way for way in purchase_options(reference, hours) if way.kind == "capacity-block"]
+    blocks = [way for way in purchase_options(reference, hours) if way.rate.kind == "capacity-block"]
     assert blocks[0].hours_billed == billed
 
 
@@ -137,7 +137,7 @@ def test_live_rates_are_said_by_the_same_words(reference: Experiment) -> None:
 def test_two_small_nodes_cost_twice_as_much() -> None:
     small = load(SMALL)
     ways = purchase_options(small, 1.0)
-    assert {way.region for way in ways} == {"sa-east-1", "ap-southeast-4"}
+    assert {way.rate.region for way in ways} == {"sa-east-1", "ap-southeast-4"}
     beside = per_hour(running(small)) - 2 * node_price(small).usd_per_hour
     assert ways[0].usd == pytest.approx(2 * 2.27 + beside)
 

@@ -222,7 +222,7 @@ def _verbs() -> dict[str, str]:
     for verb in ("render", *(name for name, one in VERBS.items() if one.group == ON_AWS)):
         path = ROOT / "src" / f"{VERBS[verb].module.replace('.', '/')}.py"
         found[str(path if path.parent.name in shared else path.parent)] = verb
-    parts = {"market": "capacity", "rental": "scale", "delivery": "run"}
+    parts = {"cloud/ec2": "capacity", "cloud/nodegroup": "scale", "delivery": "run"}
     return found | {f"{_OPERATIONS}/{part}.py": verb for part, verb in parts.items()}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from botocore.stub import ANY, Stubber
 
 from tests.operations.clients import stubbed
-from trnspec.operations.preflight.ec2_offers import SPOT_QUOTA, TRN_QUOTA
+from trnspec.operations.cloud.ec2 import SPOT_QUOTA, TRN_QUOTA
 
 ASKED = datetime(2026, 10, 3, 2, 45, tzinfo=UTC)
 """When the makers of Kiln asked (docs/research/trn2-trn3.md of https://github.com/foxl-ai/kiln); what is here is what they print.

@@ -19,7 +19,8 @@ from tests.operations.conftest import Say
 from tests.operations.recorded import ASKED, FIT, ZONE_IDS, Recorded, history, product, regions
 from trnspec.experiment import load
 from trnspec.experiment.catalogue.instances import INSTANCES
-from trnspec.operations import capacity, market
+from trnspec.operations import capacity
+from trnspec.operations.cloud import ec2
 from trnspec.operations.cloud.aws import Aws
 
 
@@ -140,16 +141,15 @@ def test_a_row_above_the_files_price_or_without_quota_is_not_taken(
     assert capacity._known(load(file), row, 2.0) == f"NOT NOW: {row.obstacle}"
 
 
-NOWHERE = market.RegionOffers(
+NOWHERE = capacity.RegionOffers(
     region="r",
     zones=("ra",),
     zone_ids={},
     vcpus={"spot": 0, "on-demand": 0},
     quotes=(),
-    scores={},
     problems=(),
 )
-MARKET = market.Market(asked_at=ASKED, asked=1, places=(NOWHERE,))
+MARKET = capacity.Market(asked_at=ASKED, regions_asked=1, places=(NOWHERE,))
 
 
 def test_a_type_that_no_region_offers_is_a_finding(recorded: Recorded, file: Path, say: Say) -> None:
@@ -169,24 +169,24 @@ def test_every_region_of_an_account_is_asked_and_what_it_cannot_answer_is_a_line
 ) -> None:
     """moto's account, with what moto models: regions, offerings, zones, quotas and one spot price."""
     monkeypatch.setattr(Aws, "_boto_client", lambda self, service: shared_client(service, self.region))
-    found = market.ask(Aws("us-east-2"), instance="trn2.48xlarge", nodes=1, hours=2, now=datetime.now(UTC))
-    assert found.asked > 20
+    found = capacity.ask(Aws("us-east-2"), instance="trn2.48xlarge", nodes=1, hours=2, now=datetime.now(UTC))
+    assert found.regions_asked > 20
     assert "ap-south-2" in found.not_enabled
     (place,) = found.places
     assert (place.region, place.zones) == ("us-east-2", INSTANCES["trn2.48xlarge"].zones["us-east-2"])
     assert place.zone_ids["use2-az3"] == "us-east-2c"
     assert place.vcpus == {"on-demand": 0, "spot": 0}
-    assert {quote.rate.kind for quote in place.quotes} == {"spot"}
+    assert {quote.kind for quote in place.quotes} == {"spot"}
     assert [line.split(":")[0] for line in place.problems] == ["capacity blocks"]
     assert [line.split(":")[0] for line in found.silent] == ["on-demand prices", "placement scores"]
 
 
 def test_blocks_are_asked_for_in_what_aws_sells() -> None:
-    assert [length for length in market._SOLD_H if length >= 2.9 + 1][:2] == [24, 48]
-    assert [length for length in market._SOLD_H if length >= 23.5 + 1][:2] == [48, 72]
-    assert {14 * 24, 21 * 24, 26 * 7 * 24} <= {*market._SOLD_H}
-    assert 15 * 24 not in market._SOLD_H
-    assert max(market._SOLD_H) == 182 * 24
+    assert [length for length in ec2.SOLD_H if length >= 2.9 + 1][:2] == [24, 48]
+    assert [length for length in ec2.SOLD_H if length >= 23.5 + 1][:2] == [48, 72]
+    assert {14 * 24, 21 * 24, 26 * 7 * 24} <= {*ec2.SOLD_H}
+    assert 15 * 24 not in ec2.SOLD_H
+    assert max(ec2.SOLD_H) == 182 * 24
 
 
 def test_a_price_counts_for_as_long_as_it_held() -> None:
@@ -195,7 +195,7 @@ def test_a_price_counts_for_as_long_as_it_held() -> None:
         (ASKED - timedelta(days=2), 9.0),
         (ASKED - timedelta(hours=1), 1.0),
     ]
-    assert market.spread(course, now=ASKED) == (1.0, 3.0, 9.0)
+    assert ec2.spread(course, now=ASKED) == (1.0, 3.0, 9.0)
 
 
 def test_on_demand_has_a_price_where_aws_publishes_one(recorded: Recorded) -> None:
@@ -204,5 +204,5 @@ def test_on_demand_has_a_price_where_aws_publishes_one(recorded: Recorded) -> No
         product("trn2.48xlarge", "OnDemand", "0.0", "r"),
     ]
     recorded.says("us-east-1", "get_products", {"PriceList": listed}, service="pricing")
-    found = market._on_demand(Aws("us-east-2"), "trn2.48xlarge", ASKED)
-    assert {region: quotes[0].rate.usd_per_hour for region, quotes in found.items()} == {"us-east-2": 40.0}
+    found, _ = ec2.on_demand_prices(Aws("us-east-2"), "trn2.48xlarge", now=ASKED)
+    assert {region: quote.usd_per_hour for region, quote in found.items()} == {"us-east-2": 40.0}

@@ -28,16 +28,16 @@ from tests.operations.world import World
 from trnspec.core.findings import fine
 from trnspec.experiment import naming
 from trnspec.experiment.model import Network
-from trnspec.operations import deploying, replacements
+from trnspec.operations import deploying
 from trnspec.operations.cloud import cloudformation
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.cloud.clock import stamp
 from trnspec.operations.preflight import account_setup, checklist
 from trnspec.operations.running.state import LEASE, RunStore, claimed
 
-_SYNTHESIZED = replacements.synthesized
+_SYNTHESIZED = deploying.synthesized
 ADMIN = "arn:aws:iam::123456789012:role/admin"
-Templates = Mapping[str, replacements.Template]
+Templates = Mapping[str, deploying.Template]
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def started(
     monkeypatch.setenv("CDK_DOCKER", sys.executable)
     monkeypatch.setattr(os, "execv", lambda _program, words: found.append(words))
     settings(monkeypatch, tmp_path, admins=f"[{ADMIN}]")
-    monkeypatch.setattr(replacements, "synthesized", lambda _: {"qwen3-32b-storage": {"Resources": {}}})
+    monkeypatch.setattr(deploying, "synthesized", lambda _: {"qwen3-32b-storage": {"Resources": {}}})
     make_stacks("qwen3-32b", "storage", protected=())
     ready.bootstrap()
     yield found
@@ -123,7 +123,7 @@ def test_deploy_refuses_a_name_of_which_cloudformation_may_make_no_role(
 @pytest.fixture(scope="module")
 def templates() -> Templates:
     """Of the reference experiment's stacks, as a deployment compares them."""
-    return replacements.synthesized(REFERENCE)
+    return deploying.synthesized(REFERENCE)
 
 
 def changed(templates: Templates, part: str, kind: str, **properties: Any) -> Templates:
@@ -136,7 +136,7 @@ def changed(templates: Templates, part: str, kind: str, **properties: Any) -> Te
 
 def compared(before: Templates, after: Templates) -> list[str]:
     parts = ("qwen3-32b-storage", "qwen3-32b-cluster")
-    found = [replacements.replaced(part, before[part], after[part]) for part in parts]
+    found = [deploying.replaced(part, before[part], after[part]) for part in parts]
     return [one.line() for one in found if one]
 
 
@@ -174,8 +174,8 @@ def test_a_kms_key_that_is_named_after_the_first_deployment_is_refused_before_an
     settings(monkeypatch, tmp_path, admins=f"[{ADMIN}]", kms_key=key)
     monkeypatch.setattr(account_setup, "imported_key", lambda *_: fine("usable"))
     later = configure({"experiment": str(REFERENCE)}, deployment=tmp_path / "deployment.yaml")
-    monkeypatch.setattr(replacements, "configure", lambda _: later)
-    monkeypatch.setattr(replacements, "synthesized", _SYNTHESIZED)
+    monkeypatch.setattr(deploying, "configure", lambda _: later)
+    monkeypatch.setattr(deploying, "synthesized", _SYNTHESIZED)
     client = shared_client("cloudformation")
     client.delete_stack(StackName="qwen3-32b-storage")
     for part in ("storage", "cluster"):
@@ -199,7 +199,7 @@ def test_a_kms_key_that_is_named_after_the_first_deployment_is_refused_before_an
 
 
 def test_what_is_compared_is_what_the_schemas_of_cloudformation_fix_and_what_eks_and_pods_need() -> None:
-    for kind, compared in replacements.FIXED.items():
+    for kind, compared in deploying.FIXED.items():
         schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema("us-east-2", kind).schema
         fixed = {path.removeprefix("/properties/") for path in schema.get("createOnlyProperties", ())}
         assert {*compared} - {"BucketEncryption", "ResourcesVpcConfig/SubnetIds"} == fixed

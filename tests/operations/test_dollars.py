@@ -28,9 +28,9 @@ from trnspec.experiment.description import as_json
 from trnspec.experiment.expected import expected_of
 from trnspec.operations.__main__ import main
 from trnspec.operations.cloud.aws import Aws
-from trnspec.operations.forecast import Steps, measured, of_experiment, of_file, predict, published
+from trnspec.operations.forecast import of_experiment
 from trnspec.operations.preflight.ec2_offers import instance_offered as where_offered
-from trnspec.operations.rental import Prediction
+from trnspec.operations.rental import Prediction, Steps, measured, of_file, predict, published
 
 ALL = [1.0] * 7
 NONE = [0.0] * 7

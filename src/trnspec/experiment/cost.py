@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from trnspec.benchmark.cell_size import SETS, SETS_REPEATED, block_s, set_size
 from trnspec.core.words import count
@@ -174,7 +175,14 @@ class RunPrice:
     parts: tuple[RunPart, ...]
     """Empty if the hours were given."""
     hours: float
-    usd: float
+    node: Price
+    """The price of one Trn2 node."""
+    usd_per_hour: float
+    """All nodes, and everything else that is billed while they run."""
+
+    @property
+    def usd(self) -> float:
+        return self.hours * self.usd_per_hour
 
 
 def run_price(
@@ -189,17 +197,15 @@ def run_price(
     """
     parts = () if hours is not None else _parts(experiment, to_compile)
     length = sum(part.hours for part in parts) if hours is None else hours
-    return RunPrice(parts=parts, hours=length, usd=length * per_hour(running(experiment)))
+    items = running(experiment)
+    return RunPrice(parts=parts, hours=length, node=items[0].price, usd_per_hour=per_hour(items))
 
 
 @dataclass(frozen=True, kw_only=True)
 class PurchaseOption:
     """One purchase option in one place, with the dollars of the whole answer."""
 
-    kind: str
-    region: str
-    zone: str | None
-    usd_per_hour: float
+    rate: NodeRate
     """The rate of one node."""
     low_usd: float
     """At the lowest price of 30 days; equal to `usd` if the price does not change."""
@@ -209,17 +215,23 @@ class PurchaseOption:
     hours_used: float
     hours_billed: float
     """Billed hours of a node: a block is billed to its end."""
-    as_of: str
-    source: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the option with its rate as one JSON object."""
+        place = {name: getattr(self.rate, name) for name in ("kind", "region", "zone", "usd_per_hour")}
+        usd = {
+            name: getattr(self, name) for name in ("low_usd", "usd", "high_usd", "hours_used", "hours_billed")
+        }
+        return {**place, **usd, "as_of": self.rate.as_of, "source": self.rate.source}
 
     @property
     def text(self) -> str:
         """The option as a part of a sentence."""
-        where = self.zone or self.region
-        if self.kind == "capacity-block":
+        where, kind = self.rate.place, self.rate.kind
+        if kind == "capacity-block":
             hours = f"{self.hours_billed:g} hours in {where}, of which this uses {self.hours_used:.1f}"
             return f"by Capacity Block ${self.usd:,.0f} for {hours}"
-        if self.kind == "on-demand":
+        if kind == "on-demand":
             return f"on demand ${self.usd:,.0f} in {where} if it can be had"
         low, high = f"{self.low_usd:,.0f}", f"{self.high_usd:,.0f}"
         return f"by spot ${low}{f' to ${high}' if low != high else ''} in {where} if it can be had"
@@ -248,17 +260,7 @@ def _option(rate: NodeRate, hours: float, *, nodes: int, other_usd: float) -> Pu
         for price in (rate.low_usd, rate.usd_per_hour, rate.high_usd)
     )
     return PurchaseOption(
-        kind=rate.kind,
-        region=rate.region,
-        zone=rate.zone,
-        usd_per_hour=rate.usd_per_hour,
-        low_usd=low,
-        usd=usd,
-        high_usd=high,
-        hours_used=hours,
-        hours_billed=billed,
-        as_of=rate.as_of,
-        source=rate.source,
+        rate=rate, low_usd=low, usd=usd, high_usd=high, hours_used=hours, hours_billed=billed
     )
 
 
@@ -266,8 +268,8 @@ def purchase_text(options: Iterable[PurchaseOption], *, home: str = "") -> str:
     """Return the cheapest option of each kind in one sentence; empty without options. Options in the region `home` are
     preferred."""
     cheapest: dict[str, PurchaseOption] = {}
-    for option in sorted(options, key=lambda each: (each.region != home, each.usd)):
-        cheapest.setdefault(option.kind, option)
+    for option in sorted(options, key=lambda each: (each.rate.region != home, each.usd)):
+        cheapest.setdefault(option.rate.kind, option)
     return "; ".join(option.text for option in cheapest.values())
 
 

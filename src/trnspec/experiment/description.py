@@ -49,7 +49,7 @@ def as_json(experiment: Experiment) -> dict[str, Any]:
             ],
         },
         "first_run": {"trn2_hours": round(run.hours, 2), "usd": round(run.usd, 2)},
-        "ways_to_buy": [asdict(way) for way in cost.purchase_options(experiment, run.hours)],
+        "ways_to_buy": [way.as_json() for way in cost.purchase_options(experiment, run.hours)],
         "expected": [expected.as_json(one) for one in expected.expected(experiment)],
         "should_meet": expected.should_meet(experiment),
     }
@@ -247,7 +247,7 @@ def _cost(experiment: Experiment) -> Iterator[str]:
     yield f"    {run.usd:7.2f}  $    {first}, predicted (its parts: `forecast` of this file)"
     ways = cost.purchase_options(experiment, run.hours)
     yield f"  an answer costs {cost.purchase_text(ways, home=experiment.cluster.region)}"
-    yield f"  (rates published up to {max(way.as_of for way in ways)}; `./trnspec capacity` asks AWS)"
+    yield f"  (rates published up to {max(way.rate.as_of for way in ways)}; `./trnspec capacity` asks AWS)"
     yield from _block(experiment, run.hours)
 
 
@@ -257,7 +257,9 @@ def _block(experiment: Experiment, hours: float) -> Iterator[str]:
         return
     rows = []
     for what, needed in block_uses(experiment, hours):
-        block = next(way for way in cost.purchase_options(experiment, needed) if way.kind == "capacity-block")
+        block = next(
+            way for way in cost.purchase_options(experiment, needed) if way.rate.kind == "capacity-block"
+        )
         left = block.hours_billed - cost.BLOCK_END_H - needed
         more = f"{needed - hours:+.2f}" if needed != hours else ""
         rows.append(

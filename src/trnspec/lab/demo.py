@@ -139,7 +139,7 @@ def demonstrate(path: Path, *, out: Path, less: Mapping[str, int], stages: Stage
         result=result,
         price=price,
         ways=purchase_text(options, home=experiment.cluster.region),
-        rates_as_of=max((one.as_of for one in options), default=""),
+        rates_as_of=max((one.rate.as_of for one in options), default=""),
     )
 
 

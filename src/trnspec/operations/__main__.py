@@ -46,7 +46,7 @@ _ROWS = {
         "status": ("trnspec.operations.status", "what is there on AWS, and what of it bills"),
         "verify": ("trnspec.operations.verification", "prove the running Trn2 nodes; about two minutes"),
         "scale": (
-            "trnspec.operations.cloud.nodegroup",
+            "trnspec.operations.scaling",
             "set the number of Trn2 nodes, and when they go away",
         ),
         "kubectl": (

@@ -26,7 +26,7 @@ from trnspec.operations.preflight.checklist import PINS_AND_ZONE, QUOTAS, misfit
 from trnspec.operations.running.launch import opened, say
 from trnspec.operations.running.run_plan import RunPlan
 from trnspec.operations.running.state import RunStore, unfinished
-from trnspec.operations.running.steps import finish, or_stop_paying, steps, stop_paying
+from trnspec.operations.running.steps import finish, steps, stop_paying, with_nodes_off_on_failure
 
 if TYPE_CHECKING:
     from cdk8s_charts.manifests import ManifestFile
@@ -184,7 +184,7 @@ def compile_(path: Path, hours: float, manifests: Path, account: str | None, as_
     to_compile = not nothing_to_compile(experiment, aws, say)
     if to_compile:
         store = RunStore(experiment, aws)
-        now, missing = Clock().now(), experiment_resources.uncompiled(experiment, aws)
+        now, missing = Clock().now(), len(experiment_resources.missing_artifacts(experiment, aws))
         held = unfinished(experiment, store, now=now, take_over=False)
         plan = RunPlan.of(experiment, now, to_compile=missing, hours=hours)
         with opened(plan, aws, store, held, files=files) as context:
@@ -198,7 +198,7 @@ def compile_(path: Path, hours: float, manifests: Path, account: str | None, as_
 
 def nothing_to_compile(experiment: Experiment, aws: Aws, say: Callable[[str], None]) -> bool:
     """Whether every arm has its artifact, so that no node has to start for one; those that were marked stale stay."""
-    if experiment_resources.uncompiled(experiment, aws):
+    if experiment_resources.missing_artifacts(experiment, aws):
         return False
     for key in experiment_resources.free(experiment, aws):
         say(f"    artifact {key}: is used again by an arm: kept")
@@ -226,7 +226,7 @@ def compile_artifacts(context: Context, *, fresh: bool) -> None:
         return ""
 
     try:
-        or_stop_paying(context, prepare)
+        with_nodes_off_on_failure(context, prepare)
     except KeyboardInterrupt:
         stop_paying(context)
         raise

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -12,10 +12,8 @@ from typing import Any
 
 import click
 
-from trnspec.benchmark.analyse.advice import advise, forecast, survivals
-from trnspec.benchmark.analyse.draft_cost import CURVES, StepTimes, step_times
+from trnspec.benchmark.analyse.advice import advise
 from trnspec.benchmark.analyse.requests import cells_of
-from trnspec.benchmark.analyse.windows import AdviceOptions
 from trnspec.benchmark.commands.arm_options import points, read_by, shares
 from trnspec.benchmark.measure import journal
 from trnspec.benchmark.plan import Plan, PlannedPrompt
@@ -30,20 +28,19 @@ from trnspec.experiment.expected import as_json as in_json
 from trnspec.experiment.step_time import ledger, ledger_lines
 from trnspec.operations import pricing
 from trnspec.operations.options import FILE, HOURS, experiment_argument, json_option
-from trnspec.operations.rental import WHOLE, BreakEven, Prediction, Rental, decide, without_acceptance
-
-Evidence = Callable[[AdviceOptions], Mapping[str, Any]]
-"""What acceptance, measured anywhere, says about windows of drafts."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Steps:
-    """Step times as they likely are, and at both ends of what is possible."""
-
-    likely: StepTimes
-    slow: StepTimes
-    fast: StepTimes
-    origin: str
+from trnspec.operations.rental import (
+    WHOLE,
+    BreakEven,
+    Prediction,
+    Steps,
+    break_even,
+    decide,
+    measured,
+    of_file,
+    predict,
+    published,
+    without_acceptance,
+)
 
 
 def _tokens(text: str | float) -> float:
@@ -144,7 +141,6 @@ def command(
             _show_beside(experiment, price, everything=everything)
         warn(str(error))
         return error.exit_code
-    rental = Rental(arm=arm.name, usd=price.usd, hours=price.hours, tokens_per_month=tokens_per_month)
     predictions: tuple[Prediction, ...] = ()
     doubts: list[str] = []
     if run or acceptance:
@@ -161,18 +157,20 @@ def command(
     needed = break_even(experiment, arm, steps)
     plain_usd = expected_of(experiment, experiment.baseline_of(arm)).usd_per_million(steps.likely.plain_s)
     decision = (
-        decide(predictions, rental) if predictions else without_acceptance(needed[0], rental, plain_usd)
+        decide(predictions, arm.name, price, tokens_per_month)
+        if predictions
+        else without_acceptance(needed[0], arm.name, price, plain_usd)
     )
     if as_json:
-        repaid = [one.repaid_after_million_tokens(rental.usd) for one in predictions]
+        repaid = [one.repaid_after_million_tokens(price.usd) for one in predictions]
         print_json(
             {
                 **beside,
                 "arm": arm.name,
                 "step_times": steps.origin,
                 "doubts": doubts,
-                "rental_usd": round(rental.usd, 2),
-                "decision": asdict(decision),
+                "rental_usd": round(price.usd, 2),
+                "decision": decision,
                 "break_even": [{**asdict(one), "accepted": one.accepted} for one in needed],
                 "classes": [
                     {**asdict(one), "verdict": one.verdict, "repaid_after_million_tokens": millions}
@@ -182,7 +180,7 @@ def command(
         )
     else:
         text = _text(experiment, own, steps, predictions or needed, doubts)
-        print("\n".join([*wrapped(decision.sentence), *text, ""]))
+        print("\n".join([*wrapped(decision["sentence"]), *text, ""]))
         _show_beside(experiment, price, everything=everything)
     return int(bool(predictions) and all(one.verdict == "does not pay" for one in predictions))
 
@@ -198,14 +196,6 @@ def _show_beside(experiment: Experiment, price: RunPrice, *, everything: bool) -
         print_text("", "Published", "", *ledger_lines())
 
 
-def break_even(experiment: Experiment, arm: Arm, steps: Steps) -> tuple[BreakEven, ...]:
-    """The break-even of each class; a forecast of steps knows no difference between them."""
-    k, most = arm.num_speculative_tokens, arm.tokens_per_step
-    likely, low, high = (one.step_s(k) / one.plain_s for one in (steps.likely, steps.fast, steps.slow))
-    known: Any = {"tokens_per_step": likely, "low": low, "high": high, "most_tokens_per_step": most}
-    return tuple(BreakEven(class_name=name, **known) for name in experiment.classes)
-
-
 def _arm(experiment: Experiment, name: str | None) -> Arm:
     speculating = {arm.name: arm for arm in experiment.arms if arm.speculation is not None}
     if not speculating:
@@ -214,110 +204,6 @@ def _arm(experiment: Experiment, name: str | None) -> Arm:
         why = f"{experiment.name} has no such arm that speculates; it has {', '.join(speculating)}"
         raise Misuse(f"--arm {name}: {why}")
     return speculating[name or next(iter(speculating))]
-
-
-def measured(points: Mapping[int, float], k: int) -> Steps:
-    """Step times that somebody timed: seconds by window, with 0 for plain decoding.
-
-    Bounds are put around them where the arm's window was not timed. Raises Misuse for a drafted step that is shorter than the plain
-    one, which no engine has.
-    """
-    times = step_times(points)
-    if shorter := [window for window, seconds in points.items() if window and seconds < points[0]]:
-        raise Misuse(
-            f"--step-times {shorter[0]}={points[shorter[0]]:g}: is shorter than the plain step of {points[0]:g} s; "
-            "a step that drafts verifies as well"
-        )
-    curves = sorted((replace(times, cost=cost) for cost in CURVES), key=lambda one: float(one.step_s(k)))
-    untimed = "" if k in times.timed else f"; k = {k} was not timed, so a range"
-    return Steps(likely=times, slow=curves[-1], fast=curves[0], origin=f"step times as given{untimed}")
-
-
-def published(one: ArmForecast) -> Steps:
-    """What published results predict for an arm; a drafted step as a range of plain ones.
-
-    Raises Misuse where they say nothing about it: nothing is guessed beyond them.
-    """
-    plain_s, step, k = one.plain.likely_s, one.drafted, one.arm.num_speculative_tokens
-    if plain_s is None or step is None or step.likely is None or step.high is None:
-        reason = one.plain.why or (step.why if step else "it does not draft")
-        remedy = "give --step-times 0=S,K=S, seconds of a plain step and of one with K drafts"
-        raise Misuse(f"{one.arm.name}: {reason}; {remedy}")
-    likely, slow, fast = (
-        StepTimes(plain_s=plain_s, timed={k: ratio * plain_s}) for ratio in (step.likely, step.high, step.low)
-    )
-    origin = (
-        f"from published results: a plain step of {plain_s * 1000:.1f} ms "
-        f"({one.plain.low_s * 1000:.1f} to {(one.plain.high_s or 0) * 1000:.1f}), a drafted one {step.likely:.1f} times "
-        f"that ({step.low:.1f} to {step.high:.1f})"
-    )
-    return Steps(likely=likely, slow=slow, fast=fast, origin=origin)
-
-
-def of_file(path: Path) -> Evidence:
-    """Acceptance as a file has it. Raises `Misuse` for a file that cannot be read."""
-    return partial(forecast, survivals(path), basis=str(path))
-
-
-def predict(
-    experiment: Experiment, arm: Arm, *, steps: Steps, evidence: Evidence, mix: Mapping[str, float] | None
-) -> tuple[Prediction, ...]:
-    """Every class of the evidence and, last, their mixture as `all classes` where there are several.
-
-    Raises `Misuse`, also for a mixture of classes of which nothing is known.
-    """
-    likely, slow, fast = (
-        _rows(arm, evidence, mix, times) for times in (steps.likely, steps.slow, steps.fast)
-    )
-    baseline = expected_of(experiment, experiment.baseline_of(arm)).usd_per_million(steps.likely.plain_s)
-    weights = mix or dict.fromkeys(likely, 1.0)
-    total = sum(weights.get(name, 0.0) for name in likely if name != WHOLE)
-
-    def prediction(name: str) -> Prediction:
-        row, slowest, fastest = likely[name], slow[name], fast[name]
-        low = float(slowest["speed_up"] if slowest["ci_low"] is None else slowest["ci_low"])
-        high = float(fastest["speed_up"] if fastest["ci_high"] is None else fastest["ci_high"])
-        return Prediction(
-            class_name=name,
-            share=1.0 if name == WHOLE else weights.get(name, 0.0) / total,
-            tokens_per_step=row["tokens_per_step"],
-            speed_up=row["speed_up"],
-            low=low,
-            high=high,
-            usd_per_million=baseline / row["speed_up"],
-            usd_per_million_low=baseline / high,
-            usd_per_million_high=baseline / low,
-            baseline_usd_per_million=baseline,
-        )
-
-    return tuple(map(prediction, likely))
-
-
-def _rows(
-    arm: Arm, evidence: Evidence, mix: Mapping[str, float] | None, times: StepTimes
-) -> dict[str, Mapping[str, Any]]:
-    """The row of the arm's window, by class: of the arm of the evidence that looked furthest ahead, at its lowest load."""
-    k = arm.num_speculative_tokens
-    advice = evidence(AdviceOptions(mix=mix, step_times=times, unused_drafts=k + 1 - arm.tokens_per_step))
-
-    def one_load(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        best = max(entries, key=lambda one: (len(one["by_k"]), -(one["concurrency"] or 0)), default=None)
-        return [e for e in entries if best and all(e[key] == best[key] for key in ("arm", "concurrency"))]
-
-    def at_k(by_k: Sequence[Mapping[str, Any]], where: str) -> Mapping[str, Any]:
-        if row := next((row for row in by_k if row["k"] == k), None):
-            return row
-        remedy = f"measure with k = {k} or more, or forecast an arm with a smaller window"
-        raise Misuse(f"{where}: acceptance is known up to k = {len(by_k)}, the arm drafts {k}; {remedy}")
-
-    rows = {cell["class"]: at_k(cell["by_k"], cell["class"]) for cell in one_load(advice["cells"])}
-    mixes = one_load(advice["mixes"])
-    if mixes and len(rows) > 1:
-        # Tokens per step of mixed traffic: steps add up, weighted by tokens.
-        weights = {name: weight for name, weight in mixes[0]["weights"].items() if weight}
-        steps = sum(weight / float(rows[name]["tokens_per_step"]) for name, weight in weights.items())
-        rows[WHOLE] = {**at_k(mixes[0]["by_k"], "the mixture"), "tokens_per_step": 1 / steps}
-    return rows
 
 
 def _check_asked_alike(experiment: Experiment, plan: Plan, run: Path | None) -> None:

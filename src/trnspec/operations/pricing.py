@@ -3,7 +3,6 @@ prices. Asks nobody."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from trnspec.core.console import print_table, print_text
@@ -44,7 +43,7 @@ def as_json(experiment: Experiment, run: RunPrice) -> dict[str, Any]:
             "usd": round(run.usd, 2),
             "parts": [vars(part) for part in run.parts],
         },
-        "ways_to_buy": [asdict(way) for way in purchase_options(experiment, run.hours)],
+        "ways_to_buy": [way.as_json() for way in purchase_options(experiment, run.hours)],
     }
 
 
@@ -86,7 +85,5 @@ def show(experiment: Experiment, run: RunPrice) -> None:
     print_text(f"a run of {run.hours:.2f} Trn2 hours ({how}): ${run.usd:.2f}")
     if ways := purchase_options(experiment, run.hours):
         text = purchase_text(ways, home=experiment.cluster.region)
-        dated = (
-            f"rates published up to {max(way.as_of for way in ways)}; ./trnspec capacity asks AWS for today's"
-        )
+        dated = f"rates published up to {max(way.rate.as_of for way in ways)}; ./trnspec capacity asks AWS for today's"
         print_text(f"an answer costs {text} ({dated})")

@@ -1,18 +1,37 @@
-"""Whether renting a Trn2 node pays: for which classes of prompts, what it costs, and when it has paid for itself."""
+"""Whether renting a Trn2 node pays: what is predicted of drafting class by class, from step times and from acceptance measured
+anywhere, what it costs, and when it has paid for itself."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
+from trnspec.benchmark.analyse.advice import forecast, survivals
+from trnspec.benchmark.analyse.draft_cost import CURVES, StepTimes, step_times
+from trnspec.benchmark.analyse.windows import AdviceOptions
+from trnspec.core.findings import Misuse
 from trnspec.core.words import count, listed
+from trnspec.experiment import Arm, Experiment
+from trnspec.experiment.cost import RunPrice
+from trnspec.experiment.expected import ArmForecast, expected_of
 
-Advice = Literal["rent", "find out", "do not rent", "measure"]
-"""Drafting pays for some class; it is likely to; it is not; how often drafts are accepted is not known."""
 WHOLE = "all classes"
 """Class of the mixture."""
+Evidence = Callable[[AdviceOptions], Mapping[str, Any]]
+"""What acceptance, measured anywhere, says about windows of drafts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps:
+    """Step times as they likely are, and at both ends of what is possible."""
+
+    likely: StepTimes
+    slow: StepTimes
+    fast: StepTimes
+    origin: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,32 +113,123 @@ class BreakEven:
         return high
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rental:
-    """A run on Trn2, and the traffic that it is for."""
-
-    arm: str
-    usd: float
-    hours: float
-    tokens_per_month: float | None = None
-    """Output tokens of all classes."""
+def break_even(experiment: Experiment, arm: Arm, steps: Steps) -> tuple[BreakEven, ...]:
+    """The break-even of each class; a forecast of steps knows no difference between them."""
+    k, most = arm.num_speculative_tokens, arm.tokens_per_step
+    likely, low, high = (one.step_s(k) / one.plain_s for one in (steps.likely, steps.fast, steps.slow))
+    known: Any = {"tokens_per_step": likely, "low": low, "high": high, "most_tokens_per_step": most}
+    return tuple(BreakEven(class_name=name, **known) for name in experiment.classes)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RentalDecision:
-    """What to do."""
+def measured(points: Mapping[int, float], k: int) -> Steps:
+    """Step times that somebody timed: seconds by window, with 0 for plain decoding.
 
-    advice: Advice
-    sentence: str
-    classes: tuple[str, ...] = ()
-    repaid_after_million_tokens: float | None = None
-    """Output tokens of these classes."""
-    repaid_after_months: float | None = None
-    """None also where the tokens of a month are not known."""
+    Bounds are put around them where the arm's window was not timed. Raises Misuse for a drafted step that is shorter than the plain
+    one, which no engine has.
+    """
+    times = step_times(points)
+    if shorter := [window for window, seconds in points.items() if window and seconds < points[0]]:
+        raise Misuse(
+            f"--step-times {shorter[0]}={points[shorter[0]]:g}: is shorter than the plain step of {points[0]:g} s; "
+            "a step that drafts verifies as well"
+        )
+    curves = sorted((replace(times, cost=cost) for cost in CURVES), key=lambda one: float(one.step_s(k)))
+    untimed = "" if k in times.timed else f"; k = {k} was not timed, so a range"
+    return Steps(likely=times, slow=curves[-1], fast=curves[0], origin=f"step times as given{untimed}")
 
 
-def decide(predictions: Sequence[Prediction], rental: Rental) -> RentalDecision:
-    """Rent for the classes for which drafting pays, else for those for which it is likely to."""
+def published(one: ArmForecast) -> Steps:
+    """What published results predict for an arm; a drafted step as a range of plain ones.
+
+    Raises Misuse where they say nothing about it: nothing is guessed beyond them.
+    """
+    plain_s, step, k = one.plain.likely_s, one.drafted, one.arm.num_speculative_tokens
+    if plain_s is None or step is None or step.likely is None or step.high is None:
+        reason = one.plain.why or (step.why if step else "it does not draft")
+        remedy = "give --step-times 0=S,K=S, seconds of a plain step and of one with K drafts"
+        raise Misuse(f"{one.arm.name}: {reason}; {remedy}")
+    likely, slow, fast = (
+        StepTimes(plain_s=plain_s, timed={k: ratio * plain_s}) for ratio in (step.likely, step.high, step.low)
+    )
+    origin = (
+        f"from published results: a plain step of {plain_s * 1000:.1f} ms "
+        f"({one.plain.low_s * 1000:.1f} to {(one.plain.high_s or 0) * 1000:.1f}), a drafted one {step.likely:.1f} times "
+        f"that ({step.low:.1f} to {step.high:.1f})"
+    )
+    return Steps(likely=likely, slow=slow, fast=fast, origin=origin)
+
+
+def of_file(path: Path) -> Evidence:
+    """Acceptance as a file has it. Raises `Misuse` for a file that cannot be read."""
+    return partial(forecast, survivals(path), basis=str(path))
+
+
+def predict(
+    experiment: Experiment, arm: Arm, *, steps: Steps, evidence: Evidence, mix: Mapping[str, float] | None
+) -> tuple[Prediction, ...]:
+    """Every class of the evidence and, last, their mixture as `all classes` where there are several.
+
+    Raises `Misuse`, also for a mixture of classes of which nothing is known.
+    """
+    likely, slow, fast = (
+        _rows(arm, evidence, mix, times) for times in (steps.likely, steps.slow, steps.fast)
+    )
+    baseline = expected_of(experiment, experiment.baseline_of(arm)).usd_per_million(steps.likely.plain_s)
+    weights = mix or dict.fromkeys(likely, 1.0)
+    total = sum(weights.get(name, 0.0) for name in likely if name != WHOLE)
+
+    def prediction(name: str) -> Prediction:
+        row, slowest, fastest = likely[name], slow[name], fast[name]
+        low = float(slowest["speed_up"] if slowest["ci_low"] is None else slowest["ci_low"])
+        high = float(fastest["speed_up"] if fastest["ci_high"] is None else fastest["ci_high"])
+        return Prediction(
+            class_name=name,
+            share=1.0 if name == WHOLE else weights.get(name, 0.0) / total,
+            tokens_per_step=row["tokens_per_step"],
+            speed_up=row["speed_up"],
+            low=low,
+            high=high,
+            usd_per_million=baseline / row["speed_up"],
+            usd_per_million_low=baseline / high,
+            usd_per_million_high=baseline / low,
+            baseline_usd_per_million=baseline,
+        )
+
+    return tuple(map(prediction, likely))
+
+
+def _rows(
+    arm: Arm, evidence: Evidence, mix: Mapping[str, float] | None, times: StepTimes
+) -> dict[str, Mapping[str, Any]]:
+    """The row of the arm's window, by class: of the arm of the evidence that looked furthest ahead, at its lowest load."""
+    k = arm.num_speculative_tokens
+    advice = evidence(AdviceOptions(mix=mix, step_times=times, unused_drafts=k + 1 - arm.tokens_per_step))
+
+    def one_load(entries: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        best = max(entries, key=lambda one: (len(one["by_k"]), -(one["concurrency"] or 0)), default=None)
+        return [e for e in entries if best and all(e[key] == best[key] for key in ("arm", "concurrency"))]
+
+    def at_k(by_k: Sequence[Mapping[str, Any]], where: str) -> Mapping[str, Any]:
+        if row := next((row for row in by_k if row["k"] == k), None):
+            return row
+        remedy = f"measure with k = {k} or more, or forecast an arm with a smaller window"
+        raise Misuse(f"{where}: acceptance is known up to k = {len(by_k)}, the arm drafts {k}; {remedy}")
+
+    rows = {cell["class"]: at_k(cell["by_k"], cell["class"]) for cell in one_load(advice["cells"])}
+    mixes = one_load(advice["mixes"])
+    if mixes and len(rows) > 1:
+        # Tokens per step of mixed traffic: steps add up, weighted by tokens.
+        weights = {name: weight for name, weight in mixes[0]["weights"].items() if weight}
+        steps = sum(weight / float(rows[name]["tokens_per_step"]) for name, weight in weights.items())
+        rows[WHOLE] = {**at_k(mixes[0]["by_k"], "the mixture"), "tokens_per_step": 1 / steps}
+    return rows
+
+
+def decide(
+    predictions: Sequence[Prediction], arm: str, price: RunPrice, tokens_per_month: float | None
+) -> dict[str, Any]:
+    """Rent for the classes for which drafting pays, else for those for which it is likely to; after how many output tokens of these
+    classes, and months of all traffic, the run is paid back."""
     own = [one for one in predictions if one.class_name != WHOLE and one.share]
     sure, unsure, lost = (
         [one for one in own if one.verdict == verdict] for verdict in ("pays", "open", "does not pay")
@@ -127,31 +237,40 @@ def decide(predictions: Sequence[Prediction], rental: Rental) -> RentalDecision:
     chosen = sure or [one for one in unsure if one.speed_up > 1]
     known: Any = {"own": own, "sure": sure, "unsure": unsure, "lost": lost, "chosen": chosen}
     if not chosen:
-        return RentalDecision(advice="do not rent", sentence=_sentence(rental, **known))
+        return _decision("do not rent", _sentence(arm, price, **known))
     share, before = sum(one.share for one in chosen), chosen[0].baseline_usd_per_million
     saved = sum((before - one.usd_per_million) * one.share for one in chosen) / share
-    millions = rental.usd / saved
-    months = millions * 1e6 / share / rental.tokens_per_month if rental.tokens_per_month else None
+    millions = price.usd / saved
+    months = millions * 1e6 / share / tokens_per_month if tokens_per_month else None
     known |= {"before": before, "after": before - saved, "million_tokens": millions, "months": months}
-    return RentalDecision(
-        advice="rent" if sure else "find out",
-        sentence=_sentence(rental, **known, rest=[one for one in unsure if one not in chosen]),
-        classes=tuple(one.class_name for one in chosen),
-        repaid_after_million_tokens=millions,
-        repaid_after_months=months,
-    )
+    sentence = _sentence(arm, price, **known, rest=[one for one in unsure if one not in chosen])
+    classes = [one.class_name for one in chosen]
+    return _decision("rent" if sure else "find out", sentence, classes, millions, months)
 
 
-def without_acceptance(first: BreakEven, rental: Rental, usd_per_million: float) -> RentalDecision:
+def without_acceptance(first: BreakEven, arm: str, price: RunPrice, usd_per_million: float) -> dict[str, Any]:
     """What has to be measured before anybody can decide; `usd_per_million` is what the baseline costs."""
     hopeless = first.most_tokens_per_step < first.low
     best = first.most_tokens_per_step / first.tokens_per_step
-    least = rental.usd / (usd_per_million * (1 - 1 / best)) if best > 1 else None
-    sentence = _sentence(rental, first=first, least=least)
-    return RentalDecision(advice="do not rent" if hopeless else "measure", sentence=sentence)
+    least = price.usd / (usd_per_million * (1 - 1 / best)) if best > 1 else None
+    sentence = _sentence(arm, price, first=first, least=least)
+    return _decision("do not rent" if hopeless else "measure", sentence)
 
 
-def _sentence(rental: Rental, **known: Any) -> str:
+def _decision(
+    advice: str,
+    sentence: str,
+    classes: Sequence[str] = (),
+    millions: float | None = None,
+    months: float | None = None,
+) -> dict[str, Any]:
+    """What to do, as JSON: `rent` where drafting pays for some class, `find out` where it is likely to, `do not rent` where it is not,
+    `measure` where it is not known how often drafts are accepted."""
+    repaid = {"repaid_after_million_tokens": millions, "repaid_after_months": months}
+    return {"advice": advice, "sentence": sentence, "classes": classes, **repaid}
+
+
+def _sentence(arm: str, price: RunPrice, **known: Any) -> str:
     from jinja2 import Environment, FileSystemLoader
 
     template = Environment(
@@ -164,8 +283,8 @@ def _sentence(rental: Rental, **known: Any) -> str:
         "listed": lambda names: listed([*names]),
     }
     filters |= {"millions": _millions, "months": _months}
-    price = f"${rental.usd:.2f} ({rental.hours:.2f} Trn2 hours)"
-    return template.get_template("rental.txt.jinja").render(rental=rental, price=price, **known).strip()
+    usd = f"${price.usd:.2f} ({price.hours:.2f} Trn2 hours)"
+    return template.get_template("rental.txt.jinja").render(arm=arm, price=usd, **known).strip()
 
 
 def _millions(millions: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +10,17 @@ from trnspec.core.console import print_json, print_table, warn
 from trnspec.core.findings import Finding, Refusal, State
 from trnspec.core.words import count
 from trnspec.experiment import Experiment, load
-from trnspec.experiment.cost import node_price
+from trnspec.experiment.cost import node_price, run_price
+from trnspec.experiment.placement import nodes_needed
 from trnspec.operations.cloud import cloudformation, experiment_resources, kubernetes, nodegroup
 from trnspec.operations.cloud.access import cluster_of
 from trnspec.operations.cloud.aws import Aws, aws_of
 from trnspec.operations.cloud.clock import Clock
-from trnspec.operations.cloud.node_issues import shown_issues
+from trnspec.operations.cloud.nodegroup import shown_issues
 from trnspec.operations.cloud.pod_trouble import trouble
 from trnspec.operations.options import on_aws
-from trnspec.operations.running import spending
-from trnspec.operations.running.state import NodesReplaced, RunStore
+from trnspec.operations.running import trn2_nodes
+from trnspec.operations.running.state import NodesReplaced, RunState, RunStore
 
 SECTIONS = "stacks trn2 cluster artifacts alarms notices run dollars undescribed"
 
@@ -64,13 +66,13 @@ class _StatusSections:
 
     def trn2(self) -> dict[str, Any]:
         group = nodegroup.read(self.experiment, self.aws)
-        off_at = nodegroup.scheduled_off(self.experiment, self.aws)
+        off_at, price = nodegroup.scheduled_off(self.experiment, self.aws), node_price(self.experiment)
         return {
             "nodegroup": group.name,
             "status": group.status,
             "nodes": group.desired,
-            "usd_per_hour": group.desired * node_price(self.experiment).usd_per_hour,
-            "price": node_price(self.experiment).quoted,
+            "usd_per_hour": group.desired * price.usd_per_hour,
+            "price": price.quoted,
             "off_at": off_at,
             "issues": shown_issues(group, self.aws),
         }
@@ -125,15 +127,21 @@ class _StatusSections:
         states = {True: "receives alarms", False: experiment_resources.UNCONFIRMED}
         return None if found is None else [{"name": name, "state": states[ok]} for name, ok in found.items()]
 
-    def run(self) -> dict[str, Any] | None:
+    @cached_property
+    def _state(self) -> RunState | None:
         held = RunStore(self.experiment, self.aws).current()
-        return held.state.as_json() if held else None
+        return held.state if held else None
+
+    def run(self) -> dict[str, Any] | None:
+        return self._state.as_json() if self._state else None
 
     def dollars(self) -> dict[str, Any]:
         """What the nodes of the unfinished run have cost."""
-        held = RunStore(self.experiment, self.aws).current()
-        hours = spending.node_hours(held.state, Clock().now()) if held else 0.0
-        return {"node_hours": hours, "usd": spending.quoted_usd(self.experiment, hours)} if held else {}
+        if self._state is None:
+            return {}
+        hours = trn2_nodes.node_hours(self._state, Clock().now())
+        price = run_price(self.experiment, hours=hours / nodes_needed(self.experiment))
+        return {"node_hours": hours, "usd": price.usd}
 
     def undescribed(self) -> dict[str, Any]:
         found, unknown = cloudformation.find(self.experiment, self.aws)

@@ -14,13 +14,13 @@ from jinja2 import Environment
 
 from trnspec.core.console import print_json, print_table, print_text, progress, warn
 from trnspec.core.findings import Misuse, Refusal
-from trnspec.core.words import count
+from trnspec.core.words import count, listed
 from trnspec.experiment import Experiment, load
 from trnspec.experiment.naming import cluster_name, stack_name
 from trnspec.operations.cloud import cloudformation, experiment_resources, nodegroup, orphans
 from trnspec.operations.cloud.access import cluster_of
 from trnspec.operations.cloud.aws import NOT_ALLOWED, Aws, AwsError, aws_of
-from trnspec.operations.cloud.clock import Clock
+from trnspec.operations.cloud.clock import Clock, poll
 from trnspec.operations.cloud.cloudformation import TAG, Stack
 from trnspec.operations.cloud.orphans import Left
 from trnspec.operations.options import dry_run_option, on_aws
@@ -31,6 +31,7 @@ PATIENCE_S = 3600
 """Limit of one stack: deleting a cluster takes about ten minutes, node groups as long."""
 BALANCERS_S = 300
 """How long controllers may take to delete load balancers."""
+_GONE = ("absent", "DELETE_COMPLETE")
 _AGAIN = "then run ./trnspec teardown again"
 _BILLS = {
     "cloudwatch:alarm": "$0.10 a month each",
@@ -183,7 +184,7 @@ def _empty_cluster(experiment: Experiment, aws: Aws, clock: Clock) -> dict[str, 
     """Delete what no stack knows, as long as the cluster lives: Jobs of runs, whose volume would keep CloudFormation waiting, and
     what has a load balancer. Returns the volumes of claims, which stay: the handler of the CDK ignores it if `kubectl delete` fails
     (`aws-eks-v2/kubectl-handler/apply` of aws-cdk-lib), so nothing else would tell of them."""
-    volumes, waited = dict[str, str](), 0
+    volumes = dict[str, str]()
     try:
         with cluster_of(experiment, aws) as cluster:
             for job in cluster.list("jobs"):
@@ -193,10 +194,13 @@ def _empty_cluster(experiment: Experiment, aws: Aws, clock: Clock) -> dict[str, 
                 namespace, _, name = place.partition("/")
                 cluster.delete(kind, name, namespace=namespace)
                 print(f"    {kind} {place}: deleting, with its load balancer", file=sys.stderr)
-            while (balanced := orphans.balanced(cluster)) and waited < BALANCERS_S:
-                clock.sleep(POLL_S)
-                waited += POLL_S
-            for kind, place in balanced:
+            poll(
+                lambda: listed([place for _, place in orphans.balanced(cluster)]) or None,
+                clock=clock,
+                every_s=POLL_S,
+                patience_s=BALANCERS_S,
+            )
+            for kind, place in orphans.balanced(cluster):
                 warn(f"{kind} {place}: is still there, so its load balancer may outlive the cluster and bill")
     except Refusal as error:
         warn(f"the cluster was not asked for Jobs, load balancers and volumes: {error}")
@@ -225,18 +229,25 @@ def _delete(stack: Stack, experiment: Experiment, aws: Aws, clock: Clock) -> str
 
 
 def _await(stack: Stack, aws: Aws, clock: Clock) -> str | None:
-    waited, name = 0, stack.name
-    while (now := cloudformation.stack_named(name, aws)).status not in ("absent", "DELETE_COMPLETE"):
-        if now.status == "DELETE_FAILED" and (waited or stack.status != now.status):  # not that of last time
-            why = (cloudformation.failures(name, aws) or [now.reason or "no reason given"])[0]
-            return f"not deleted: {why}; remove what it names, {_AGAIN}"
-        if now.status.endswith("_IN_PROGRESS") and not now.status.startswith(("DELETE", "REVIEW")):
-            return f"is {now.status}; wait until that ends, {_AGAIN}"
-        if waited >= PATIENCE_S:
-            return f"still {now.status} after {PATIENCE_S // 60} minutes; run ./trnspec teardown again later"
-        clock.sleep(POLL_S)
-        waited += POLL_S
-    return None
+    """Why a stack is still there; None when it is gone. The waiter of boto3 would wait an hour for another change of the stack."""
+    name, seen = stack.name, [stack]
+
+    def going() -> str | None:
+        seen.append(cloudformation.stack_named(name, aws))
+        status = seen[-1].status
+        failed = status == "DELETE_FAILED" and (
+            len(seen) > 2 or stack.status != status
+        )  # not that of last time
+        changes = status.endswith("_IN_PROGRESS") and not status.startswith(("DELETE", "REVIEW"))
+        return None if failed or changes or status in _GONE else f"{name}: {status}"
+
+    late, now = poll(going, clock=clock, every_s=POLL_S, patience_s=PATIENCE_S), seen[-1]
+    if late is not None:
+        return f"still {now.status} after {PATIENCE_S // 60} minutes; run ./trnspec teardown again later"
+    if now.status == "DELETE_FAILED":
+        why = (cloudformation.failures(name, aws) or [now.reason or "no reason given"])[0]
+        return f"not deleted: {why}; remove what it names, {_AGAIN}"
+    return None if now.status in _GONE else f"is {now.status}; wait until that ends, {_AGAIN}"
 
 
 def _confirm(experiment: Experiment, aws: Aws, given: str | None) -> None:

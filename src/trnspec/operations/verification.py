@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cdk8s_charts import on_node
 from cdk8s_charts.manifests import read
 from cdk8s_charts.pods import (
     DRIVER,
@@ -23,32 +22,28 @@ from cdk8s_charts.pods import (
     group_attribute,
     serving_ephemeral_gib,
 )
-from trnspec.core.console import print_json, print_table, progress
+from trnspec.core.console import print_json, print_table
 from trnspec.core.findings import Finding, State
 from trnspec.core.words import count
 from trnspec.experiment import Experiment, load
 from trnspec.experiment.catalogue.node_images import OLDEST_FOR_CLAIMS
-from trnspec.experiment.naming import NEURON_TAINT_KEY, STEP
-from trnspec.experiment.placement import nodes_needed, rounds
+from trnspec.experiment.naming import NEURON_TAINT_KEY
+from trnspec.experiment.placement import nodes_needed
 from trnspec.operations.cloud.access import cluster_of
 from trnspec.operations.cloud.aws import aws_of
-from trnspec.operations.cloud.clock import Clock
+from trnspec.operations.cloud.clock import Clock, poll
 from trnspec.operations.cloud.kubernetes import (
     Kubernetes,
     Object,
     condition,
-    container_statuses,
     is_ready,
-    job_state,
-    json_lines,
     own_nodes,
     role,
 )
-from trnspec.operations.cloud.pod_trouble import trouble
+from trnspec.operations.node_proof import checked, prove
 from trnspec.operations.options import manifests_option, on_aws
-from trnspec.operations.reviewed_jobs import as_deployed, named
+from trnspec.operations.reviewed_jobs import as_deployed
 
-POLL_S = 5
 LOOK_S = 10
 SETTLE_S = 600
 """A node's daemons pull their images and publish its devices within minutes; what takes longer has another cause."""
@@ -56,8 +51,6 @@ LOOKS_IN_A_ROW = 3
 """A daemon that starts and dies again passes one look, and may pass two."""
 _SETTLING = ("nodes-ready", "device-class", "device-attributes", "daemons-ready")
 """Checks that waiting can change; what a node can allocate stays."""
-ALLOWANCE_S = 120
-"""Beyond the Jobs' own deadline, for the API to say so."""
 ON_EVERY_NODE = ("aws-node", "kube-proxy", "eks-pod-identity-agent", "s3-csi-node")
 """DaemonSets of the add-ons that every pod here rests on; those of Neuron are proved by device-class and the proof."""
 _CLUSTER = "cluster"
@@ -105,7 +98,7 @@ def verify(
     *,
     jobs: Objects,
     tell: Callable[[str], None],
-    alive: Callable[[], object] = lambda: None,
+    alive: Callable[[], None] = lambda: None,
 ) -> list[Finding]:
     """All findings. The proof on the nodes is left out where the API already shows that its pods could not start. `jobs` are
     the reviewed ones that prove.
@@ -139,28 +132,31 @@ def settled(
     clock: Clock,
     *,
     tell: Callable[[str], None],
-    alive: Callable[[], object],
+    alive: Callable[[], None],
 ) -> list[Finding]:
     """The last look: after several in a row without anything that waiting could change, or when the patience is over."""
-    end, passed, said = clock.ticking() + SETTLE_S, 0, ""
-    with progress("waiting for the nodes' daemons and devices") as show:
-        while True:
-            bad = failed(findings := look())
-            without_node = any((check.check, check.where) == ("nodes-ready", _CLUSTER) for check in bad)
-            waiting = [check for check in bad if check.check in _SETTLING]
-            passed = 0 if waiting else passed + 1
-            # Waiting brings no node: `run` and `scale` ask for them.
-            if without_node or passed == LOOKS_IN_A_ROW or clock.ticking() >= end:
-                return findings
-            if waiting:
-                more = f" ({len(waiting) - 1} more)" if len(waiting) > 1 else ""
-                text = f"waiting for {waiting[0].check}, {waiting[0].where}: {waiting[0].why}{more}"
-                show(doing=text)
-                if text != said:
-                    tell(text if said else f"{text}; for {SETTLE_S // 60} minutes at most")
-                    said = text
-            alive()
-            clock.sleep(LOOK_S)
+    findings, passed, told = list[Finding](), 0, list[str]()
+
+    def unsettled() -> str | None:
+        nonlocal findings, passed
+        bad = failed(findings := look())
+        waiting = [check for check in bad if check.check in _SETTLING]
+        passed = 0 if waiting else passed + 1
+        # Waiting brings no node: `run` and `scale` ask for them.
+        without_node = any((check.check, check.where) == ("nodes-ready", _CLUSTER) for check in bad)
+        if without_node or passed == LOOKS_IN_A_ROW:
+            return None
+        if not waiting:
+            return "several looks in a row have to pass"
+        more = f" ({len(waiting) - 1} more)" if len(waiting) > 1 else ""
+        text = f"waiting for {waiting[0].check}, {waiting[0].where}: {waiting[0].why}{more}"
+        if [text] != told[-1:]:
+            tell(text if told else f"{text}; for {SETTLE_S // 60} minutes at most")
+            told.append(text)
+        return text
+
+    poll(unsettled, clock=clock, every_s=LOOK_S, patience_s=SETTLE_S, between=lambda _: alive())
+    return findings
 
 
 def failed(findings: Sequence[Finding]) -> list[Finding]:
@@ -175,19 +171,13 @@ def count_text(findings: Sequence[Finding]) -> str:
     return f"{count(len(findings) - bad - warnings, 'check')} passed, {bad} failed{warned}"
 
 
-def _checked(check: str, where: str, found: str, remedy: str = "") -> Finding:
-    """What was found; with a remedy it is something to do."""
-    state = State.FINDING if remedy else State.FINE
-    return Finding(where, None, found, remedy, check=check, state=state)
-
-
 def nodes_ready(nodes: Objects, *, wanted: int) -> Iterator[Finding]:
     """As many Trn2 nodes as the arms need, ready, tainted, with a sound kubelet."""
     found = _neuron(nodes)
     if len(found) < wanted:
         why = f"{count(len(found), 'Trn2 node')}, {wanted} are needed"
         remedy = "./trnspec scale; a node that does not come within 20 minutes is usually missing capacity"
-        yield _checked("nodes-ready", _CLUSTER, why, remedy)
+        yield checked("nodes-ready", _CLUSTER, why, remedy)
     for name, node in found.items():
         version = node["status"]["nodeInfo"]["kubeletVersion"]
         wrong = [] if is_ready(node) else ["not ready"]
@@ -199,7 +189,7 @@ def nodes_ready(nodes: Objects, *, wanted: int) -> Iterator[Finding]:
         if tuple(map(int, re.findall(r"\d+", version)[:3])) < OLDEST_FOR_CLAIMS:
             wrong.append(f"kubelet {version}, resource claims need 1.34.2 or later")
         remedy = "replace the node: ./trnspec scale 0, then scale again" if wrong else ""
-        yield _checked("nodes-ready", name, "; ".join(wrong) or f"ready, kubelet {version}", remedy)
+        yield checked("nodes-ready", name, "; ".join(wrong) or f"ready, kubelet {version}", remedy)
 
 
 def _neuron(nodes: Objects) -> dict[str, Object]:
@@ -228,7 +218,7 @@ def node_size(experiment: Experiment, nodes: Objects) -> Iterator[Finding]:
         elif disk_gib < disk_asked:
             text += f"; the pods that run at once ask for {disk_asked} GiB of disk"
             remedy = "the node's NVMe is not its ephemeral storage: look for NodeConfig localStorage RAID0 in its user data"
-        yield _checked("node-size", name, text, remedy)
+        yield checked("node-size", name, text, remedy)
 
 
 def device_class(experiment: Experiment, classes: Objects, nodes: Objects) -> Iterator[Finding]:
@@ -236,14 +226,14 @@ def device_class(experiment: Experiment, classes: Objects, nodes: Objects) -> It
     if experiment.baseline.serving.allocation == "dra":
         there = any(item["metadata"]["name"] == DRIVER for item in classes)
         remedy = "" if there else "look at the Helm release in kube-system: helm status"
-        yield _checked("device-class", DRIVER, "exists" if there else "does not exist", remedy)
+        yield checked("device-class", DRIVER, "exists" if there else "does not exist", remedy)
         return
     wanted = experiment.instance.devices
     for name, node in _neuron(nodes).items():
         offered = quantity(node["status"]["allocatable"].get(EXTENDED_RESOURCE, "0"))
         found = f"{wanted}" if offered == wanted else f"{offered:.0f} of {wanted}"
         remedy = "" if offered == wanted else "look at the device plugin's DaemonSet in kube-system"
-        yield _checked("device-class", name, f"{EXTENDED_RESOURCE}: {found}", remedy)
+        yield checked("device-class", name, f"{EXTENDED_RESOURCE}: {found}", remedy)
 
 
 def device_attributes(experiment: Experiment, slices: Objects, nodes: Objects) -> Iterator[Finding]:
@@ -266,7 +256,7 @@ def device_attributes(experiment: Experiment, slices: Objects, nodes: Objects) -
             remedy = "device groups need EFA interfaces on the node; without them use serving.allocation: device-plugin"
         else:
             why, remedy = f"{published} with {', '.join(wanted)}", ""
-        yield _checked("device-attributes", name, why, remedy)
+        yield checked("device-attributes", name, why, remedy)
 
 
 def _attributes(device: Mapping[str, Any]) -> set[str]:
@@ -289,7 +279,7 @@ def daemons_ready(experiment: Experiment, pods: Objects, nodes: Objects) -> Iter
         number = sum(ready.pop(name, {}).values())
         remedy = f"kubectl -n kube-system describe daemonset {name}; the add-on: aws eks describe-addon"
         why = f"ready on {number} of {count(len(nodes), 'node')}"
-        yield _checked("daemons-ready", name, why, "" if number == len(nodes) else remedy)
+        yield checked("daemons-ready", name, why, "" if number == len(nodes) else remedy)
     dra = experiment.baseline.serving.allocation == "dra"
     for name, places in ready.items():
         if late := ", ".join(sorted(node for node, fine in places.items() if not fine)):
@@ -304,78 +294,3 @@ def quantity(text: str) -> float:
     if match is None:
         raise ValueError(f"{text!r} is not a quantity")
     return float(match[1]) / 1000 if match[2] == "m" else float(match[1]) * _UNITS[match[2] or ""]
-
-
-def prove(
-    experiment: Experiment,
-    kubernetes: Kubernetes,
-    clock: Clock,
-    *,
-    jobs: Objects,
-    tell: Callable[[str], None],
-    alive: Callable[[], object],
-) -> list[Finding]:
-    """Findings of every arm of the first batch, in file order. The Jobs are removed whatever happens."""
-    from cdk8s_charts.workloads.proofs import SECONDS, proof_name  # here: it loads cdk8s
-
-    reviewed = {job["metadata"]["name"]: job for job in jobs}
-    begun = clock.now().strftime("%Y%m%dt%H%M%Sz")
-    made = {f"verify-{arm.name}-{begun}": arm for arm in rounds(experiment)[0]}
-    try:
-        for left in kubernetes.list("jobs", labels={STEP: "verify"}):  # of a process that was killed
-            kubernetes.delete("job", left["metadata"]["name"])
-        for job, arm in made.items():
-            kubernetes.create(named(reviewed[proof_name(experiment, arm)], job))
-        names = ", ".join(arm.name for arm in made.values())
-        tell(f"proving on the nodes: {names}; an image new to a node is pulled first")
-        running, end = list(made), clock.ticking() + SECONDS + ALLOWANCE_S
-        with progress("proving on the nodes", len(made)) as show:
-            while running and clock.ticking() < end:
-                for job in [*running]:
-                    if job_state(kubernetes.get("job", job)) in ("absent", "complete", "failed"):
-                        running.remove(job)
-                        tell(f"  {job} ended, {len(running)} to go")
-                        show(steps=1)
-                alive()
-                if running:
-                    clock.sleep(POLL_S)
-        return [result for job, arm in made.items() for result in _results(kubernetes, arm.name, job)]
-    finally:
-        for job in made:
-            kubernetes.delete("job", job)
-
-
-def _results(kubernetes: Kubernetes, arm: str, job: str) -> Iterator[Finding]:
-    """What the pod of a Job printed; or, where it printed nothing, why."""
-    from cdk8s_charts.workloads.proofs import CONTAINER
-
-    pods = kubernetes.list("pod", labels={"batch.kubernetes.io/job-name": job})
-    if not pods:
-        remedy = f"kubectl describe job {job}; usually a quota or a policy"
-        yield _checked("proof-ran", arm, "no pod was made", remedy)
-        return
-    pod = max(pods, key=lambda one: str(one["metadata"].get("creationTimestamp", "")))
-    name, states = pod["metadata"]["name"], [one.get("state", {}) for one in container_statuses(pod)]
-    if condition(pod, "PodScheduled", "False") or any("waiting" in state for state in states):
-        why, _, remedy = (
-            trouble([pod], job, kubernetes.list("events"))
-            or f"pod {name} never started; kubectl describe pod {name}"
-        ).partition("; ")
-        yield _checked("proof-ran", arm, why, remedy)
-        return
-    seen = set()
-    for line in json_lines(kubernetes.logs(name, container=CONTAINER, lines=100)):
-        if line.keys() == {"check", "passed", "found", "remedy"}:
-            seen.add(line["check"])
-            doubt = State.WARNING if line["remedy"] else State.FINE
-            state = doubt if line["passed"] else State.FINDING
-            yield Finding(arm, None, line["found"], line["remedy"], check=line["check"], state=state)
-    silent = [check for check in on_node.CHECKS if check not in seen]
-    read = f"kubectl logs {name} -c {CONTAINER}"
-    if not seen:
-        yield _checked("proof-ran", arm, f"pod {name} printed no result", read)
-    elif silent:
-        ended = next((state["terminated"] for state in states if "terminated" in state), None)
-        code = f" (exit code {ended['exitCode']}, {ended.get('reason', 'no reason given')})" if ended else ""
-        remedy = f"{read}; usually the runtime ends a process whose driver does not match"
-        yield _checked("proof-ran", arm, f"pod {name} ended before {', '.join(silent)}{code}", remedy)

@@ -13,8 +13,7 @@ from tests.operations.world import World
 from trnspec.experiment import Experiment
 from trnspec.operations.cloud import nodegroup
 from trnspec.operations.cloud.aws import Aws
-from trnspec.operations.cloud.node_issues import current_issue
-from trnspec.operations.running.waiting import is_no_capacity
+from trnspec.operations.cloud.nodegroup import current_issue, is_no_capacity
 
 LAUNCH, END = "Launching a new EC2 instance", "Terminating EC2 instance"
 DENIED = {"code": "AccessDenied", "message": "EKS may not change the Auto Scaling group"}

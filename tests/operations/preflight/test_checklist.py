@@ -29,6 +29,7 @@ from trnspec.experiment.catalogue.models import MODELS
 from trnspec.experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
 from trnspec.experiment.model import Capacity
 from trnspec.operations.__main__ import main
+from trnspec.operations.cloud import ec2
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.cloud.clock import stamp
 from trnspec.operations.preflight import account_setup, ec2_offers, external_services
@@ -68,8 +69,8 @@ def stubbed(service: str, operation: str, *answers: Any) -> Aws:
     return made
 
 
-def quota(value: float) -> Told:
-    told = {"ServiceCode": "ec2", "QuotaCode": ec2_offers.TRN_QUOTA, "Value": value}
+def quota(value: float, code: str = ec2.TRN_QUOTA) -> Told:
+    told = {"ServiceCode": "ec2", "QuotaCode": code, "Value": value}
     return "service-quotas", "get_service_quota", {"Quota": told}
 
 
@@ -188,9 +189,19 @@ FOUND: list[tuple[Check, Told, str, str]] = [
     (of_spot(14), spot(), "EC2 has no spot price for trn2.48xlarge in us-east-2a", "./trnspec capacity"),
     (ec2_offers.quota, quota(8), "8 vCPUs", "--quota-code L-2C3B7624 --desired-value 192"),
     (ec2_offers.quota, NO_QUOTA, "0 vCPUs", "192"),
-    (lambda one, aws: ec2_offers.quota(by_spot(one), aws), quota(192), "192 vCPUs for running Trn spot", ""),
+    (
+        lambda one, aws: ec2_offers.quota(by_spot(one), aws),
+        quota(192, ec2.SPOT_QUOTA),
+        "192 vCPUs for running Trn spot",
+        "",
+    ),
     (lambda one, aws: ec2_offers.quota(by_spot(one), aws), NO_QUOTA, "0 vCPUs", "--quota-code L-6B0D517C"),
-    (of_account(ec2_offers.system_quota), quota(5), FIVE, "--quota-code L-1216C47A --desired-value 10"),
+    (
+        of_account(ec2_offers.system_quota),
+        quota(5, ec2.STANDARD_QUOTA),
+        FIVE,
+        "--quota-code L-1216C47A --desired-value 10",
+    ),
     (bootstrap, bootstrapped("5"), "version 5, 6 or later is needed", "bootstrap aws://1"),
     (
         account_setup.node_images,

@@ -29,7 +29,7 @@ from trnspec.experiment import Experiment, load
 from trnspec.experiment.naming import ACTIVE_RUN
 from trnspec.operations.cloud.clock import stamp
 from trnspec.operations.running import launch, state
-from trnspec.operations.running.run_plan import RunPlan, most_per_hour, paid_hours
+from trnspec.operations.running.run_plan import RunPlan, paid_hours
 from trnspec.operations.running.steps import run_to_end
 
 EVENING = START.replace(hour=21)
@@ -216,7 +216,7 @@ def test_dollars_are_converted_into_hours_at_the_highest_price_that_the_file_all
     limited = _capacity(variation, kind="spot", max_usd_per_hour=20.0)
     hours = paid_hours(limited, 41.0)
     assert 1.9 < hours < 2.0
-    assert 40.5 < hours * most_per_hour(limited) <= 41.0
+    assert 40.5 < hours * RunPlan.of(limited, START).most_per_hour <= 41.0
     assert paid_hours(_capacity(variation, kind="spot"), 41.0) > 2.5, (
         "at $15.37 a node, the highest of 30 days"
     )

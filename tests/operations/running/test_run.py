@@ -25,7 +25,7 @@ from trnspec.experiment.cost import run_price
 from trnspec.experiment.naming import STEP, artifact_path, compile_job, weights_path
 from trnspec.operations.cloud.aws import Aws, AwsError
 from trnspec.operations.cloud.clock import moment, stamp
-from trnspec.operations.running import spending, state
+from trnspec.operations.running import state, trn2_nodes
 from trnspec.operations.running.context import StepError
 from trnspec.operations.running.state import NotOursError, claimed
 from trnspec.operations.running.steps import run_to_end, steps
@@ -69,7 +69,7 @@ def test_a_run_goes_from_the_stacks_to_the_records_and_back_to_no_node(
         rented_before.extend(one["Name"] for one in world.rentals())
         return update(**parameters)
 
-    monkeypatch.setattr("trnspec.operations.running.context.progress", progress)
+    monkeypatch.setattr("trnspec.operations.cloud.clock.progress", progress)
     world.on_tick.append(look)
     driver.aws.client("eks").__dict__["update_nodegroup_config"] = looking
     world.store("artifacts", "0ld/COMPLETE", {"key": "0ld"})
@@ -373,9 +373,9 @@ def test_eks_is_asked_again_for_0_nodes_until_it_accepts_or_several_refusals(
 
 def test_node_hours_end_with_the_time_to_live(driver: Driver) -> None:
     context = driver.context()
-    spending.asked_for(context, 1, off_at=stamp(START + timedelta(hours=2)))
+    trn2_nodes.record_nodes(context, 1, off_at=stamp(START + timedelta(hours=2)))
     driver.clock.time += timedelta(hours=10)
-    assert spending.node_hours(context.state, driver.clock.now()) == pytest.approx(2.0)
-    spending.asked_for(context, 0)
+    assert trn2_nodes.node_hours(context.state, driver.clock.now()) == pytest.approx(2.0)
+    trn2_nodes.record_nodes(context, 0)
     assert context.state.node_hours == pytest.approx(2.0)
     assert moment(context.state.renewed) == driver.clock.now()

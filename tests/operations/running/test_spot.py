@@ -18,14 +18,15 @@ from tests.operations.clock import START
 from tests.operations.driver import Driver, driver_of
 from trnspec.core.findings import Refusal
 from trnspec.experiment import load, naming
+from trnspec.experiment.cost import run_price
 from trnspec.experiment.naming import BENCHMARK_NAME
 from trnspec.operations import status
 from trnspec.operations.cloud.aws import Aws, AwsError
 from trnspec.operations.cloud.clock import stamp
-from trnspec.operations.running import node_watch, spending
-from trnspec.operations.running.node_watch import _BOOT
+from trnspec.operations.running import trn2_nodes
 from trnspec.operations.running.state import NodesReplaced
 from trnspec.operations.running.steps import run_to_end
+from trnspec.operations.running.trn2_nodes import _BOOT
 from trnspec.operations.running.under_load import tell_nodes
 
 pytestmark = pytest.mark.slow
@@ -178,7 +179,7 @@ def test_a_node_that_is_taken_away_while_nobody_drives_the_run_is_known_to_the_n
         spot.run()
     monkeypatch.setattr(status, "Clock", lambda: spot.clock)
     dollars = status._StatusSections(world.experiment, spot.aws).dollars()
-    assert dollars["usd"] == pytest.approx(spending.quoted_usd(world.experiment, dollars["node_hours"]))
+    assert dollars["usd"] == pytest.approx(run_price(world.experiment, hours=dollars["node_hours"]).usd)
     assert dollars["node_hours"] > 0
 
     world.on_tick.clear()
@@ -196,27 +197,27 @@ def test_of_two_nodes_one_is_taken_away_and_the_other_bills_on(spot: Driver) -> 
     context.plan = replace(context.plan, nodes=2)
     world.group.scaling_config.update(desiredSize=2, maxSize=2)
     world.tick()
-    spending.asked_for(context, 2, off_at=stamp(START + timedelta(hours=9)))
-    assert (node_watch.missing(context), context.state.node_names) == (None, ("trn2-0", "trn2-1"))
-    same = node_watch.on_same_nodes(context)
+    trn2_nodes.record_nodes(context, 2, off_at=stamp(START + timedelta(hours=9)))
+    assert (trn2_nodes.missing(context), context.state.node_names) == (None, ("trn2-0", "trn2-1"))
+    same = trn2_nodes.nodes_unchanged(context)
     assert same()
     spot.clock.time += timedelta(hours=1)
     drained = world.api.objects["nodes", "", "trn2-1"]
     drained["spec"] = {"unschedulable": True}
-    assert "1 of 2 nodes are ready" in str(node_watch.missing(context)), "it goes after its notice"
+    assert "1 of 2 nodes are ready" in str(trn2_nodes.missing(context)), "it goes after its notice"
     assert (same(), context.state.nodes_away) == (False, 0)
     del world.api.objects["nodes", "", "trn2-1"]
-    node_watch.missing(context)
+    trn2_nodes.missing(context)
     assert context.state.nodes_away == 1
     assert context.state.node_hours == pytest.approx(2.0)
     spot.clock.time += timedelta(minutes=30)
     world.api.put("nodes", "trn2-9", {**drained, "spec": {}})
-    assert (node_watch.missing(context), context.state.node_names) == (None, ("trn2-0", "trn2-9"))
+    assert (trn2_nodes.missing(context), context.state.node_names) == (None, ("trn2-0", "trn2-9"))
     assert not same()
     (change,) = context.state.node_changes
     assert (change.gone, change.came) == (("trn2-1",), ("trn2-9",))
     boot_h = _BOOT / timedelta(hours=1)
-    assert spending.node_hours(context.state, spot.clock.now()) == pytest.approx(2.0 + 0.5 + boot_h)
+    assert trn2_nodes.node_hours(context.state, spot.clock.now()) == pytest.approx(2.0 + 0.5 + boot_h)
 
 
 def test_a_price_above_the_most_ends_the_run_and_starts_no_node(spot: Driver) -> None:

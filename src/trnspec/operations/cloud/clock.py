@@ -1,12 +1,14 @@
-"""A clock that tests can replace, and time limits."""
+"""A clock that tests can replace, waiting, and time limits."""
 
 from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+
+from trnspec.core.console import progress
 
 
 class Clock:
@@ -22,6 +24,33 @@ class Clock:
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
+
+
+def poll(
+    ask: Callable[[], str | None],
+    *,
+    clock: Clock,
+    every_s: float,
+    patience_s: float,
+    between: Callable[[str], str | None] = lambda _: None,
+    paused: Callable[[], bool] = lambda: False,
+) -> str | None:
+    """Ask every `every_s` seconds until `ask` returns None; what it returns is what is waited for, which a terminal shows.
+
+    `between` is called with it before each pause; a line that it returns is shown instead. Time in which the waiting is `paused` does
+    not count. Returns None, or what is still waited for after `patience_s`.
+    """
+    last = clock.ticking()
+    end = last + patience_s
+    with progress("waiting") as show:
+        while (waiting_for := ask()) is not None:
+            now = clock.ticking()
+            end, last = end + (now - last) * paused(), now
+            if now >= end:
+                return waiting_for
+            show(doing=between(waiting_for) or waiting_for)
+            clock.sleep(every_s)
+    return None
 
 
 AGAIN_S = 5.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from trnspec.core.findings import Refusal
@@ -30,8 +31,11 @@ def has_artifact(experiment: Experiment, aws: Aws, arm: Arm) -> bool:
     return complete is not None and complete.get("key") == artifact_key(arm)
 
 
-def uncompiled(experiment: Experiment, aws: Aws) -> int:
-    return sum(not has_artifact(experiment, aws, arm) for arm in experiment.arms)
+def missing_artifacts(experiment: Experiment, aws: Aws, arms: Iterable[Arm] | None = None) -> list[Arm]:
+    """Return those of the arms (default: all) that are not compiled."""
+    return [
+        arm for arm in (experiment.arms if arms is None else arms) if not has_artifact(experiment, aws, arm)
+    ]
 
 
 def marker(aws: Aws, name: str, key: str) -> dict[str, Any] | None:

@@ -1,129 +1,91 @@
-"""The Trn2 node group: how many nodes it has, the verb `scale`, which changes that, and the time at which it goes back to 0."""
+"""The Trn2 node group: how many nodes it has, what keeps them from starting now, and the time at which it goes back to 0.
+
+EKS shows an issue of a node group until a node has started, also at 0 nodes (https://github.com/aws/containers-roadmap/issues/2326), and
+does not say since when. EC2 Auto Scaling says when each launch began and how it ended
+(https://docs.aws.amazon.com/autoscaling/ec2/APIReference/API_Activity.html).
+"""
 
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
-
-import click
 
 from infra.off_schedules import AGAIN_AFTER, block_over, next_off
 from trnspec.benchmark.metrics import RUN_ACTIVE
-from trnspec.core.console import print_json, print_text, warn
-from trnspec.core.findings import Finding, Misuse, Outside, Refusal
+from trnspec.core.findings import Finding, Misuse, Refusal
 from trnspec.core.words import count
-from trnspec.experiment import Experiment, load, naming
-from trnspec.experiment.cost import node_price
-from trnspec.operations.cloud.aws import Aws, AwsError, aws_of
-from trnspec.operations.cloud.clock import TooLateError, stamp, within
+from trnspec.experiment import Experiment, naming
+from trnspec.operations.cloud.aws import Aws, AwsError
+from trnspec.operations.cloud.clock import stamp
 from trnspec.operations.cloud.cloudformation import deploy_command, not_deployed
-from trnspec.operations.cloud.node_issues import Group, current_issue
-from trnspec.operations.options import HOURS, dry_run_option, on_aws
 
-DEFAULT_HOURS = 3.0
-LIMIT_S = 45
-"""Time limit of the emergency stop; after that a person has to act."""
+_LAUNCH = "AsgInstanceLaunchFailures"
+_ENDED = ("Successful", "Failed", "Cancelled")
+_OLD = "an earlier request failed so; EKS shows this until a node has started"
+_NONE = re.compile(
+    r"insufficient\w*capacity|not have sufficient\b.{0,40}\bcapacity|unfulfillablecapacity|no spot capacity|reservationcapacityexceeded",
+    re.I,
+)
+"""How EC2 says of a launch that it has no such instance
+(https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/troubleshooting-launch.html,
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-request-status.html)."""
 _ABSENT = "ResourceNotFoundException"
 _BUY = "buy or extend a block, set cluster.capacity and deploy"
 
 
-@on_aws
-@click.argument("wanted", type=click.IntRange(0), metavar="N")
-@click.option(
-    "--hours",
-    type=HOURS,
-    default=DEFAULT_HOURS,
-    metavar="H",
-    help=f"Hours after which they are set to 0 (default {DEFAULT_HOURS:g}).",
-)
-@dry_run_option
-def command(path: Path, wanted: int, hours: float, dry_run: bool, account: str | None, as_json: bool) -> int:
-    """Set the number of Trn2 nodes to N, at most cluster.max_nodes; 0 stops what bills by the hour.
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """The node group as EKS describes it."""
 
-    The time to live is set before the first node starts, and removed after the last one is let go.
+    name: str
+    arn: str
+    status: str
+    desired: int
+    largest: int
+    issues: tuple[str, ...] = ()
+    """Problems that EKS shows, each as `code: message`, also old ones: `current_issue` says which count."""
+    scaling_groups: tuple[str, ...] = ()
+    """Names of its Auto Scaling groups."""
+
+
+def current_issue(group: Group, aws: Aws, *, since: datetime | None = None) -> str | None:
+    """Return the issue that keeps nodes from starting, None if none does.
+
+    `since` is the time of the request for nodes. An issue counts if the newest launch since then failed. It does not count while a
+    launch is under way or after one that succeeded: that node boots. Issues that prevent any launch (a missing permission) count
+    while there is no launch.
     """
-    experiment = load(path)
-    refuse_too_many(experiment, wanted)
-    aws = aws_of(experiment, account)
-    if not wanted and not dry_run:
-        return _stop(experiment, aws, as_json=as_json)
-    group = read(experiment, aws)
-    if wanted:
-        refuse_another(experiment, group)
-    now, off = datetime.now(UTC), None
-    if not dry_run:
-        off = schedule_off(experiment, aws, now=now, hours=hours, group=group)
-        set_size(experiment, aws, nodes=wanted, group=group)
-    elif wanted:
-        off = min(now + timedelta(hours=hours), off_next(experiment, aws, now=now))
-    _print(
-        as_json,
-        experiment=experiment.name,
-        nodegroup=group.name,
-        before=group.desired,
-        nodes=wanted,
-        usd_per_hour=wanted * node_price(experiment).usd_per_hour,
-        price=node_price(experiment).quoted,
-        off_at=stamp(off) if off else None,
-        hours=hours if wanted else None,
-        dry_run=dry_run,
-    )
-    if off and off < now + timedelta(hours=hours, seconds=-1):
-        when = experiment.cluster.off_when
-        warn(f"{stamp(off)} is before {hours:g} hours are over: nodes are set to 0 {when}")
-    if wanted and (issue := current_issue(group, aws)):
-        warn(f"no nodes come now: {issue}")
-    return 0
+    if not (group.issues and group.desired):
+        return None
+    launches = [one for one in _launches(group, aws) if since is None or one["StartTime"] >= since]
+    if not launches:
+        return next((issue for issue in group.issues if not issue.startswith(_LAUNCH)), None)
+    newest = max(launches, key=lambda one: one["StartTime"])
+    if newest["StatusCode"] == "Successful" or any(one["StatusCode"] not in _ENDED for one in launches):
+        return None
+    return " ".join(str(newest.get("StatusMessage") or newest["Description"]).split())
 
 
-def _stop(experiment: Experiment, aws: Aws, *, as_json: bool) -> int:
-    """Set the group to 0 nodes quickly, because every minute is billed. Other work comes after it."""
-    name, region, when = experiment.name, experiment.cluster.region, experiment.cluster.off_when
-    warn(f"asks EKS in {region} for 0 nodes of {name}, {LIMIT_S} s at most")
-    aws.hurry()
-    problems: list[Refusal] = []
-    group = assumed(experiment)
-    by_hand = f"set {group.name} to 0 in the console of EKS; its schedule does the same {when}"
-    try:
-        with within(LIMIT_S):
-            try:
-                group = read(experiment, aws)
-            except AwsError as error:
-                problems.append(error)
-            set_size(experiment, aws, nodes=0, group=group)
-    except AwsError as error:
-        raise Outside(f"{error}; the nodes were not set to 0 and may still bill: {by_hand}") from None
-    except TooLateError:
-        late = f"EKS in {region} did not answer within {LIMIT_S} s, so nodes may still bill"
-        raise Outside(f"{name}: {late}; try from another network, or {by_hand}") from None
-    for problem in problems:
-        warn(f"{problem}; the nodes are set to 0 without it")
-    done = {"experiment": name, "nodegroup": group.name, "before": None if problems else group.desired}
-    _print(as_json, **done, nodes=0, usd_per_hour=0.0, price=None, off_at=None, hours=None, dry_run=False)
-    for what, act in (("schedule", forget_schedule), ("alarms", say_over)):
-        try:
-            with within(LIMIT_S):
-                act(experiment, aws)
-        except (AwsError, TooLateError) as error:
-            problems.append(Outside(str(error) or f"no answer within {LIMIT_S} s"))
-            warn(f"0 nodes, but the {what} could not be updated: {problems[-1]}")
-    return 3 if problems else 0
+def shown_issues(group: Group, aws: Aws) -> list[str]:
+    """Return the issues that EKS shows; where they are about an earlier request, they say so."""
+    if (now := current_issue(group, aws)) is not None:
+        return [now]
+    return [f"{issue} ({_OLD})" for issue in group.issues]
 
 
-def _print(as_json: bool, **done: Any) -> None:
-    if as_json:
-        print_json(done)
-        return
-    verb = "would be set" if done["dry_run"] else "set"
-    before = "" if done["before"] is None else f" from {done['before']}"
-    line = f"{done['nodegroup']}: {verb}{before} to {count(done['nodes'], 'node')}"
-    ends = "no Trn2 node bills once EC2 has let them go"
-    if done["nodes"]:
-        until = f"until they are set to 0 at {done['off_at']}, or by ./trnspec scale 0"
-        ends = f"${done['usd_per_hour']:.2f} per hour ({done['price']}) {until}"
-    print_text(f"{line}; {ends}")
+def _launches(group: Group, aws: Aws) -> list[dict[str, Any]]:
+    """Return the latest launches of instances. The first page is enough: it begins with what is under way and what is newest."""
+    asked = aws.client("autoscaling").describe_scaling_activities
+    found = (one for name in group.scaling_groups for one in asked(AutoScalingGroupName=name)["Activities"])
+    return [one for one in found if not one["Description"].startswith("Terminating")]
+
+
+def is_no_capacity(issue: str) -> bool:
+    """Whether the issue that keeps nodes from starting is that EC2 has no such instance."""
+    return _NONE.search(issue) is not None
 
 
 class BusyError(Refusal):
@@ -342,7 +304,7 @@ def schedule_name(experiment: Experiment) -> str:
     return f"{experiment.name}-scale-to-zero"
 
 
-def say_over(experiment: Experiment, aws: Aws) -> None:
+def publish_run_inactive(experiment: Experiment, aws: Aws) -> None:
     """Publish `RunActive` 0. The alarm uses the minimum of a period, so it counts even if a 1 was published in the same minute."""
     datum = {
         "MetricName": RUN_ACTIVE.cloudwatch_name,

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from infra.off_schedules import BEFORE_BLOCK_ENDS
 from trnspec.core.findings import Finding, finding, fine
 from trnspec.experiment import Experiment
 from trnspec.experiment.cost import SYSTEM_NODES
+from trnspec.operations.cloud import ec2
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.cloud.clock import moment, stamp
-from trnspec.operations.cloud.spot_price import usd_per_hour
 
-TRN_QUOTA = "L-2C3B7624"
-"""`Running On-Demand Trn instances`, in vCPUs: the code that `aws service-quotas list-service-quotas --service-code ec2`
-prints for it, as recorded in several public listings of accounts."""
-SPOT_QUOTA = "L-6B0D517C"
-"""`All Trn Spot Instance Requests`, in vCPUs, 0 in a new account
-(https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/using-spot-limits.html)."""
-STANDARD_QUOTA = "L-1216C47A"
-"""`Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances`, in vCPUs; new accounts begin with 5
-(https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html)."""
 STANDARD_VCPUS = SYSTEM_NODES * 4 + 2
 """vCPUs of the system nodes and the bastion."""
 
@@ -36,24 +27,22 @@ def quota(experiment: Experiment, aws: Aws) -> Finding:
         experiment.instance.vcpus * cluster.max_nodes,
     )
     if cluster.capacity.kind == "spot":
-        return _vcpus(aws, SPOT_QUOTA, need, f"Trn spot instances, {user}")
-    return _vcpus(aws, TRN_QUOTA, need, f"on-demand Trn instances, {user}")
+        return _vcpus(aws, ec2.SPOT_QUOTA, need, f"Trn spot instances, {user}")
+    return _vcpus(aws, ec2.TRN_QUOTA, need, f"on-demand Trn instances, {user}")
 
 
 def system_quota(aws: Aws) -> Finding:
     """Check the quota of vCPUs for system nodes and bastion, without regard to other instances of the account."""
     return _vcpus(
         aws,
-        STANDARD_QUOTA,
+        ec2.STANDARD_QUOTA,
         STANDARD_VCPUS,
         "on-demand standard instances, system nodes and the bastion need",
     )
 
 
 def _vcpus(aws: Aws, code: str, need: int, what: str) -> Finding:
-    asked = {"ServiceCode": "ec2", "QuotaCode": code}
-    found = aws.client("service-quotas").find("get_service_quota", "NoSuchResourceException", **asked)
-    have = float(found["Quota"]["Value"]) if found else 0.0  # an account that never had a value applied
+    have = ec2.vcpu_quota(aws, code)
     why = f"{have:g} vCPUs for running {what} {need}"
     raise_it = f"--quota-code {code} --desired-value {need} --region {aws.region}"
     command = f"aws service-quotas request-service-quota-increase --service-code ec2 {raise_it}"
@@ -63,10 +52,7 @@ def _vcpus(aws: Aws, code: str, need: int, what: str) -> Finding:
 def instance_offered(experiment: Experiment, aws: Aws) -> Finding:
     """Check that EC2 offers the instance type in the zone."""
     instance, zone = experiment.instance.name, experiment.cluster.trn2_zone
-    asked = "describe_instance_type_offerings", "InstanceTypeOfferings"
-    named = [{"Name": "instance-type", "Values": [instance]}]
-    entries = aws.client("ec2").every(*asked, LocationType="availability-zone", Filters=named)
-    zones = sorted(entry["Location"] for entry in entries)
+    zones = ec2.zones_with(aws, instance)
     if zone in zones:
         return fine(f"{instance} is offered in {zone}")
     if zones:
@@ -84,25 +70,22 @@ def capacity(experiment: Experiment, aws: Aws, *, now: datetime) -> Finding:
         return _by_spot(experiment, aws, now=now)
     if name is None:
         return fine("on demand: capacity is known only when nodes are started")
-    codes = ("InvalidCapacityReservationId.NotFound", "InvalidCapacityReservationId.Malformed")
-    answer = aws.client("ec2").find("describe_capacity_reservations", *codes, CapacityReservationIds=[name])
-    if not answer or not answer["CapacityReservations"]:
+    if (found := ec2.reservation(aws, name)) is None:
         why = f"{name}: no such reservation in account {aws.account}, {aws.region}"
         return finding(why, "check cluster.capacity.reservation_id, AWS_PROFILE and cluster.region")
-    found = answer["CapacityReservations"][0]
-    if found["InstanceType"] != cluster.instance:
-        why = f"{name} reserves {found['InstanceType']}, the experiment wants {cluster.instance}"
+    if found.instance != cluster.instance:
+        why = f"{name} reserves {found.instance}, the experiment wants {cluster.instance}"
         return finding(why, "name another reservation in cluster.capacity.reservation_id")
-    if (zone := found["AvailabilityZone"]) != cluster.trn2_zone:
-        why = f"{name} is in {zone}, the experiment in {cluster.trn2_zone}"
-        return finding(why, f"set cluster.capacity.availability_zone to {zone}")
-    if found["State"] in ("scheduled", "payment-pending", "pending", "assessing"):
-        starts = f" and starts at {stamp(found['StartDate'])}" if found.get("StartDate") else ""
-        why = f"{name} is {found['State']}{starts}"
+    if found.zone != cluster.trn2_zone:
+        why = f"{name} is in {found.zone}, the experiment in {cluster.trn2_zone}"
+        return finding(why, f"set cluster.capacity.availability_zone to {found.zone}")
+    if found.state in ("scheduled", "payment-pending", "pending", "assessing"):
+        starts = f" and starts at {stamp(found.starts)}" if found.starts else ""
+        why = f"{name} is {found.state}{starts}"
         return finding(why, "start nodes after that; deploying with 0 nodes works before")
-    if found["State"] != "active":
-        return finding(f"{name} is {found['State']}", "buy another one and name it in cluster.capacity")
-    ends = found["EndDate"].astimezone(UTC) if found.get("EndDate") else None
+    if found.state != "active":
+        return finding(f"{name} is {found.state}", "buy another one and name it in cluster.capacity")
+    ends = found.ends
     if ends is not None and ends - BEFORE_BLOCK_ENDS <= now:
         return finding(f"{name} ends at {stamp(ends)}", "buy another block, or extend this one")
     written = cluster.capacity.ends_at  # the scale-down before the end of a block is deployed from the file
@@ -112,15 +95,16 @@ def capacity(experiment: Experiment, aws: Aws, *, now: datetime) -> Finding:
             remedy = f"write ends_at: {stamp(ends)!r} and deploy again"
         why = f"EC2 says {stamp(ends) if ends else 'no end'}, cluster.capacity.ends_at says {written}"
         return finding(why, remedy)
-    if (instances := found["TotalInstanceCount"]) < cluster.max_nodes:
-        why = f"{name} has {instances} instances, cluster.max_nodes is {cluster.max_nodes}"
-        return finding(why, f"set cluster.max_nodes to {instances}")
+    if found.instances < cluster.max_nodes:
+        why = f"{name} has {found.instances} instances, cluster.max_nodes is {cluster.max_nodes}"
+        return finding(why, f"set cluster.max_nodes to {found.instances}")
     until = f" until {stamp(ends)}, {(ends - now) / timedelta(hours=1):.1f} hours from now" if ends else ""
     return fine(f"{name} is active{until}")
 
 
 def _by_spot(experiment: Experiment, aws: Aws, *, now: datetime) -> Finding:
-    cluster, usd = experiment.cluster, usd_per_hour(experiment, aws, now=now)
+    cluster = experiment.cluster
+    usd = ec2.spot_price(aws, cluster.instance, cluster.trn2_zone, now=now)
     if usd is None:
         why = f"EC2 has no spot price for {cluster.instance} in {cluster.trn2_zone}"
         return finding(why, "begin cluster.availability_zones with a zone that has one (./trnspec capacity)")

@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from cdk8s_charts.manifests import ManifestFile
-from trnspec.core.console import progress
 from trnspec.core.findings import Finding, Refusal
 from trnspec.experiment import Experiment
 from trnspec.experiment.naming import STEP, bucket
 from trnspec.operations.cloud import kubernetes
 from trnspec.operations.cloud.aws import Aws
-from trnspec.operations.cloud.clock import Clock, moment, stamp
+from trnspec.operations.cloud.clock import Clock, moment, poll, stamp
 from trnspec.operations.cloud.cloudformation import deploy_workloads
 from trnspec.operations.cloud.kubernetes import Kubernetes
 from trnspec.operations.cloud.pod_trouble import have_started, in_words, troubles
@@ -107,23 +106,24 @@ class Context:
 
         Raises `StepError` with `remedy` when it takes longer than `patience_s`.
         """
-        begun = last = self.clock.ticking()
-        predicted_s = 3600 * self.plan.hours_of(self.state.step)
-        with progress(self.state.step) as show:
-            while (waiting_for := check()) is not None:
-                if waiting_for != self._last_said:
-                    self.say(f"    {waiting_for}")
-                    self._last_said = waiting_for
-                if self.away_since is not None:  # nodes that are missing have a patience of their own
-                    begun += self.clock.ticking() - last
-                last = self.clock.ticking()
-                if self.clock.ticking() - begun >= patience_s:
-                    raise StepError(f"{waiting_for}, for {patience_s / 60:.0f} minutes; {remedy}")
-                self.renew()
-                left_s = predicted_s - (self.clock.ticking() - begun)
-                left = f", predicted {left_s / 60:.0f} more minutes" if left_s > 0 else ""
-                show(doing=f"{self.state.step}{left}: {waiting_for}")
-                self.clock.sleep(POLL_S)
+        ends = self.clock.ticking() + 3600 * self.plan.hours_of(self.state.step)
+
+        def said() -> str | None:
+            if (waiting_for := check()) is not None and waiting_for != self._last_said:
+                self.say(f"    {waiting_for}")
+                self._last_said = waiting_for
+            return waiting_for
+
+        def line(waiting_for: str) -> str:
+            self.renew()
+            left_s = ends - self.clock.ticking()
+            left = f", predicted {left_s / 60:.0f} more minutes" if left_s > 0 else ""
+            return f"{self.state.step}{left}: {waiting_for}"
+
+        how: Any = {"clock": self.clock, "every_s": POLL_S, "patience_s": patience_s, "between": line}
+        # Nodes that are missing have a patience of their own.
+        if (still := poll(said, **how, paused=lambda: self.away_since is not None)) is not None:
+            raise StepError(f"{still}, for {patience_s / 60:.0f} minutes; {remedy}")
 
     def jobs(self, step: str) -> list[dict[str, Any]]:
         """The reviewed Jobs of a step, of the images that are deployed."""

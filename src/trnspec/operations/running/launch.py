@@ -198,7 +198,7 @@ def _plan(
         experiment,
         now,
         left=[(step.name, step.title) for step in left],
-        to_compile=experiment_resources.uncompiled(experiment, aws),
+        to_compile=len(experiment_resources.missing_artifacts(experiment, aws)),
         hours=hours,
         wait_h=wait_h,
         resumes=held.state.id if held else None,

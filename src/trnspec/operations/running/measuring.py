@@ -21,9 +21,9 @@ from trnspec.experiment.cost import start_budget_s
 from trnspec.experiment.expected import file_text
 from trnspec.experiment.placement import ASKED_AT_ONCE
 from trnspec.operations.cloud import experiment_resources, kubernetes
-from trnspec.operations.running import artifact_use, node_watch, preparing
+from trnspec.operations.running import artifact_use, preparing, trn2_nodes
 from trnspec.operations.running.context import READ, Context, StepError, of_run, why_not_up
-from trnspec.operations.running.under_load import ready, tell_nodes, until_loaded
+from trnspec.operations.running.under_load import ready, run_load_job, tell_nodes
 from trnspec.store.bucket import Incomplete, inside
 
 _COPY_S = 1800
@@ -42,13 +42,13 @@ PLAN = "plan"
 def raise_arms(context: Context, arms: Sequence[Arm]) -> None:
     """The arms of a round to one replica each, every other to none, and wait until they answer. An artifact that a server cannot use is
     compiled once more."""
-    node_watch.until_there(context)
-    if not all(experiment_resources.has_artifact(context.experiment, context.aws, arm) for arm in arms):
+    trn2_nodes.wait_for_nodes(context)
+    if experiment_resources.missing_artifacts(context.experiment, context.aws, arms):
         preparing.compile_missing(context, arms)  # one that no server could use, whose marker is removed
     set_replicas(context, arms)
 
     def loading() -> str | None:
-        if (waits := node_watch.missing(context)) is not None:
+        if (waits := trn2_nodes.missing(context)) is not None:
             return waits
         pods, up = context.cluster.list("pods"), ready(context, arms)
         waiting = [arm for arm in arms if not up[arm.name]]
@@ -87,7 +87,7 @@ def try_first(context: Context) -> None:
     A server that is ready has answered one question, which its startup probe asks (`cdk8s_charts/workloads/serving.py`).
     """
     first, *others = native_arms(context.experiment)
-    if not (left := preparing.missing_artifacts(context, others)):
+    if not (left := experiment_resources.missing_artifacts(context.experiment, context.aws, others)):
         context.say("    skipped: every other native arm is compiled")
     else:
         context.say(f"    {count(len(left), 'native arm')} wait until {first.name} has answered")
@@ -121,7 +121,7 @@ def measure(context: Context, number: int, arms: Sequence[Arm]) -> None:
         return job
 
     remedy = "read its log (./trnspec kubectl logs); what is recorded is kept, run this again to go on"
-    until_loaded(context, made, arms, again=lambda: raise_arms(context, arms), remedy=remedy)
+    run_load_job(context, made, arms, again=lambda: raise_arms(context, arms), remedy=remedy)
     new = sorted(stored_runs(context) - set(context.state.before[key]) - known)
     if not new:
         raise Refusal(
@@ -208,7 +208,7 @@ def _ask(context: Context, part: str, arms: Sequence[Arm]) -> None:
         restrict(job["spec"]["template"]["spec"], arms)
         return job
 
-    until_loaded(context, made, arms, again=lambda: raise_arms(context, arms), remedy=READ)
+    run_load_job(context, made, arms, again=lambda: raise_arms(context, arms), remedy=READ)
     prefix = f"{naming.RESULTS_PREFIX}lmeval-{name}/"
     for arm in arms:
         if not _has_answers(context, prefix, arm):

@@ -12,12 +12,12 @@ from trnspec.core.findings import Refusal, State
 from trnspec.core.words import count
 from trnspec.experiment import Arm, Experiment
 from trnspec.experiment.compilation import artifact_key, declared_keys
-from trnspec.experiment.cost import compile_deadline_s, node_price
+from trnspec.experiment.cost import compile_deadline_s
 from trnspec.experiment.naming import COMPILED_AT_SERVING, artifact_path, compile_job, fetch_job, weights_path
 from trnspec.operations.cloud import experiment_resources, kubernetes, nodegroup
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.cloud.clock import stamp
-from trnspec.operations.running import node_watch, spending, waiting
+from trnspec.operations.running import trn2_nodes, waiting
 from trnspec.operations.running.context import (
     ENDED,
     Context,
@@ -25,6 +25,7 @@ from trnspec.operations.running.context import (
     StepError,
     UnprovenError,
     create,
+    job_progress,
     to_create,
     wait_for,
 )
@@ -114,7 +115,7 @@ def fetch_weights(context: Context) -> None:
 
 def start_nodes(context: Context) -> None:
     """The nodes of the largest round; where EC2 has none they are waited for as long as `--wait` says."""
-    waiting.until_there(context, lambda: _ask_for_nodes(context))
+    waiting.retry_until_capacity(context, lambda: _ask_for_nodes(context))
 
 
 def _ask_for_nodes(context: Context) -> None:
@@ -122,17 +123,17 @@ def _ask_for_nodes(context: Context) -> None:
     experiment, aws, wanted = context.experiment, context.aws, context.plan.nodes
     group, now = nodegroup.read(experiment, aws), context.clock.now()
     nodegroup.refuse_too_many(experiment, wanted)
-    spending.refuse(context)
+    trn2_nodes.refuse_price(context)
     ends: dict[str, Any] = {"hours": context.plan.hours, "needs_h": context.needs_h}
     at = nodegroup.schedule_off(experiment, aws, now=now, group=group, **ends)
     # Remembered first: a kill between the two must not leave nodes that nobody knows of.
-    spending.asked_for(context, max(wanted, group.desired), off_at=stamp(at))
-    price = node_price(experiment)
+    trn2_nodes.record_nodes(context, max(wanted, group.desired), off_at=stamp(at))
+    price = context.plan.predicted.node
     usd = f"${wanted * price.usd_per_hour:.2f} an hour ({price.quoted})"
     context.say(f"    {wanted} x {experiment.instance.name} bill {usd}, until {stamp(at)} at the latest")
     if group.desired < wanted:
         nodegroup.set_size(experiment, aws, nodes=wanted, group=group)
-    node_watch.until_there(context)
+    trn2_nodes.wait_for_nodes(context)
 
 
 def verify_nodes(context: Context) -> None:
@@ -146,8 +147,8 @@ def verify_nodes(context: Context) -> None:
         "alive": context.renew,
     }
     while True:
-        node_watch.until_there(context)
-        same = node_watch.on_same_nodes(context)
+        trn2_nodes.wait_for_nodes(context)
+        same = trn2_nodes.nodes_unchanged(context)
         findings = context.verify(context.experiment, context.cluster, context.clock, **how)
         if same():
             break
@@ -174,22 +175,16 @@ def compile_arms(context: Context) -> None:
     )
 
 
-def missing_artifacts(context: Context, arms: Sequence[Arm]) -> list[Arm]:
-    """Those of the arms that are not compiled."""
-    experiment, aws = context.experiment, context.aws
-    return [arm for arm in arms if not experiment_resources.has_artifact(experiment, aws, arm)]
-
-
 def compile_missing(context: Context, arms: Sequence[Arm]) -> None:
     """The missing artifacts of some arms, as many at once as the nodes hold with their share of CPU and memory; the next begins when
     one ends, so no Job's own deadline runs while it waits. One failure does not stop the others: what they compile is kept, and
     all failures are reported together."""
-    experiment = context.experiment
-    jobs, missing = to_create(context, "compile"), missing_artifacts(context, arms)
+    experiment, aws, jobs = context.experiment, context.aws, to_create(context, "compile")
+    missing = experiment_resources.missing_artifacts(experiment, aws, arms)
     chosen = [jobs[compile_job(arm)] for arm in missing]
     waiting = {str(job["metadata"]["name"]): job for job in chosen}
     failures, at_once = dict[str, StepError](), context.plan.compilations_at_once
-    created: dict[str, node_watch.JobOnNodes] = {}
+    created: dict[str, int] = {}
     context.wait(
         lambda: _compiling(context, waiting, created, failures, at_once),
         patience_s=(compile_deadline_s(experiment) + 300) * -(-max(1, len(waiting)) // at_once),
@@ -199,7 +194,7 @@ def compile_missing(context: Context, arms: Sequence[Arm]) -> None:
         first, kept = next(iter(failures.values())), len(waiting) - len(failures)
         more = f" ({len(failures)} failed, {kept} artifacts are kept)" if len(failures) > 1 else ""
         raise StepError(f"{first}{more}")
-    for arm in missing_artifacts(context, missing):
+    for arm in experiment_resources.missing_artifacts(experiment, aws, missing):
         raise StepError(
             f"arm {arm.name}: the Job is complete and the bucket has no marker with key {artifact_key(arm)}; "
             "run this again, or look into the bucket of artifacts"
@@ -218,24 +213,32 @@ def _tags(context: Context, act: Callable[[Experiment, Aws], list[str]], what: s
 def _compiling(
     context: Context,
     waiting: dict[str, kubernetes.Object],
-    created: dict[str, node_watch.JobOnNodes],
+    created: dict[str, int],
     failures: dict[str, StepError],
     at_once: int,
 ) -> str | None:
-    """What the running Jobs do, and how many wait for their turn; those whose turn it is are created."""
-    if (waits := node_watch.missing(context)) is not None:
+    """What the running Jobs do, and how many wait for their turn; those whose turn it is are created. Kubernetes gives a Job another
+    pod where its node goes away; one that failed of that is created again: `created` has how many nodes were replaced before."""
+    if (waits := trn2_nodes.missing(context)) is not None:
         return waits
     doing: list[str] = []
     for name, job in waiting.items():
         if name in failures or (name not in created and len(doing) == at_once):
             continue
+        replaced = len(context.state.node_changes)
         if name not in created:
-            created[name] = node_watch.JobOnNodes(context, job)
+            create(context, job, ended=ENDED)
+            created[name] = replaced
         try:
-            if (one := created[name].progress()) is not None:
+            if (one := job_progress(context, name)) is not None:
                 doing.append(one)
         except StepError as error:
-            failures[name] = error
+            if created[name] == replaced:
+                failures[name] = error
+                continue
+            create(context, job)
+            created[name] = replaced
+            doing.append(f"job {name}: was cut with its node, and is created again")
     left = len(waiting.keys() - created)
     return "; ".join([*doing, *([f"{left} wait for their turn"] if left else [])]) or None
 

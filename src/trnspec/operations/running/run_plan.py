@@ -17,10 +17,7 @@ from trnspec.experiment.catalogue.prices import block_rates
 from trnspec.experiment.cost import (
     NODE_START_H,
     RunPrice,
-    node_price,
-    per_hour,
     run_price,
-    running,
     spot_rates,
 )
 from trnspec.experiment.placement import compilations_at_once, nodes_needed, rounds
@@ -58,10 +55,8 @@ class RunPlan:
     compilations_at_once: int
     predicted: RunPrice
     """The price of the whole run."""
-    usd_per_hour: float
-    """At quoted prices, with everything that is billed while nodes run."""
     most_per_hour: float
-    """The same at the highest price that the file allows."""
+    """Everything that is billed while nodes run, at the highest price that the file allows."""
     left_out: Mapping[str, str]
     """Steps that do not fit before a Capacity Block ends, with their titles."""
 
@@ -102,8 +97,7 @@ class RunPlan:
             nodes=nodes_needed(experiment),
             compilations_at_once=compilations_at_once(experiment),
             predicted=predicted,
-            usd_per_hour=per_hour(running(experiment)),
-            most_per_hour=most_per_hour(experiment),
+            most_per_hour=most_per_hour(experiment, predicted),
             left_out={name: title for name, title in steps if name in out},
         )
 
@@ -146,7 +140,7 @@ class RunPlan:
                 "title": title,
                 "nodes": 0 if name in _WITHOUT_NODES else self.nodes,
                 "hours": round(self.hours_of(name), 2),
-                "usd": round(self.hours_of(name) * self.usd_per_hour, 2),
+                "usd": round(self.hours_of(name) * self.predicted.usd_per_hour, 2),
             }
             for name, title in self.left
             if name not in self.left_out
@@ -187,7 +181,7 @@ class RunPlan:
             (row["title"], str(row["nodes"]), f"{row['hours']:.2f}", f"{row['usd']:.2f}") for row in rows
         ]
         for what, hours, each in (
-            ("in all, predicted", self.hours_left, self.usd_per_hour),
+            ("in all, predicted", self.hours_left, self.predicted.usd_per_hour),
             ("at most", self.billed_h, self.most_per_hour),
         ):
             cells.append((what, "", f"{hours:.2f}", f"{hours * each:.2f}"))
@@ -224,16 +218,16 @@ def _hours_of(step: str, predicted: RunPrice, rounds: int) -> float:
     return assumed / rounds if number else assumed
 
 
-def most_per_hour(experiment: Experiment) -> float:
+def most_per_hour(experiment: Experiment, quoted: RunPrice) -> float:
     """Everything that is billed while nodes run. By spot a node costs the most that the file allows, or the highest published price;
     in a block or a reservation the highest published rate of a block; otherwise the quoted price."""
-    capacity, quoted = experiment.cluster.capacity, node_price(experiment).usd_per_hour
+    capacity = experiment.cluster.capacity
     rates = {"spot": spot_rates(experiment), "on-demand": []}.get(
         capacity.kind, block_rates(experiment.instance.name)
     )
     published = [rate.high_usd or rate.usd_per_hour for rate in rates]
-    each = capacity.max_usd_per_hour or max(published, default=quoted)
-    return per_hour(running(experiment)) + nodes_needed(experiment) * (each - quoted)
+    each = capacity.max_usd_per_hour or max(published, default=quoted.node.usd_per_hour)
+    return quoted.usd_per_hour + nodes_needed(experiment) * (each - quoted.node.usd_per_hour)
 
 
 def paid_hours(experiment: Experiment, usd: float) -> float:
@@ -245,7 +239,7 @@ def paid_hours(experiment: Experiment, usd: float) -> float:
         raise Misuse(f"{where}: {none}; write cluster.capacity.max_usd_per_hour, or give --hours")
     if capacity.kind == "on-demand":
         raise Misuse(f"{where}: no on-demand price of {name} is published; give --hours")
-    most = most_per_hour(experiment)
+    most = most_per_hour(experiment, run_price(experiment, hours=0))
     hours = math.floor(100 * usd / most) / 100
     if hours < NODE_START_H:
         minutes = f"{60 * hours:.0f} minutes at ${most:.2f} an hour"

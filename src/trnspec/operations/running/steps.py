@@ -12,15 +12,14 @@ from trnspec.core.command_line import refusal_of
 from trnspec.core.words import count
 from trnspec.experiment import Arm, Experiment
 from trnspec.experiment.compilation import native_arms
-from trnspec.experiment.cost import node_price
 from trnspec.experiment.placement import first_rounds, rounds
 from trnspec.operations.cloud import nodegroup
 from trnspec.operations.cloud.clock import moment, stamp
-from trnspec.operations.running import measuring, preparing, spending
+from trnspec.operations.running import measuring, preparing, trn2_nodes
 from trnspec.operations.running.context import Context, NoCapacityError, UnprovenError
 from trnspec.operations.running.run_plan import LAST
 from trnspec.operations.running.state import NotOursError
-from trnspec.operations.running.waiting import give_back, no_nodes
+from trnspec.operations.running.waiting import no_nodes, release_nodes
 
 
 @dataclass(frozen=True)
@@ -82,9 +81,9 @@ def stop_paying(context: Context) -> None:
     """Arms to 0, nodes to 0, and the schedule that would do the same away. Also what a failed run ends with."""
     _if_possible(context, lambda: measuring.set_replicas(context))  # the nodes under them go in any case
     name = no_nodes(context)
-    spending.asked_for(context, 0)
+    trn2_nodes.record_nodes(context, 0)
     nodegroup.forget_schedule(context.experiment, context.aws)
-    _if_possible(context, lambda: nodegroup.say_over(context.experiment, context.aws))
+    _if_possible(context, lambda: nodegroup.publish_run_inactive(context.experiment, context.aws))
     context.say(f"    {name}: 0 nodes; nothing of this run is billed by the hour now")
 
 
@@ -107,14 +106,14 @@ def run_to_end(context: Context, *, keep_nodes: bool) -> dict[str, Any]:
     An interruption changes nothing but the lock; what bills is printed.
     """
     try:
-        address = or_stop_paying(context, lambda: _all_steps(context), keep_nodes=keep_nodes)
+        address = with_nodes_off_on_failure(context, lambda: _all_steps(context), keep_nodes=keep_nodes)
     except KeyboardInterrupt:
         context.aws.hurry()  # somebody waits at the terminal
-        _let_go(context, problem="interrupted")
+        _release_lease(context, problem="interrupted")
         context.say(f"run {context.state.id}: interrupted at {context.state.step}; {what_bills(context)}")
         raise
     state = context.state
-    usd = spending.quoted_usd(context.experiment, state.node_hours)
+    usd = state.node_hours / context.plan.nodes * context.plan.predicted.usd_per_hour
     return {
         "id": state.id,
         "state": address,
@@ -126,7 +125,7 @@ def run_to_end(context: Context, *, keep_nodes: bool) -> dict[str, Any]:
     }
 
 
-def or_stop_paying(context: Context, act: Callable[[], str], *, keep_nodes: bool = False) -> str:
+def with_nodes_off_on_failure(context: Context, act: Callable[[], str], *, keep_nodes: bool = False) -> str:
     """What `act` returns. Whatever it raises, nothing of the run bills any more (unless `keep_nodes`) and somebody else may
     go on with it; only a run that is another's by now is left alone.
 
@@ -143,22 +142,22 @@ def or_stop_paying(context: Context, act: Callable[[], str], *, keep_nodes: bool
         # Nobody wants to look at nodes that do not come, or that cost more than the file allows.
         wanted = keep_nodes and not isinstance(known, NoCapacityError)
         kept = wanted or not context.state.nodes
-        if not kept and not (unproven and _if_possible(context, lambda: _keep_for_a_look(context))):
+        if not kept and not (unproven and _if_possible(context, lambda: _keep_for_inspection(context))):
             _if_possible(context, lambda: stop_paying(context))
-        _let_go(context, problem=str(known))
+        _release_lease(context, problem=str(known))
         context.say(f"run {context.state.id}: stopped at {context.state.step}; {what_bills(context)}")
         raise known from error
 
 
-def _keep_for_a_look(context: Context) -> None:
+def _keep_for_inspection(context: Context) -> None:
     """The nodes stay for a while: their schedule ends then, so that they go off whatever becomes of this process."""
     now, state = context.clock.now(), context.state
     allowed = (moment(state.off_at) - now) / timedelta(minutes=1)
     minutes = max(1.0, min(_GRACE_MIN, allowed))
     group = nodegroup.read(context.experiment, context.aws)
     at = nodegroup.schedule_off(context.experiment, context.aws, now=now, hours=minutes / 60, group=group)
-    spending.asked_for(context, state.nodes, off_at=stamp(at))
-    usd = state.nodes * node_price(context.experiment).usd_per_hour * minutes / 60
+    trn2_nodes.record_nodes(context, state.nodes, off_at=stamp(at))
+    usd = state.nodes * context.plan.predicted.node.usd_per_hour * minutes / 60
     context.say(
         f"    the nodes stay for inspection: {minutes:.0f} minutes, ${usd:.2f}, until {stamp(at)}; run this again before that to go on "
         "with them"
@@ -181,22 +180,22 @@ def _all_steps(context: Context) -> str:
             return _again(context, everything, error)
         if step.name not in context.state.done and not (context.plan.left_out and step.name in LAST):
             context.save(done=(*context.state.done, step.name))
-    return stay_open(context) if context.plan.left_out else finish(context)
+    return leave_for_later_run(context) if context.plan.left_out else finish(context)
 
 
 def _again(context: Context, everything: tuple[Step, ...], error: NoCapacityError) -> str:
     """The steps that are left, on nodes that are waited for: those of before were taken away, and none came in their place."""
     context.say(f"    {error.lines[0].partition(';')[0]}; 0 nodes, and they are asked for again")
-    give_back(context)
+    release_nodes(context)
     left = remaining(everything, context.state.done)
     context.needs_h = min(context.needs_h, sum(context.plan.hours_of(step.name) for step in left))
     return _all_steps(context)
 
 
-def stay_open(context: Context) -> str:
+def leave_for_later_run(context: Context) -> str:
     """Where the state of a run is that another run goes on with, because not all of it fitted before its nodes ended."""
     context.say(f"    not done, and left to a later run: {', '.join(context.plan.left_out.values())}")
-    _let_go(context, problem="not all of it fitted")
+    _release_lease(context, problem="not all of it fitted")
     return context.store.address
 
 
@@ -204,11 +203,11 @@ def finish(context: Context) -> str:
     """Where the state of the finished run is. That the lock could not be removed does not spoil the answer."""
     address = context.store.record(context.held)
     if not _if_possible(context, context.store.make_room):
-        _let_go(context, problem="")
+        _release_lease(context, problem="")
     return address
 
 
-def _let_go(context: Context, *, problem: str) -> None:
+def _release_lease(context: Context, *, problem: str) -> None:
     """Leave the run to the next who goes on with it; when even that fails, the lease runs out by itself."""
     _if_possible(context, lambda: context.save(owner="", problem=problem[:1000]))
 
@@ -224,7 +223,7 @@ def what_bills(context: Context) -> str:
         none = "no Trn2 node bills" if answers else "this run asked for no Trn2 node"
         return f"{none}; run it again to go on"
     until = context.state.off_at or f"their schedule acts, {experiment.cluster.off_when}"
-    quoted = node_price(experiment)
+    quoted = context.plan.predicted.node
     price = f"at ${nodes * quoted.usd_per_hour:.2f} an hour ({quoted.quoted}) until {until}"
     if not answers:
         check = f"check with ./trnspec status {file}"

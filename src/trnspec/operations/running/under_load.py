@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from trnspec.benchmark import NODES_VARIABLE
@@ -11,7 +10,7 @@ from trnspec.core.words import count
 from trnspec.experiment import Arm
 from trnspec.operations.cloud import kubernetes
 from trnspec.operations.cloud.pod_trouble import trouble
-from trnspec.operations.running import node_watch
+from trnspec.operations.running import trn2_nodes
 from trnspec.operations.running.context import Context, StepError, create, remove, wait_for
 
 BENCHMARK_S = 12 * 3600
@@ -52,7 +51,7 @@ def tell_nodes(context: Context, job: dict[str, Any], arms: Sequence[Arm]) -> No
             container["env"] = [*container.get("env", ()), told]
 
 
-def until_loaded(
+def run_load_job(
     context: Context,
     made: Callable[[], dict[str, Any]],
     arms: Sequence[Arm],
@@ -60,20 +59,22 @@ def until_loaded(
     again: Callable[[], None],
     remedy: str,
 ) -> None:
-    """Until a Job that loads these arms is complete. `StepError` where one
-    dies or is lowered: the Job, which would go on asking a server that is not there, is removed. Where a node is taken away, the Job
-    is removed too, and made again once the arms are up on the node that comes, which is what `again` waits for."""
+    """Create a Job that loads these arms, and wait until it is complete.
+
+    Where a node is taken away, the Job is removed, and made again once the arms are up on the node that comes, which `again` waits
+    for. Raises `StepError` where an arm dies or is lowered: the Job, which would go on asking a server that is not there, is removed.
+    """
     while True:
         job = made()
-        name, same = str(job["metadata"]["name"]), node_watch.on_same_nodes(context)
+        name, same = str(job["metadata"]["name"]), trn2_nodes.nodes_unchanged(context)
         _make_room(context, job)
         create(context, job)
         patience_s = max(BENCHMARK_S, job["spec"].get("activeDeadlineSeconds", 0))
+        look = _watch(context, name, arms, same)
         try:
-            watch = _Watch(context, name, arms, same)
-            wait_for(context, name, patience_s=patience_s, remedy=remedy, still=watch.look)
+            wait_for(context, name, patience_s=patience_s, remedy=remedy, still=look)
             # Between the last look and its end a Job may have asked servers that were gone.
-            context.wait(watch.look, patience_s=2 * _NOTICE_S, remedy=remedy)
+            context.wait(look, patience_s=2 * _NOTICE_S, remedy=remedy)
             return
         except _NodeGone:
             remove(context, name)
@@ -84,44 +85,38 @@ class _NodeGone(Exception):
     """The servers under load are gone with their node."""
 
 
-@dataclass
-class _Watch:
-    """Looks at the servers under a Job's load."""
-
-    context: Context
-    job: str
-    arms: Sequence[Arm]
-    same: Callable[[], bool]
-    """Whether the nodes are those that the Job began with."""
+def _watch(
+    context: Context, job: str, arms: Sequence[Arm], same: Callable[[], bool]
+) -> Callable[[], str | None]:
+    """A look at the servers under a Job's load: which of them does not answer, while its node may be about to go; None where all is
+    well. It raises `_NodeGone` where the nodes are not those that the Job began with, or `StepError` once the Job was removed
+    that would go on asking."""
+    # Questions are for some arms of their first round; the others are up beside them.
+    beside = next(group for group in context.plan.rounds if all(arm in group for arm in arms))
     dead_since: float | None = None
 
-    def look(self) -> str | None:
-        """Which server does not answer, while its node may be about to go; None where all is well. Raises `_NodeGone`, or `StepError`
-        once the Job was removed that would go on asking."""
-        try:
-            if not self.same():
-                raise _NodeGone
-            return self._dead()
-        except StepError:
-            self.context.cluster.delete("job", self.job)
-            raise
-
-    def _dead(self) -> str | None:
-        # Questions are for some arms of their first round; the others are up beside them.
-        every = self.context.plan.rounds
-        beside = next(group for group in every if all(arm in group for arm in self.arms))
-        pods, up = self.context.cluster.list("pods"), ready(self.context, beside)
-        troubles = {arm.name: trouble(pods, arm.name) for arm in self.arms if not up[arm.name]}
+    def dead() -> str | None:
+        nonlocal dead_since
+        pods, up = context.cluster.list("pods"), ready(context, beside)
+        troubles = {arm.name: trouble(pods, arm.name) for arm in arms if not up[arm.name]}
         line = next((f"arm {arm} died under load: {why}" for arm, why in troubles.items() if why), None)
-        if line is None:
-            self.dead_since = None
-            return None
-        now = self.context.clock.ticking()
-        self.dead_since = now if self.dead_since is None else self.dead_since
-        spot = self.context.experiment.cluster.capacity.kind == "spot"
-        if not spot or now - self.dead_since >= _NOTICE_S:
+        now = context.clock.ticking()
+        dead_since = None if line is None else now if dead_since is None else dead_since
+        spot = context.experiment.cluster.capacity.kind == "spot"
+        if dead_since is not None and (not spot or now - dead_since >= _NOTICE_S):
             raise StepError(f"{line}; what was measured is kept, run this again to go on")
         return line
+
+    def look() -> str | None:
+        try:
+            if not same():
+                raise _NodeGone
+            return dead()
+        except StepError:
+            context.cluster.delete("job", job)
+            raise
+
+    return look
 
 
 def _make_room(context: Context, job: kubernetes.Object) -> None:

@@ -3,21 +3,19 @@ capacity block begins."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import datetime, timedelta
 
 from infra.off_schedules import AGAIN_AFTER
 from trnspec.core.command_line import refusal_of
 from trnspec.core.console import progress
 from trnspec.core.findings import Finding, Refusal
 from trnspec.experiment import Experiment
-from trnspec.operations.cloud import kubernetes, nodegroup
+from trnspec.operations.cloud import ec2, kubernetes, nodegroup
 from trnspec.operations.cloud.aws import Aws, AwsError
-from trnspec.operations.cloud.clock import stamp
-from trnspec.operations.running import spending
+from trnspec.operations.cloud.clock import poll, stamp
+from trnspec.operations.running import trn2_nodes
 from trnspec.operations.running.context import POLL_S, Context, NoCapacityError
 from trnspec.operations.running.run_plan import block_name, not_begun
 from trnspec.operations.running.state import NotOursError, claimed, unfinished
@@ -25,23 +23,11 @@ from trnspec.operations.running.state import NotOursError, claimed, unfinished
 FIRST_S, LONGEST_S = 60, 30 * 60
 """The first pause between two attempts, and the longest: each is twice the one before."""
 _AFTER_START = timedelta(minutes=1)
-_NONE = re.compile(
-    r"insufficient\w*capacity|not have sufficient\b.{0,40}\bcapacity|unfulfillablecapacity|no spot capacity|reservationcapacityexceeded",
-    re.I,
-)
-"""How EC2 says of a launch that it has no such instance
-(https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/troubleshooting-launch.html,
-https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-request-status.html)."""
 _BUSY_S = 600
 _TRIES = 4
 
 
-def is_no_capacity(issue: str) -> bool:
-    """Whether the issue that keeps nodes from starting is that EC2 has no such instance."""
-    return _NONE.search(issue) is not None
-
-
-def until_there(context: Context, attempt: Callable[[], None]) -> None:
+def retry_until_capacity(context: Context, attempt: Callable[[], None]) -> None:
     """`attempt`, which starts nodes or raises `NoCapacityError`, again and again until nodes are there or the time of `--wait` is
     over. Between two attempts there are 0 nodes, and the run is nobody's.
 
@@ -59,7 +45,7 @@ def until_there(context: Context, attempt: Callable[[], None]) -> None:
         try:
             attempt()
         except NoCapacityError as error:
-            give_back(context)
+            release_nodes(context)
             again = context.clock.now() + timedelta(seconds=min(FIRST_S * 2 ** (number - 1), LONGEST_S))
             if again > end:
                 raise
@@ -67,7 +53,7 @@ def until_there(context: Context, attempt: Callable[[], None]) -> None:
             context.say(f"    attempt {number}: {why}; 0 nodes, the next attempt is at {stamp(again)}")
             _pause(context, again)
         except KeyboardInterrupt:
-            give_back(context)
+            release_nodes(context)
             raise
         else:
             waited_h = (context.clock.now() - begun) / timedelta(hours=1)
@@ -120,14 +106,14 @@ def _pause(context: Context, until: datetime) -> None:
         raise NotOursError(str(error)) from None
 
 
-def give_back(context: Context) -> None:
+def release_nodes(context: Context) -> None:
     """0 nodes after an attempt; its hours count only where a node was there."""
     if not context.state.nodes:
         return
     came = bool(context.state.node_names) or _any_there(context)
     no_nodes(context)
     if came:
-        spending.asked_for(context, 0)
+        trn2_nodes.record_nodes(context, 0)
     else:
         context.save(nodes=0, nodes_since="", nodes_away=0, off_at="")
     with suppress(Refusal):  # at 0 nodes it does nothing
@@ -150,22 +136,28 @@ def no_nodes(context: Context) -> str:
     for that. Any other refusal is tried again a few times: a node bills $36 an hour.
     """
     experiment, aws = context.experiment, context.aws
-    begun, tries = context.clock.ticking(), 0
-    while True:
+    refused, group = list[Exception](), nodegroup.assumed(experiment)
+
+    def turn_off() -> str | None:
+        nonlocal group
         try:
-            try:
+            with suppress(AwsError):
                 group = nodegroup.read(experiment, aws)
-            except AwsError:
-                group = nodegroup.assumed(experiment)
             if group.desired or group.status != "ACTIVE":
                 nodegroup.set_size(experiment, aws, nodes=0, group=group)
-            return group.name
         except Exception as error:
-            tries += not isinstance(error, nodegroup.BusyError)
-            if tries >= _TRIES or context.clock.ticking() - begun >= _BUSY_S:
+            refused.append(error)
+            if sum(not isinstance(one, nodegroup.BusyError) for one in refused) >= _TRIES:
                 raise
-            context.say(f"    {refusal_of(error)}; it is asked again in {POLL_S} seconds")
-            context.clock.sleep(POLL_S)
+            return str(refusal_of(error))
+        return None
+
+    def again(why: str) -> None:
+        context.say(f"    {why}; it is asked again in {POLL_S} seconds")
+
+    if poll(turn_off, clock=context.clock, every_s=POLL_S, patience_s=_BUSY_S, between=again) is not None:
+        raise refused[-1]
+    return group.name
 
 
 def begins(experiment: Experiment, aws: Aws) -> datetime | None:
@@ -176,12 +168,9 @@ def begins(experiment: Experiment, aws: Aws) -> datetime | None:
     capacity = experiment.cluster.capacity
     if capacity.kind != "capacity-block" or capacity.reservation_id is None:
         return None
-    asked = {"CapacityReservationIds": [capacity.reservation_id]}
-    codes = ("InvalidCapacityReservationId.NotFound", "InvalidCapacityReservationId.Malformed")
-    answer = aws.client("ec2").find("describe_capacity_reservations", *codes, **asked) or {}
-    found = next(iter(answer.get("CapacityReservations", ())), {"State": "unknown"})
-    if found["State"] in ("unknown", "payment-failed", "failed", "cancelled", "expired"):
+    found = ec2.reservation(aws, capacity.reservation_id)
+    state = found.state if found else "unknown"
+    if found is None or state in ("payment-failed", "failed", "cancelled", "expired"):
         remedy = f"buy another (./trnspec capacity experiments/{experiment.name}.yaml), deploy, then run this again"
-        raise Refusal(Finding(block_name(experiment), None, f"is {found['State']} in {aws.region}", remedy))
-    starts: Any = found.get("StartDate")
-    return starts.astimezone(UTC) if starts else None
+        raise Refusal(Finding(block_name(experiment), None, f"is {state} in {aws.region}", remedy))
+    return found.starts

@@ -7,24 +7,22 @@ another node comes where EC2 has one (https://docs.aws.amazon.com/eks/latest/use
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from infra.off_schedules import block_over
+from trnspec.core.findings import Finding
 from trnspec.core.words import count, listed
 from trnspec.experiment import Experiment
-from trnspec.operations.cloud import kubernetes, nodegroup
+from trnspec.operations.cloud import ec2, kubernetes, nodegroup
+from trnspec.operations.cloud.aws import AwsError
 from trnspec.operations.cloud.clock import moment, stamp
-from trnspec.operations.cloud.node_issues import current_issue
-from trnspec.operations.running import spending, waiting
+from trnspec.operations.cloud.nodegroup import current_issue
 from trnspec.operations.running.context import (
-    ENDED,
     Context,
     NoCapacityError,
     StepError,
-    create,
-    job_progress,
 )
-from trnspec.operations.running.state import NodesReplaced
+from trnspec.operations.running.state import NodesReplaced, RunState
 
 NODES_S = 40 * 60
 _GRACE = timedelta(minutes=5)
@@ -42,7 +40,7 @@ def need(context: Context) -> nodegroup.Group:
             "hour before; what was measured is kept: buy or extend a block, set cluster.capacity, deploy and run this "
             "again"
         )
-    spending.refuse(context)
+    refuse_price(context)
     group, off_at = nodegroup.read(context.experiment, context.aws), context.state.off_at
     if off_at and group.desired and moment(off_at) + _GRACE <= context.clock.now():
         raise StepError(
@@ -75,13 +73,13 @@ def missing(context: Context) -> str | None:
         context.away_since = now
         if gone:
             were = "was" if len(gone) == 1 else "were"
-            context.say(f"    {listed(gone)} {were} taken away at {stamp(now)}; {spending.KEPT}")
+            context.say(f"    {listed(gone)} {were} taken away at {stamp(now)}; {KEPT}")
     if gone and (away := max(0, wanted - len(own))) != context.state.nodes_away:
-        context.save(**spending.settled(context), nodes_since=stamp(now), nodes_away=away)
+        context.save(**accrued_hours(context), nodes_since=stamp(now), nodes_away=away)
     asked = context.away_since if gone or not context.state.nodes_since else moment(context.state.nodes_since)
     late = now - context.away_since >= _GRACE
     if late and (issue := current_issue(group, context.aws, since=asked)) is not None:
-        kind = NoCapacityError if waiting.is_no_capacity(issue) else StepError
+        kind = NoCapacityError if nodegroup.is_no_capacity(issue) else StepError
         raise kind(f"{group.name}: no nodes ({issue}); {_remedy(context.experiment, issue)}")
     waits = f"{group.name}: {len(names)} of {count(wanted, 'node')} are ready"
     if now - context.away_since >= timedelta(seconds=NODES_S):
@@ -98,7 +96,7 @@ def _remember(context: Context, names: tuple[str, ...], gone: list[str]) -> None
     changes: dict[str, object] = {"node_names": names}
     if state.nodes_away:
         launched = max(now - _BOOT, moment(state.nodes_since))
-        changes |= {**spending.settled(context, launched), "nodes_away": 0, "nodes_since": stamp(launched)}
+        changes |= {**accrued_hours(context, launched), "nodes_away": 0, "nodes_since": stamp(launched)}
     if gone:
         came = tuple(sorted({*names} - {*state.node_names}))
         event = NodesReplaced(at=stamp(now), step=state.step, gone=tuple(gone), came=came)
@@ -109,7 +107,7 @@ def _remember(context: Context, names: tuple[str, ...], gone: list[str]) -> None
 
 def _remedy(experiment: Experiment, issue: str) -> str:
     """For what EC2 or EKS says of a group that does not get its nodes."""
-    if waiting.is_no_capacity(issue):
+    if nodegroup.is_no_capacity(issue):
         return (
             f"EC2 has no {experiment.cluster.instance} here now: run this again with --wait 12h, or see what else there is "
             f"(./trnspec capacity experiments/{experiment.name}.yaml)"
@@ -119,41 +117,67 @@ def _remedy(experiment: Experiment, issue: str) -> str:
     return "fix what it names, then run this again"
 
 
-def until_there(context: Context) -> None:
+def wait_for_nodes(context: Context) -> None:
     """Wait until all nodes are there."""
     context.wait(lambda: missing(context), patience_s=NODES_S, remedy="read ./trnspec status")
 
 
-def on_same_nodes(context: Context) -> Callable[[], bool]:
+def nodes_unchanged(context: Context) -> Callable[[], bool]:
     """Whether the nodes of now are all still there, asked as often as one likes."""
     before = context.state.node_names
     return lambda: missing(context) is None and context.state.node_names == before
 
 
-class JobOnNodes:
-    """A Job that works on the Trn2 nodes, created. Kubernetes gives it another pod where its node goes away; where the Job failed
-    of that, it is created again."""
+_ASK_EVERY = timedelta(minutes=1)
+KEPT = "what was compiled and measured is kept"
 
-    def __init__(self, context: Context, job: kubernetes.Object) -> None:
-        self._context, self._job = context, job
-        self._changes = len(context.state.node_changes)
-        self.name = create(context, job, ended=ENDED)
 
-    def progress(self) -> str | None:
-        """What it still does, None once it is complete. Raises `StepError` where it failed on its own."""
-        try:
-            return job_progress(self._context, self.name)
-        except StepError:
-            if self._changes == (changes := len(self._context.state.node_changes)):
-                raise
-            self._changes = changes
-            create(self._context, self._job)
-            return f"job {self.name}: was cut with its node, and is created again"
+def node_hours(state: RunState, now: datetime) -> float:
+    """Node hours of a run; the nodes of now count no longer than their time to live."""
+    if not state.nodes or not state.nodes_since:
+        return state.node_hours
+    until = min(now, moment(state.off_at)) if state.off_at else now
+    open_h = max(timedelta(), until - moment(state.nodes_since)) / timedelta(hours=1)
+    return state.node_hours + max(0, state.nodes - state.nodes_away) * open_h
 
-    def wait(self, *, patience_s: float, remedy: str) -> None:
-        """Until it is complete. Raises `StepError` also where no nodes can be expected any more."""
 
-        def check() -> str | None:
-            return missing(self._context) or self.progress()
+def record_nodes(context: Context, nodes: int, *, off_at: str = "") -> None:
+    """Remember that nodes bill, or that they no longer do."""
+    since = stamp(context.clock.now()) if nodes else ""
+    names = context.state.node_names if nodes else ()
+    about = {"nodes": nodes, "nodes_since": since, "nodes_away": 0, "node_names": names, "off_at": off_at}
+    context.save(**accrued_hours(context), **about)
+    context.away_since = None
 
-        self._context.wait(check, patience_s=patience_s, remedy=remedy)
+
+def accrued_hours(context: Context, until: datetime | None = None) -> dict[str, float]:
+    """The state's sum with the hours since nodes last changed, until then or now, which are over."""
+    return {"node_hours": node_hours(context.state, until or context.clock.now())}
+
+
+def refuse_price(context: Context) -> None:
+    """`NoCapacityError` while the spot price is above the most that the file allows."""
+    cluster = context.experiment.cluster
+    most = cluster.capacity.max_usd_per_hour
+    if most is None or (usd := _spot_price(context)) is None or usd <= most:
+        return
+    where = f"spot price of {cluster.instance} in {cluster.trn2_zone}"
+    why = f"is ${usd:.2f} an hour, and cluster.capacity.max_usd_per_hour is {most:g}; {KEPT}"
+    raise NoCapacityError(Finding(where, None, why, "run this again with --wait 12h, or raise it"))
+
+
+def _spot_price(context: Context) -> float | None:
+    """The price of now, asked once a minute at most; None where EC2 does not say, which is printed once."""
+    now, (asked, usd), cluster = context.clock.now(), context.spot, context.experiment.cluster
+    if asked is not None and now - asked < _ASK_EVERY:
+        return usd
+    before, why = usd, ""
+    try:
+        usd = ec2.spot_price(context.aws, cluster.instance, cluster.trn2_zone, now=now)
+        why = f"EC2 has none of {cluster.instance} in {cluster.trn2_zone}" if usd is None else ""
+    except AwsError as error:
+        usd, why = None, str(error)
+    if why and (asked is None or before is not None):  # not every minute
+        context.say(f"    the spot price is not known: {why}; max_usd_per_hour is not held")
+    context.spot = now, usd
+    return usd

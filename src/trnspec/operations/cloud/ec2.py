@@ -1,0 +1,335 @@
+"""What EC2, Service Quotas and the price list say of an instance type: each question once, and no figure unchecked.
+
+Whatever an answer holds, it is an answer or an `AwsError`, never a fault. Shapes and limits: botocore's models of EC2 (2016-11-15) and
+of Pricing (2017-10-15)."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import wraps
+from itertools import accumulate
+from typing import Any, ParamSpec, TypeVar
+
+from trnspec.core.findings import Finding
+from trnspec.core.safe_output import shortened
+from trnspec.experiment.catalogue.prices import NodeRate
+from trnspec.experiment.cost import BLOCK_END_H
+from trnspec.operations.cloud.aws import Aws, AwsError
+from trnspec.operations.cloud.clock import stamp
+
+TRN_QUOTA = "L-2C3B7624"
+"""`Running On-Demand Trn instances`, in vCPUs: the code that `aws service-quotas list-service-quotas --service-code ec2`
+prints for it, as recorded in several public listings of accounts."""
+SPOT_QUOTA = "L-6B0D517C"
+"""`All Trn Spot Instance Requests`, in vCPUs, 0 in a new account
+(https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/using-spot-limits.html)."""
+STANDARD_QUOTA = "L-1216C47A"
+"""`Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances`, in vCPUs; new accounts begin with 5
+(https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html)."""
+HISTORY = timedelta(days=30)
+SOLD_H = (*range(24, 14 * 24 + 1, 24), *range(3 * 168, 26 * 168 + 1, 168))
+"""Durations that blocks are sold for: whole days up to 14, whole weeks up to 26. The answer to one has blocks that are somewhat
+shorter and longer, because all end at 11:30 UTC (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/capacity-blocks-purchase.html)."""
+_SCORED_REGIONS = 10
+"""The most that one request for placement scores may name."""
+_PRICES_IN = "us-east-1"
+"""One of the regions where the Pricing API answers, for all
+(https://docs.aws.amazon.com/awsaccountbilling/latest/aboutv2/using-price-list-query-api.html)."""
+_LINUX = "Linux/UNIX"
+_ON_DEMAND = {
+    "operatingSystem": "Linux",
+    "tenancy": "Shared",
+    "preInstalledSw": "NA",
+    "marketoption": "OnDemand",
+}
+_UNREADABLE = LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quote(NodeRate):
+    """A price of a node as EC2 says it now."""
+
+    median_usd: float | None = None
+    """Spot: the median of 30 days, in which each price counts for as long as it held."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockOffer(Quote):
+    """A Capacity Block that can be bought; `smallest_h` are all its hours."""
+
+    id: str
+    nodes: int
+    starts: datetime
+    ends: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reservation:
+    """A capacity reservation or block of the account."""
+
+    state: str
+    instance: str
+    zone: str
+    instances: int
+    starts: datetime | None
+    ends: datetime | None
+
+
+def _reads(operation: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
+    """Decorate a question: what cannot be read of its answer is an `AwsError` that names the operation."""
+
+    def decorated(question: Callable[_P, _T]) -> Callable[_P, _T]:
+        @wraps(question)
+        def asked(*values: _P.args, **named: _P.kwargs) -> _T:
+            try:
+                return question(*values, **named)
+            except _UNREADABLE as error:
+                said = f"it has no {error.args[0]}" if isinstance(error, KeyError) else str(error)
+            region = next(one.region for one in values if isinstance(one, Aws))
+            why = f"unexpected answer ({shortened(said, 120)})"
+            raise AwsError(Finding(f"{operation} in {region}", None, why, "run this again")) from None
+
+        return asked
+
+    return decorated
+
+
+def _number(entry: Mapping[str, Any], name: str) -> float:
+    """A price, a quota or a count. Raises `ValueError` for what is not a number, or is negative, infinite or NaN."""
+    try:
+        number = math.nan if isinstance(entry[name], bool) else float(entry[name])
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise ValueError(f"{name} is {entry[name]!r}")
+    return number
+
+
+def _usd(entry: Mapping[str, Any], name: str) -> float:
+    """A price, which is above 0."""
+    if not (usd := _number(entry, name)):
+        raise ValueError(f"{name} is 0")
+    return usd
+
+
+def _text(entry: Mapping[str, Any], name: str) -> str:
+    if not isinstance(entry[name], str) or not entry[name]:
+        raise ValueError(f"{name} is {entry[name]!r}")
+    return str(entry[name])
+
+
+def _same(entry: Mapping[str, Any], **asked: object) -> None:
+    """Raise `ValueError` where the answer is about something else."""
+    for name, value in asked.items():
+        if entry.get(name, value) != value:
+            raise ValueError(f"{name} is {entry[name]!r}, asked for {value}")
+
+
+def _time(entry: Mapping[str, Any], name: str) -> datetime | None:
+    """A time in UTC; None where the answer has none."""
+    value = entry.get(name)
+    if value is not None and not isinstance(value, datetime):
+        raise ValueError(f"{name} is {value!r}")
+    return value.astimezone(UTC) if value else None
+
+
+def _about(instance: str, region: str, now: datetime, source: str) -> dict[str, Any]:
+    return {"instance": instance, "region": region, "as_of": stamp(now), "source": source}
+
+
+@_reads("ec2:DescribeRegions")
+def regions(aws: Aws) -> tuple[list[str], list[str]]:
+    """The regions that the account has enabled, and the others."""
+    entries = aws.client("ec2").describe_regions(AllRegions=True)["Regions"]
+    known = {_text(one, "RegionName"): one.get("OptInStatus") != "not-opted-in" for one in entries}
+    if odd := [name for name in known if not re.fullmatch(r"[a-z0-9-]{5,30}", name)]:
+        raise ValueError(f"RegionName is {odd[0]!r}")
+    return sorted(name for name in known if known[name]), sorted(name for name in known if not known[name])
+
+
+@_reads("service-quotas:GetServiceQuota")
+def vcpu_quota(aws: Aws, code: str) -> float:
+    """vCPUs; 0 in an account that never had a value applied."""
+    asked = {"ServiceCode": "ec2", "QuotaCode": code}
+    found = aws.client("service-quotas").find("get_service_quota", "NoSuchResourceException", **asked)
+    if found is None:
+        return 0.0
+    _same(found["Quota"], **asked)
+    return _number(found["Quota"], "Value")
+
+
+@_reads("ec2:DescribeInstanceTypeOfferings")
+def zones_with(aws: Aws, instance: str) -> list[str]:
+    """The zones of the region that offer the type."""
+    operation = "describe_instance_type_offerings", "InstanceTypeOfferings"
+    named = [{"Name": "instance-type", "Values": [instance]}]
+    found = [*aws.client("ec2").every(*operation, LocationType="availability-zone", Filters=named)]
+    for one in found:
+        _same(one, InstanceType=instance)
+    return sorted(_text(one, "Location") for one in found)
+
+
+@_reads("ec2:DescribeAvailabilityZones")
+def zone_ids(aws: Aws) -> dict[str, str]:
+    """Names of all zones of the region, by the id that is the same in every account."""
+    entries = aws.client("ec2").describe_availability_zones()["AvailabilityZones"]
+    ours = [one for one in entries if one.get("ZoneType", "availability-zone") == "availability-zone"]
+    return {_text(one, "ZoneId"): _text(one, "ZoneName") for one in ours}
+
+
+def _history(aws: Aws, instance: str, *, since: datetime, now: datetime, **more: Any) -> dict[str, Any]:
+    """Times and prices by zone; the last change before `since` is in the answer
+    (https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DescribeSpotPriceHistory.html)."""
+    asked = {"InstanceTypes": [instance], "ProductDescriptions": [_LINUX], "StartTime": since, "EndTime": now}
+    changes: dict[str, list[tuple[datetime, float]]] = defaultdict(list)
+    entries = aws.client("ec2").every("describe_spot_price_history", "SpotPriceHistory", **asked, **more)
+    for entry in entries:
+        product = str(entry.get("ProductDescription", "")).removesuffix(" (Amazon VPC)")
+        _same(
+            {**entry, "ProductDescription": product or _LINUX},
+            InstanceType=instance,
+            ProductDescription=_LINUX,
+        )
+        at = min(_time(entry, "Timestamp") or now, now)
+        changes[str(entry.get("AvailabilityZone"))].append((at, _usd(entry, "SpotPrice")))
+    return changes
+
+
+@_reads("ec2:DescribeSpotPriceHistory")
+def spot_price(aws: Aws, instance: str, zone: str, *, now: datetime) -> float | None:
+    """Dollars per hour of a node in a zone now; None where EC2 has no spot price for the type there."""
+    found = _history(aws, instance, since=now, now=now, AvailabilityZone=zone)
+    return max((change for course in found.values() for change in course), default=(now, None))[1]
+
+
+@_reads("ec2:DescribeSpotPriceHistory")
+def spot_prices(aws: Aws, instance: str, *, now: datetime) -> list[Quote]:
+    """The price of each zone of the region, with 30 days of its history."""
+    found, about = [], _about(instance, aws.region, now, "ec2:DescribeSpotPriceHistory")
+    for zone, course in sorted(_history(aws, instance, since=now - HISTORY, now=now).items()):
+        low, median, high = spread(course, now=now)
+        price: Any = {"usd_per_hour": max(course)[1], "low_usd": low, "median_usd": median, "high_usd": high}
+        found.append(Quote(**about, kind="spot", zone=zone, **price))
+    return found
+
+
+def spread(changes: Iterable[tuple[datetime, float]], *, now: datetime) -> tuple[float, float, float]:
+    """Lowest, median and highest price of 30 days, from its changes; the first may be from before, and still held."""
+    ordered = sorted(changes)
+    times = [max(at, now - HISTORY) for at, _ in ordered] + [now]
+    held = sorted((usd, times[place + 1] - times[place]) for place, (_, usd) in enumerate(ordered))
+    half = sum((span for _, span in held), timedelta()) / 2
+    passed = accumulate(span for _, span in held)
+    median = next(usd for (usd, _), until in zip(held, passed, strict=True) if until >= half)
+    return held[0][0], median, held[-1][0]
+
+
+@_reads("ec2:DescribeCapacityBlockOfferings")
+def blocks(aws: Aws, instance: str, *, nodes: int, hours: float, now: datetime) -> list[BlockOffer]:
+    """Blocks that cover the hours and the last one, in which there are no nodes any more. The next duration that is sold is asked
+    for only where the first brings none."""
+    least = timedelta(hours=hours + BLOCK_END_H)  # also from now on, where a block has begun
+    asked: dict[str, Any] = {"InstanceType": instance, "InstanceCount": nodes}
+    for length in [one for one in SOLD_H if one >= hours + BLOCK_END_H][:2]:
+        operation = "describe_capacity_block_offerings", "CapacityBlockOfferings"
+        entries = aws.client("ec2").every(*operation, **asked, CapacityDurationHours=length)
+        # One reservation in one zone has to hold all nodes all the time: that is what a node group takes.
+        whole = [one for one in entries if len(one.get("CapacityBlockOfferingSegments", ())) < 2]
+        found = [_block(one, aws, instance, now) for one in whole if one["InstanceCount"] == nodes]
+        if fitting := [one for one in found if one.ends - max(now, one.starts) >= least]:
+            return fitting
+    return []
+
+
+def _block(entry: Mapping[str, Any], aws: Aws, instance: str, now: datetime) -> BlockOffer:
+    _same(entry, InstanceType=instance, CurrencyCode="USD")
+    starts, ends, nodes = _time(entry, "StartDate"), _time(entry, "EndDate"), int(entry["InstanceCount"])
+    if starts is None or ends is None or starts >= ends:
+        raise ValueError(f"StartDate is {starts}, EndDate {ends}")
+    hours = (ends - starts) / timedelta(hours=1)
+    return BlockOffer(
+        **_about(instance, aws.region, now, "ec2:DescribeCapacityBlockOfferings"),
+        kind="capacity-block",
+        zone=_text(entry, "AvailabilityZone"),
+        usd_per_hour=_usd(entry, "UpfrontFee") / hours / nodes,
+        smallest_h=hours,
+        id=_text(entry, "CapacityBlockOfferingId"),
+        nodes=nodes,
+        starts=starts,
+        ends=ends,
+    )
+
+
+@_reads("ec2:DescribeCapacityReservations")
+def reservation(aws: Aws, name: str) -> Reservation | None:
+    """A reservation or a block by its id; None where the account has none of it here."""
+    codes = ("InvalidCapacityReservationId.NotFound", "InvalidCapacityReservationId.Malformed")
+    answer = aws.client("ec2").find("describe_capacity_reservations", *codes, CapacityReservationIds=[name])
+    if not answer or not answer["CapacityReservations"]:
+        return None
+    (entry,) = answer["CapacityReservations"]
+    return Reservation(
+        state=_text(entry, "State"),
+        instance=str(entry.get("InstanceType", "")),
+        zone=str(entry.get("AvailabilityZone", "")),
+        instances=int(_number({"TotalInstanceCount": 0, **entry}, "TotalInstanceCount")),
+        starts=_time(entry, "StartDate"),
+        ends=_time(entry, "EndDate"),
+    )
+
+
+@_reads("ec2:GetSpotPlacementScores")
+def placement_scores(aws: Aws, instance: str, *, nodes: int, regions: list[str]) -> dict[str, int]:
+    """Placement scores, from 1 to 10, by the id of the zone."""
+    found = dict[str, int]()
+    asked: dict[str, Any] = {"InstanceTypes": [instance], "TargetCapacity": nodes}
+    asked |= {"TargetCapacityUnitType": "units", "SingleAvailabilityZone": True}
+    for first in range(0, len(regions), _SCORED_REGIONS):
+        operation = "get_spot_placement_scores", "SpotPlacementScores"
+        some = regions[first : first + _SCORED_REGIONS]
+        for entry in aws.client("ec2").every(*operation, **asked, RegionNames=some):
+            if (score := _number(entry, "Score")) not in range(1, 11):
+                raise ValueError(f"Score is {entry['Score']!r}")
+            found[_text(entry, "AvailabilityZoneId")] = int(score)
+    return found
+
+
+@_reads("pricing:GetProducts")
+def on_demand_prices(aws: Aws, instance: str, *, now: datetime) -> tuple[dict[str, Quote], list[str]]:
+    """The on-demand price by region, and a line for each product that cannot be read; what is listed at 0 is paid in another way."""
+    named = {"instanceType": instance, **_ON_DEMAND}
+    filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in named.items()]
+    found, problems, pricing = dict[str, Quote](), list[str](), aws.elsewhere(_PRICES_IN)
+    listed = pricing.client("pricing").every(
+        "get_products", "PriceList", ServiceCode="AmazonEC2", Filters=filters
+    )
+    for text in listed:
+        try:
+            region, usd = _listed(pricing, text, instance)
+        except AwsError as error:
+            problems.append(str(error))
+            continue
+        if usd and (region not in found or usd < found[region].usd_per_hour):
+            about = _about(instance, region, now, "pricing:GetProducts")
+            found[region] = Quote(**about, kind="on-demand", usd_per_hour=usd)
+    return found, problems
+
+
+@_reads("pricing:GetProducts")
+def _listed(_: Aws, text: str, instance: str) -> tuple[str, float]:
+    """Region and lowest hourly price of a product; 0 where it has none."""
+    product = json.loads(text)
+    attributes = product["product"]["attributes"]
+    _same(attributes, instanceType=instance)
+    terms = product.get("terms", {}).get("OnDemand", {}).values()
+    rates = [rate for term in terms for rate in term["priceDimensions"].values() if rate["unit"] == "Hrs"]
+    prices = [_number(rate["pricePerUnit"], "USD") for rate in rates]
+    return _text(attributes, "regionCode"), min(filter(None, prices), default=0.0)
