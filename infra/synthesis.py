@@ -102,8 +102,8 @@ def app_of(
     configuration: Configuration, *, outdir: str | None = None, validation: bool | None = None
 ) -> cdk.App:
     """All stacks of one experiment, not yet synthesized. Without `outdir` the CDK command line (or CDK_OUTDIR) decides where the templates go.
-    `validation` says whether the synth checks the templates by CloudFormation's schemas and the rules of cdk-nag, which
-    takes most of its time; otherwise CDK_VALIDATION does (`cdk synth --no-validation` sets it to false)."""
+    `validation` says whether the synth checks the templates by CloudFormation's schemas, which takes most of its time; otherwise
+    CDK_VALIDATION does (`cdk synth --no-validation` sets it to false)."""
     app = cdk_app(configuration.context, outdir=outdir, validation=validation)
 
     from infra.deployment import add_stacks  # imports the CDK, so it comes after the checks
@@ -144,15 +144,10 @@ def cdk_app(context: Mapping[str, object], *, outdir: str | None, validation: bo
 
     if validation is None:
         validation = os.environ.get("CDK_VALIDATION") != "false"
-    app = cdk.App(
+    return cdk.App(
         context={**_OF_CDK, **context},
         outdir=outdir,
         analytics_reporting=False,
         tree_metadata=False,  # for IDEs
         builtin_cloud_formation_validation=validation,
     )
-    if validation:
-        from infra.nag import Rules  # takes a second to import
-
-        cdk.Validations.of(app).add_plugins(Rules(app))
-    return app

@@ -7,7 +7,6 @@ file that travels in the assembly.
 from __future__ import annotations
 
 import json
-import re
 from itertools import pairwise
 from typing import Any
 
@@ -37,13 +36,7 @@ from infra.pipeline.stage import (
     prod_steps,
     project_name,
 )
-from infra.stacks.experiment_stack import (
-    BUILD_LOGS,
-    OWN_LOGS,
-    acknowledge_each,
-    allow,
-    keep_logs,
-)
+from infra.stacks.experiment_stack import allow, keep_logs
 from infra.stacks.storage import ACCESS_LOG_DAYS, closed_bucket
 
 PREPARE = ["chmod +x trnspec .ci/run scripts/*"]
@@ -109,7 +102,6 @@ class PipelineStack(cdk.Stack):
         for construct in pipeline.node.find_all():
             if isinstance(construct, iam.Role):
                 self._narrow(construct, construct.node.path)
-                _acknowledge(construct, construct.node.path)
             elif isinstance(construct, codebuild.CfnProject) and "/UpdatePipeline/" in construct.node.path:
                 self._install_from_lock(construct)
 
@@ -235,31 +227,4 @@ class PipelineStack(cdk.Stack):
         )
         starter = f"arn:{cdk.Aws.PARTITION}:iam::{stage.account}:role/{stage.starter_role}"
         role.add_to_policy(allow("sts:AssumeRole", starter, sid="StartSteps"))
-        _acknowledge(role, "/Build/")
         return role
-
-
-_ARTIFACTS = (
-    "CDK's grant on the one bucket and key of the pipeline's artifacts, whose keys are not known beforehand"
-)
-_REPORTS = "CDK lets a pipeline's builds publish test reports; the group belongs to the build"
-_DEPLOYS = "a condition admits roles that carry the tag of the bootstrap, in the pipeline's own account"
-_READS = "CDK reads the state of its own stack and whether the bucket of the bootstrap exists"
-_BUILDS = "CDK lets publishing see, start and stop builds; a statement beside it denies the last two"
-_LOGS = "one role publishes all assets, and CDK names their logs when it knows how many there are"
-_CREATED = r"Resource::arn:aws:(logs|codebuild):.*:(log-group:/aws/codebuild|report-group)/\*"
-_ANYWHERE = r"/(Pipeline/Role$|Source/|Build/|UpdatePipeline/|Assets/)"
-_KEPT = (
-    (_ANYWHERE, _ARTIFACTS, r"Action::(s3|kms):.*\*", r"Resource::<Artifacts\w*\.Arn>/\*"),
-    (r"/(Build|UpdatePipeline)/", OWN_LOGS, BUILD_LOGS),
-    (r"/(Build|UpdatePipeline)/", _REPORTS, r"Resource::arn:aws:codebuild:.*:report-group/<.*>-\*"),
-    ("/UpdatePipeline/", _DEPLOYS, r"Resource::arn:\*:iam::\d{12}:role/\*"),
-    ("/UpdatePipeline/", _READS, r"Resource::\*"),
-    ("/Assets/", _BUILDS, r"Resource::\*"),
-    ("/Assets/", _LOGS, _CREATED),
-)
-"""What CDK grants the roles of the pipeline, by their place; why it stays; what the rule names."""
-
-
-def _acknowledge(role: iam.Role, path: str) -> None:
-    acknowledge_each(role, "IAM5", *((*kept,) for place, *kept in _KEPT if re.search(place, path)))

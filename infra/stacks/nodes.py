@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 from typing import Any
 
 import aws_cdk as cdk
@@ -17,13 +16,7 @@ from constructs import Construct
 
 from infra.deployment_file import DeploymentSettings
 from infra.off_schedules import off_expressions
-from infra.stacks.experiment_stack import (
-    EKS_POLICY,
-    NODE_GROUP_ID,
-    ExperimentStack,
-    acknowledge,
-    allow,
-)
+from infra.stacks.experiment_stack import ExperimentStack, allow
 from trnspec.experiment import Experiment, naming
 from trnspec.experiment.catalogue.node_images import images_of
 from trnspec.experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
@@ -331,8 +324,6 @@ class TimeToLive(Construct):
             enforce_ssl=True,
             retention_period=cdk.Duration.days(14),
         )
-        queue = "it is the dead-letter queue, of schedules, which the rule does not know"
-        acknowledge(failures, "SQS3", queue)
         # In the spelling of Scheduler's universal targets, which capitalize the API's names
         # (https://docs.aws.amazon.com/scheduler/latest/UserGuide/managing-targets-universal.html).
         no_nodes = {
@@ -388,7 +379,6 @@ class TimeToLive(Construct):
             ("KeepWhatFailed", "sqs:SendMessage", failures.queue_arn),
         ):
             role.add_to_policy(allow(action, resource, sid=sid))
-        acknowledge(role, "IAM5", NODE_GROUP_ID, rf"Resource::.*:{re.escape(group)[:-2]}\*")
         return role
 
 
@@ -405,7 +395,6 @@ class NodesStack(ExperimentStack):
         made: ec2.IVpc | None,
     ) -> None:
         super().__init__(scope, "nodes", "Trainium2 nodes", experiment=experiment, settings=settings)
-        acknowledge(self, "IAM4", EKS_POLICY, *(f".*/{one}" for one in POLICIES))
         end = TimeToLive(self, "TimeToLive", experiment=experiment)
         nodes = NeuronNodes(
             self,
