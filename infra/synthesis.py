@@ -44,9 +44,14 @@ class Configuration:
     """Feature flags and keys as CDK takes them."""
 
 
-def configure(context: Mapping[str, object], *, deployment: Path = DEPLOYMENT) -> Configuration:
+def configure(
+    context: Mapping[str, object],
+    *,
+    deployment: Path = DEPLOYMENT,
+    files: tuple[ManifestFile, ...] | None = None,
+) -> Configuration:
     """Read cdk.json, let `context` override it, load the experiment that it names (relative to the repository), the
-    manifests that were rendered from it, and the settings of deployment.yaml.
+    manifests that were rendered from it (or `files`), and the settings of deployment.yaml.
 
     Raises `InvalidExperiment`, and `Misuse` with a line for everything else that is wrong.
     """
@@ -75,7 +80,7 @@ def configure(context: Mapping[str, object], *, deployment: Path = DEPLOYMENT) -
     except Misuse as error:
         problems += error.findings
     try:
-        files = read(experiment, ROOT / str(merged["manifests"]))
+        files = files or read(experiment, ROOT / str(merged["manifests"]))
     except Misuse as error:
         problems += error.findings
     if problems:

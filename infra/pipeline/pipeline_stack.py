@@ -68,7 +68,8 @@ def start_command(stage: StageConfiguration, step: ClusterStep) -> str:
 
 
 class PipelineStack(cdk.Stack):
-    """Source, checks, synthesis, self-mutation; `dev` at once; `prod` after an approval, compiled, tried, measured."""
+    """Source, checks, synthesis, self-mutation; `dev` at once and tried; `prod` after an approval, tried, and with a run where the file
+    asks for one."""
 
     def __init__(self, scope: Construct, construct_id: str, *, configuration: PipelineConfiguration) -> None:
         self._configuration, settings = configuration, configuration.settings
@@ -90,10 +91,12 @@ class PipelineStack(cdk.Stack):
         pipeline = self._pipeline()
         stage = configuration.prod
         self._add_stage(pipeline, configuration.dev, dev_steps(configuration.dev), [])
+        run = configuration.settings.run
+        nodes = "no Trn2 node starts" if run == "never" else f"then Trn2 nodes start there to {run}"
         approval = pipelines.ManualApprovalStep(
-            "ApproveTrn2Nodes",
-            comment=f"Deploys {stage.experiment.name} to {stage.account}, then starts Trn2 nodes there to compile. "
-            f"Read the pull request's review; it says what an hour costs.",
+            "Approve",
+            comment=f"Deploys {stage.experiment.name} to {stage.account}; {nodes}. Read the pull request's review; it says what an hour "
+            "costs.",
         )
         self._add_stage(pipeline, stage, prod_steps(configuration), [approval])
         keep_logs(self._logs, DeploymentSettings())

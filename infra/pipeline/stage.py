@@ -68,7 +68,7 @@ class ClusterStep:
 
 
 def dev_steps(stage: StageConfiguration) -> tuple[ClusterStep, ...]:
-    """Return the steps after the deployment of the dev stage; they need no Trn2 node."""
+    """Return the steps after every deployment; they need no Trn2 node."""
     smoke = f"{DELIVER} smoke {stage.path} --account {stage.account}"
     return (ClusterStep(name="smoke", commands=(smoke,), minutes=30, starts_nodes=False),)
 
@@ -76,23 +76,21 @@ def dev_steps(stage: StageConfiguration) -> tuple[ClusterStep, ...]:
 def prod_steps(configuration: PipelineConfiguration) -> tuple[ClusterStep, ...]:
     """Return the steps after the approval and the deployment, in order; the gate reads both runs from the results bucket."""
     stage, settings = configuration.prod, configuration.settings
-    hours, of_stage = settings.compile_hours, f"{stage.path} --account {stage.account}"
-    compiling = f"{DELIVER} compile {of_stage} --hours {hours}"
-    steps = (
-        ClusterStep(name="compile", commands=(compiling,), minutes=hours * 60, starts_nodes=True),
-        *dev_steps(stage),
-    )
-    if not settings.benchmark:
-        return steps
-    commands = [f"./trnspec run {of_stage} --hours 4 --out results/run"]
+    if settings.run == "never":
+        return dev_steps(stage)
+    ends = "--until compile" if settings.run == "compile" else "--out results/run"
+    commands = [f"./trnspec run {stage.path} --account {stage.account} --hours {settings.hours} {ends}"]
     if settings.baseline_run:
         results = f"s3://{naming.bucket(stage.experiment, 'results', stage.account)}/runs"
         commands += [
             f"aws s3 cp --only-show-errors --recursive {results}/{settings.baseline_run} results/baseline",
             ".venv/bin/python -m trnspec.benchmark gate results/run --baseline results/baseline",
         ]
-    measuring = ClusterStep(name="benchmark", commands=tuple(commands), minutes=5 * 60, starts_nodes=True)
-    return (*steps, measuring)
+    minutes = (settings.hours + 1) * 60
+    return (
+        *dev_steps(stage),
+        ClusterStep(name="run", commands=tuple(commands), minutes=minutes, starts_nodes=True),
+    )
 
 
 def project_name(stage: StageConfiguration, step: ClusterStep) -> str:

@@ -1,4 +1,4 @@
-"""One synth of the pipeline for all its tests, with the benchmark and its gate on."""
+"""One synth of the pipeline for all its tests, with a run and its gate."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def configuration(manifests: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     data = yaml.safe_load(FILE.read_text(encoding="utf-8"))
     data["stages"]["prod"] |= {"kms_key": PROD_KEY, "log_days": 365}
     path = tmp_path_factory.mktemp("pipeline") / "pipeline.yaml"
-    path.write_text(yaml.safe_dump({**data, "benchmark": "20260401T120000Z-0dc3e1ca"}), encoding="utf-8")
+    measured = {**data, "run": "measure", "baseline_run": "20260401T120000Z-0dc3e1ca"}
+    path.write_text(yaml.safe_dump(measured), encoding="utf-8")
     return read_pipeline(path, manifests=manifests)
 
 
