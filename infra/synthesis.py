@@ -80,7 +80,7 @@ def configure(
     except Misuse as error:
         problems += error.findings
     try:
-        files = files or read(experiment, ROOT / str(merged["manifests"]))
+        reviewed = files or read(experiment, ROOT / str(merged["manifests"]))
     except Misuse as error:
         problems += error.findings
     if problems:
@@ -89,7 +89,7 @@ def configure(
     boundary = {_BOUNDARY: {"name": name}} if (name := settings.permissions_boundary) else {}  # pyrefly: ignore[unbound-name]  # else there are problems
     zones = _zones(settings.account, experiment) if settings.account else {}
     context = {**merged, **boundary, **zones}
-    return Configuration(experiment=experiment, files=files, settings=settings, context=context)  # pyrefly: ignore[unbound-name]  # as above
+    return Configuration(experiment=experiment, files=reviewed, settings=settings, context=context)  # pyrefly: ignore[unbound-name]  # as above
 
 
 def _context() -> dict[str, object]:
