@@ -168,9 +168,15 @@ def _security(
             arguments = [stack, "--exclusively", "--security-only", "--template", str(earlier)]
             arguments += ["--app", str(assembly), "--no-color", "--no-notices"]
             cdk = ROOT / "node_modules/.bin/cdk"
+            wide = {**os.environ, "COLUMNS": "400"}  # or the CDK breaks the names of actions
             try:
                 ended = subprocess.run(
-                    [cdk, "diff", *arguments], capture_output=True, text=True, check=False, cwd=assembly
+                    [cdk, "diff", *arguments],
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                    cwd=assembly,
+                    env=wide,
                 )
             except OSError as error:
                 raise Outside(f"{cdk}: cannot be run ({error.strerror}); run scripts/setup") from None
