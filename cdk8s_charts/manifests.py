@@ -124,8 +124,9 @@ def region_in(folder: Path) -> str | None:
     return dict(line.split(" ", 1) for line in recorded.splitlines() if " " in line).get("region")
 
 
-def read(experiment: Experiment, parent: Path) -> tuple[ManifestFile, ...]:
-    """Read the committed files of an experiment in `parent`, in apply order.
+def read(experiment: Experiment, parent: Path, *, fresh: bool = True) -> tuple[ManifestFile, ...]:
+    """Read the committed files of an experiment in `parent`, in apply order; without `fresh` also those of an earlier version of the
+    charts.
 
     Raises `Misuse` when they are missing, were rendered from something else, or were changed by hand.
     """
@@ -135,7 +136,7 @@ def read(experiment: Experiment, parent: Path) -> tuple[ManifestFile, ...]:
         contents = {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.yaml"))}
     except (OSError, UnicodeDecodeError):
         raise Misuse(f"{folder}: experiment {experiment.name} is not rendered there; {_REMEDY}") from None
-    if recorded != _fingerprint(experiment, contents):
+    if fresh and recorded != _fingerprint(experiment, contents):
         raise Misuse(
             f"{folder}: rendered from another state of {experiment.name}, or edited since; {_REMEDY}"
         )

@@ -44,9 +44,14 @@ class Configuration:
     """Feature flags and keys as CDK takes them."""
 
 
-def configure(context: Mapping[str, object], *, deployment: Path = DEPLOYMENT) -> Configuration:
+def configure(
+    context: Mapping[str, object],
+    *,
+    deployment: Path = DEPLOYMENT,
+    files: tuple[ManifestFile, ...] | None = None,
+) -> Configuration:
     """Read cdk.json, let `context` override it, load the experiment that it names (relative to the repository), the
-    manifests that were rendered from it, and the settings of deployment.yaml.
+    manifests that were rendered from it (or `files`), and the settings of deployment.yaml.
 
     Raises `InvalidExperiment`, and `Misuse` with a line for everything else that is wrong.
     """
@@ -75,7 +80,7 @@ def configure(context: Mapping[str, object], *, deployment: Path = DEPLOYMENT) -
     except Misuse as error:
         problems += error.findings
     try:
-        files = read(experiment, ROOT / str(merged["manifests"]))
+        reviewed = files or read(experiment, ROOT / str(merged["manifests"]))
     except Misuse as error:
         problems += error.findings
     if problems:
@@ -84,7 +89,7 @@ def configure(context: Mapping[str, object], *, deployment: Path = DEPLOYMENT) -
     boundary = {_BOUNDARY: {"name": name}} if (name := settings.permissions_boundary) else {}  # pyrefly: ignore[unbound-name]  # else there are problems
     zones = _zones(settings.account, experiment) if settings.account else {}
     context = {**merged, **boundary, **zones}
-    return Configuration(experiment=experiment, files=files, settings=settings, context=context)  # pyrefly: ignore[unbound-name]  # as above
+    return Configuration(experiment=experiment, files=reviewed, settings=settings, context=context)  # pyrefly: ignore[unbound-name]  # as above
 
 
 def _context() -> dict[str, object]:
@@ -102,8 +107,8 @@ def app_of(
     configuration: Configuration, *, outdir: str | None = None, validation: bool | None = None
 ) -> cdk.App:
     """All stacks of one experiment, not yet synthesized. Without `outdir` the CDK command line (or CDK_OUTDIR) decides where the templates go.
-    `validation` says whether the synth checks the templates by CloudFormation's schemas and the rules of cdk-nag, which
-    takes most of its time; otherwise CDK_VALIDATION does (`cdk synth --no-validation` sets it to false)."""
+    `validation` says whether the synth checks the templates by CloudFormation's schemas, which takes most of its time; otherwise
+    CDK_VALIDATION does (`cdk synth --no-validation` sets it to false)."""
     app = cdk_app(configuration.context, outdir=outdir, validation=validation)
 
     from infra.deployment import add_stacks  # imports the CDK, so it comes after the checks
@@ -144,15 +149,10 @@ def cdk_app(context: Mapping[str, object], *, outdir: str | None, validation: bo
 
     if validation is None:
         validation = os.environ.get("CDK_VALIDATION") != "false"
-    app = cdk.App(
+    return cdk.App(
         context={**_OF_CDK, **context},
         outdir=outdir,
         analytics_reporting=False,
         tree_metadata=False,  # for IDEs
         builtin_cloud_formation_validation=validation,
     )
-    if validation:
-        from infra.nag import Rules  # takes a second to import
-
-        cdk.Validations.of(app).add_plugins(Rules(app))
-    return app

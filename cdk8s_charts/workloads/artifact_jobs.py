@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from cdk8s_charts import pods, vllm_command
+from cdk8s_charts import pods, stores, vllm_command
 from cdk8s_charts.manifests import kubernetes_object
 from cdk8s_charts.workloads.namespace import JOBS, priority_name
 from trnspec.experiment import naming
@@ -176,7 +176,7 @@ def compiling_job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     checks = [look, *weights_checks(experiment, arm)]
     body: pods.PodSpec = {"initContainers": [*checks, compiler], "containers": [push]}
     pods.hold_devices(body, compiler, experiment, arm)
-    pods.mount_store(experiment, "checkpoints", body, compiler)
+    stores.mount_store(experiment, "checkpoints", body, compiler)
     pods.add_scratch(body, pods.compile_scratch_gib(arm))
     pods.share_memory(body, compiler, share)
     for holder in (look, compiler):

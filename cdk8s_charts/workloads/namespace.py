@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import cdk8s
 import cdk8s_plus_27 as kplus
 
-from cdk8s_charts import pods
+from cdk8s_charts import pods, stores
 from cdk8s_charts.manifests import authored, content_suffix, kubernetes_object
 from trnspec.experiment import naming
 
@@ -148,7 +148,9 @@ def claim_templates(experiment: Experiment) -> list[dict[str, Any]]:
 
 def volumes_and_claims(experiment: Experiment) -> list[dict[str, Any]]:
     """Return read-only volumes for checkpoints and artifacts."""
-    return [manifest for purpose in pods.STORES for manifest in pods.volume_and_claim(experiment, purpose)]
+    return [
+        manifest for purpose in stores.STORES for manifest in stores.volume_and_claim(experiment, purpose)
+    ]
 
 
 POD_IDENTITY = "169.254.170.23/32"

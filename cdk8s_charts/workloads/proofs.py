@@ -18,7 +18,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cdk8s_charts import one_layer, pods
+from cdk8s_charts import one_layer, pods, stores
 from cdk8s_charts.in_image import VISIBLE_CORES
 from cdk8s_charts.manifests import config_map, content_suffix, kubernetes_object
 from cdk8s_charts.vllm_command import compile_argv, compile_environment, serve_argv, serve_environment
@@ -127,7 +127,7 @@ def _arguments_job(
         source = {"name": files_of["metadata"]["name"], "defaultMode": 0o444}
         folder = _PACKAGE if files_of is program else name
         pods.add_volume(body, name, f"{_ASKED_MOUNT}/{folder}", container, configMap=source)
-    pods.mount_store(experiment, "checkpoints", body, container)
+    stores.mount_store(experiment, "checkpoints", body, container)
     pods.on_system_nodes(body)
     return finite_job(
         experiment,
@@ -194,8 +194,8 @@ def _proof_pod(experiment: Experiment, arm: Arm) -> pods.PodSpec:
     source = {"name": _ON_NODE_FILES, "defaultMode": 0o444}
     pods.add_volume(spec, CONTAINER, _PROOF_MOUNT, container, configMap=source)
     pods.add_scratch(spec, 10, container)
-    for purpose in pods.STORES:
-        pods.mount_store(experiment, purpose, spec, container)
+    for purpose in stores.STORES:
+        stores.mount_store(experiment, purpose, spec, container)
     pods.on_neuron_nodes(spec)
     pods.hold_devices(spec, container, experiment, arm)
     priority, level = priority_name(experiment, JOBS), arm.serving.pod_security
@@ -210,7 +210,7 @@ def expected(experiment: Experiment, arm: Arm) -> dict[str, Any]:
         "devices": serving.devices,
         "logical_cores": logical_cores(serving, arm.instance),
         "scratch_gib": max(pods.compile_scratch_gib(other) for other in experiment.arms),
-        "mounts": list(pods.STORES.values()),
+        "mounts": list(stores.STORES.values()),
         "pod_security": serving.pod_security,
         "driver_at_least": drivers.oldest,
         "driver_at_most": drivers.newest or "",

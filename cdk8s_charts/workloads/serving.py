@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import cdk8s
 import cdk8s_plus_27 as kplus
 
-from cdk8s_charts import pods
+from cdk8s_charts import pods, stores
 from cdk8s_charts.manifests import authored, kubernetes_object
 from cdk8s_charts.vllm_command import serve_argv, serve_environment
 from cdk8s_charts.workloads import artifact_jobs
@@ -117,7 +117,7 @@ def deployment(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     body["volumes"][0]["emptyDir"]["sizeLimit"] = f"{pods.shared_memory_gib(share.memory_gib)}Gi"
     (server,) = body["containers"]
     _fill_server(server, experiment, arm)
-    pods.add_sources(experiment, body, server, arm)
+    stores.add_sources(experiment, body, server, arm)
     pods.hold_devices(body, server, experiment, arm)
     pods.on_neuron_nodes(body)
     pods.settle(

@@ -21,13 +21,10 @@ from trnspec.experiment import Experiment, naming
 from trnspec.experiment.arms import Arm
 from trnspec.experiment.cost import arm_usd_per_hour
 
-MAX_CHARACTERS = 900_000
-"""Maximum of all pages together: they are in one template, and CloudFormation accepts 1 MB
+_MOST = (500, 2500, 500, 900_000)
+"""Maximum widgets and metrics of a page and metrics of a graph; expressions are counted too, because the documentation does not exclude
+them (https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_limits.html). And characters: a template holds 1 MB
 (https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/cloudformation-limits.html)."""
-MAX_WIDGETS = MAX_METRICS_PER_GRAPH = 500
-MAX_METRICS = 2500
-"""Maximum of all widgets of a dashboard. Expressions are counted too, because the documentation does not exclude them
-(https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_limits.html)."""
 MAX_ALARMS_PER_WIDGET = 100
 LINES_IN_GRAPH = 24
 """More lines cannot be distinguished, so the classes are spread over several graphs."""
@@ -67,48 +64,28 @@ class CellSelection(NamedTuple):
 
 
 def dashboards(experiment: Experiment, alarms: Sequence[str] = ()) -> dict[str, Dashboard]:
-    """All pages, by the ids that they have in the template; `alarms` are ARNs.
+    """One page, and one of the promoted arm, by the ids that they have in the template; `alarms` are ARNs.
 
     A text, the alarms, then each metric with its ratios, cost, errors, nodes and further metrics; less of it where all would be
-    too much for a template. And the promoted arm's own page.
-
-    Raises `Misuse` where CloudWatch or CloudFormation would refuse even that.
+    too much for a page. Raises `Misuse` where CloudWatch or CloudFormation would refuse even that.
     """
     for detail in panels.DETAILS:
-        pages = _pages(experiment, alarms, detail)
-        characters = sum(len(json.dumps(page.body)) for page in pages.values())  # as a string of the template
-        if characters <= MAX_CHARACTERS:
+        words = _text(_introduction(experiment, detail.left_out), _WORDS_HEIGHT)
+        rows = [words, *_rows(experiment, alarms, detail)]
+        body, metrics = _body(rows), [_metrics(widget) for row in rows for widget in row]
+        sizes = len(metrics), sum(metrics), max(metrics), len(json.dumps(body))  # as a string of the template
+        if all(size <= most for size, most in zip(sizes, _MOST, strict=True)):
             break
     else:
         raise Misuse(
-            f"dashboard: {characters:,} characters on {len(pages)} pages, one template takes {MAX_CHARACTERS:,}; "  # pyrefly: ignore[unbound-name]  # there are DETAILS
-            "use fewer arms, prompt classes or values of benchmark.concurrency"
+            "dashboard: {:,} widgets, {:,} metrics, {:,} in one graph, {:,} characters; ".format(*sizes)  # pyrefly: ignore[unbound-name]  # there are DETAILS
+            + "a page takes {:,}, {:,}, {:,} and {:,}; ".format(*_MOST)
+            + "use fewer arms, prompt classes or values of benchmark.concurrency"
         )
+    pages = {"Dashboard": Dashboard(naming.dashboard_name(experiment), body)}
     if experiment.serve and experiment.promoted:
         body = _body(_service_rows(experiment, experiment.promoted, experiment.serve.replicas))
         pages["ServiceDashboard"] = Dashboard(naming.service_dashboard_name(experiment), body)
-    return pages
-
-
-def _pages(experiment: Experiment, alarms: Sequence[str], detail: Detail) -> dict[str, Dashboard]:
-    """The rows on as few dashboards as CloudWatch's limits allow."""
-    portions: list[list[Row]] = [[]]
-    for row in _rows(experiment, alarms, detail):
-        if (maximum := max(map(_metrics, row))) > MAX_METRICS_PER_GRAPH:
-            raise Misuse(
-                f"dashboard: {maximum} metrics in one graph, CloudWatch takes {MAX_METRICS_PER_GRAPH}; use fewer arms"
-            )
-        widgets = [widget for one in (*portions[-1], row) for widget in one]
-        if sum(map(_metrics, widgets)) > MAX_METRICS or 1 + len(widgets) > MAX_WIDGETS:
-            portions.append([])
-        portions[-1].append(row)
-    pages = {}
-    for number, portion in enumerate(portions, start=1):
-        further = number > 1
-        place = f" ({number} of {len(portions)})" if len(portions) > 1 else ""
-        words = _text(_introduction(experiment, place, detail.left_out), _WORDS_HEIGHT)
-        name = naming.dashboard_name(experiment) + (f"-{number}" if further else "")
-        pages[f"Dashboard{number if further else ''}"] = Dashboard(name, _body([words, *portion]))
     return pages
 
 
@@ -181,7 +158,7 @@ def _rows(experiment: Experiment, alarms: Sequence[str], detail: Detail) -> Iter
         for concurrency in experiment.benchmark.concurrency
         for start in range(0, len(experiment.classes), size)
     ]
-    for metric, cells in product(panels.HEADLINES, all_cells):
+    for metric, cells in product(detail.compared, all_cells):
         yield _arms_row(experiment, metric, cells, detail)
         yield _ratios_row(experiment, metric, cells, detail)
     for cells in all_cells:
@@ -299,10 +276,10 @@ def _insights(experiment: Experiment, metric: InsightsMetric, **more: str) -> Cl
     return CloudWatchMetric(panels.INSIGHTS, metric.name, {name: values[name] for name in metric.dimensions})
 
 
-def _introduction(experiment: Experiment, place: str, left_out: str) -> str:
+def _introduction(experiment: Experiment, left_out: str) -> str:
     """What is compared, and what kind of numbers these are."""
     return (
-        f"# {experiment.name}{place}\n{experiment.description}\n\n{panels.compared(experiment)}\n\n"
+        f"# {experiment.name}\n{experiment.description}\n\n{panels.compared(experiment)}\n\n"
         "The values are *measured* when the benchmark ran against this cluster. They are *emulated* when someone "
         "published a run of the emulated arms here: CloudWatch cannot tell the two apart, the run's summary.json can. "
         "Intervals and verdicts stand in the report of a run, and so does the exact cost: the one here is an estimate, "

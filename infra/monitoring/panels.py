@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from trnspec.benchmark.metrics import COMPARED, ERRORS, PUBLISHED, TOKENS_PER_STEP, Metric
+from trnspec.benchmark.metrics import COMPARED, ERRORS, PUBLISHED, TOKENS_PER_STEP, TPOT, Metric
 from trnspec.core.words import as_ascii
 from trnspec.experiment import Experiment
 from trnspec.experiment.arms import Arm
 from trnspec.experiment.naming import metrics_namespace
 
 HEADLINES: tuple[Metric, ...] = (*COMPARED, TOKENS_PER_STEP)
-"""Metrics that have a row of ratios."""
 FURTHER: tuple[Metric, ...] = tuple(m for m in PUBLISHED if m not in HEADLINES and m is not ERRORS)
 _MAX_NAMES = 8
 
 
 class Detail(NamedTuple):
-    """How much is shown; a large sweep shows less, because a template holds 1 MB."""
+    """How much is shown; a large sweep shows less, because a page holds 2,500 metrics."""
 
     percentiles: tuple[str, ...]
+    compared: tuple[Metric, ...]
+    """Metrics that have a row of values and a row of ratios."""
     further: bool
     """Whether metrics that are not compared have rows."""
     left_out: str
@@ -31,11 +32,13 @@ class Detail(NamedTuple):
         return (*own, *self.percentiles)
 
 
+_ALL = ("p50", "p90", "p99")
 DETAILS = (
-    Detail(("p50", "p90", "p99"), True, ""),
-    Detail(("p50", "p90", "p99"), False, "metrics that are not compared"),
-    Detail(("p50", "p99"), False, "p90, and metrics that are not compared"),
-    Detail(("p50",), False, "p90, p99, and metrics that are not compared"),
+    Detail(_ALL, HEADLINES, True, ""),
+    Detail(_ALL, HEADLINES, False, "metrics that are not compared"),
+    Detail(("p50", "p99"), HEADLINES, False, "p90, and metrics that are not compared"),
+    Detail(("p50",), HEADLINES, False, "p90, p99, and metrics that are not compared"),
+    Detail(("p50",), (TPOT,), False, "p90, p99, and every metric but the time per output token"),
 )
 """The most first."""
 

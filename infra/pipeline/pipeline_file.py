@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, StrictBool, StrictInt
+from pydantic import Field, StrictInt, ValidationInfo, field_validator
 
 from cdk8s_charts.manifests import ManifestFile, read
 from infra.deployment_file import (
@@ -33,8 +33,8 @@ MAX_MINUTES = 2160
 """The longest build: `TimeoutInMinutes` of https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-codebuild-project.html"""
 AROUND_MINUTES = 30
 """For set-up, and for waiting in the project's queue."""
-MAX_HOURS = (MAX_MINUTES - AROUND_MINUTES) // 60
-"""The longest compilation: the build that waits for it lasts longer than the build that compiles."""
+MAX_HOURS = (MAX_MINUTES - AROUND_MINUTES) // 60 - 1
+"""The longest life of nodes: the build that runs fetches weights before, and the build that waits for it lasts longer."""
 _CONNECTION = r":[a-z0-9-]+:\d{12}:connection/[0-9a-f-]{36}"
 _CONSOLE = "(console: Developer Tools, Connections)"
 
@@ -67,24 +67,30 @@ class PipelineFile(Section):
         r"[\w+=,.@-]{1,128}", "the name of the permissions boundary from infra/bootstrap/policies.yaml"
     )
     stages: Any = Field(description="dev and prod, see the committed pipeline.yaml")
-    compile_hours: StrictInt = Field(
-        default=8,
+    run: Literal["never", "compile", "measure"] = Field(
+        default="never", description="never, compile or measure", examples=["measure"]
+    )
+    """What starts Trn2 nodes in prod once it is deployed."""
+    hours: StrictInt = Field(
+        default=12,
         ge=1,
         le=MAX_HOURS,
         description=f"a whole number from 1 to {MAX_HOURS} (CodeBuild ends a build after {MAX_MINUTES // 60} hours, and the "
-        "pipeline's build waits longer than the compilation takes)",
-        examples=[8],
+        "pipeline's build waits longer than the run takes)",
+        examples=[12],
     )
-    benchmark: StrictBool | Annotated[str, Field(pattern=r"^[\w.-]{1,100}\Z")] = Field(
-        default=False,
-        description="true, false or the id of a run, which is the name of its folder under runs/",
+    """How long the Trn2 nodes of a run live at most."""
+    baseline_run: Annotated[str, Field(pattern=r"^[\w.-]{1,100}\Z")] | None = Field(
+        default=None, description="the id of a run, which is the name of its folder under runs/"
     )
-    """Whether to measure, or the id of the run that a new one is judged by."""
+    """The run that a new one is judged by; without it there is no gate."""
 
-    @property
-    def baseline_run(self) -> str | None:
-        """The run that a new one is judged by; `None`: no gate."""
-        return self.benchmark if isinstance(self.benchmark, str) else None
+    @field_validator("baseline_run")
+    @classmethod
+    def _judged(cls, baseline: str | None, info: ValidationInfo) -> str | None:
+        if baseline and info.data.get("run") in ("never", "compile"):
+            raise ValueError(f"run is {info.data['run']}, so nothing is measured; write run: measure")
+        return baseline
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +147,11 @@ def read_pipeline(path: Path = FILE, *, manifests: Path = ROOT / "manifests") ->
         raise Misuse(
             f"{file}: stages dev and prod are both {dev.experiment.name} in account {dev.account}, so each would "
             "overwrite the other's stacks; use two accounts, or two experiments of different names"
+        )
+    if prod.experiment.serve and settings.run != "never":
+        raise Misuse(
+            f"{file}: run = {settings.run!r}: {prod.path} serves {prod.experiment.serve.arm}, and a run ends with every arm at 0; "
+            "write run: never, or remove the serve section"
         )
     # In dev no node may start at deployment, whatever the experiment says.
     idle = replace(dev.experiment, cluster=dev.experiment.cluster.model_copy(update={"nodes": 0}))

@@ -7,7 +7,6 @@ file that travels in the assembly.
 from __future__ import annotations
 
 import json
-import re
 from itertools import pairwise
 from typing import Any
 
@@ -37,13 +36,7 @@ from infra.pipeline.stage import (
     prod_steps,
     project_name,
 )
-from infra.stacks.experiment_stack import (
-    BUILD_LOGS,
-    OWN_LOGS,
-    acknowledge_each,
-    allow,
-    keep_logs,
-)
+from infra.stacks.experiment_stack import allow, keep_logs
 from infra.stacks.storage import ACCESS_LOG_DAYS, closed_bucket
 
 PREPARE = ["chmod +x trnspec .ci/run scripts/*"]
@@ -75,7 +68,8 @@ def start_command(stage: StageConfiguration, step: ClusterStep) -> str:
 
 
 class PipelineStack(cdk.Stack):
-    """Source, checks, synthesis, self-mutation; `dev` at once; `prod` after an approval, compiled, tried, measured."""
+    """Source, checks, synthesis, self-mutation; `dev` at once and tried; `prod` after an approval, tried, and with a run where the file
+    asks for one."""
 
     def __init__(self, scope: Construct, construct_id: str, *, configuration: PipelineConfiguration) -> None:
         self._configuration, settings = configuration, configuration.settings
@@ -97,10 +91,12 @@ class PipelineStack(cdk.Stack):
         pipeline = self._pipeline()
         stage = configuration.prod
         self._add_stage(pipeline, configuration.dev, dev_steps(configuration.dev), [])
+        run = configuration.settings.run
+        nodes = "no Trn2 node starts" if run == "never" else f"then Trn2 nodes start there to {run}"
         approval = pipelines.ManualApprovalStep(
-            "ApproveTrn2Nodes",
-            comment=f"Deploys {stage.experiment.name} to {stage.account}, then starts Trn2 nodes there to compile. "
-            f"Read the pull request's review; it says what an hour costs.",
+            "Approve",
+            comment=f"Deploys {stage.experiment.name} to {stage.account}; {nodes}. Read the pull request's review; it says what an hour "
+            "costs.",
         )
         self._add_stage(pipeline, stage, prod_steps(configuration), [approval])
         keep_logs(self._logs, DeploymentSettings())
@@ -109,7 +105,6 @@ class PipelineStack(cdk.Stack):
         for construct in pipeline.node.find_all():
             if isinstance(construct, iam.Role):
                 self._narrow(construct, construct.node.path)
-                _acknowledge(construct, construct.node.path)
             elif isinstance(construct, codebuild.CfnProject) and "/UpdatePipeline/" in construct.node.path:
                 self._install_from_lock(construct)
 
@@ -235,31 +230,4 @@ class PipelineStack(cdk.Stack):
         )
         starter = f"arn:{cdk.Aws.PARTITION}:iam::{stage.account}:role/{stage.starter_role}"
         role.add_to_policy(allow("sts:AssumeRole", starter, sid="StartSteps"))
-        _acknowledge(role, "/Build/")
         return role
-
-
-_ARTIFACTS = (
-    "CDK's grant on the one bucket and key of the pipeline's artifacts, whose keys are not known beforehand"
-)
-_REPORTS = "CDK lets a pipeline's builds publish test reports; the group belongs to the build"
-_DEPLOYS = "a condition admits roles that carry the tag of the bootstrap, in the pipeline's own account"
-_READS = "CDK reads the state of its own stack and whether the bucket of the bootstrap exists"
-_BUILDS = "CDK lets publishing see, start and stop builds; a statement beside it denies the last two"
-_LOGS = "one role publishes all assets, and CDK names their logs when it knows how many there are"
-_CREATED = r"Resource::arn:aws:(logs|codebuild):.*:(log-group:/aws/codebuild|report-group)/\*"
-_ANYWHERE = r"/(Pipeline/Role$|Source/|Build/|UpdatePipeline/|Assets/)"
-_KEPT = (
-    (_ANYWHERE, _ARTIFACTS, r"Action::(s3|kms):.*\*", r"Resource::<Artifacts\w*\.Arn>/\*"),
-    (r"/(Build|UpdatePipeline)/", OWN_LOGS, BUILD_LOGS),
-    (r"/(Build|UpdatePipeline)/", _REPORTS, r"Resource::arn:aws:codebuild:.*:report-group/<.*>-\*"),
-    ("/UpdatePipeline/", _DEPLOYS, r"Resource::arn:\*:iam::\d{12}:role/\*"),
-    ("/UpdatePipeline/", _READS, r"Resource::\*"),
-    ("/Assets/", _BUILDS, r"Resource::\*"),
-    ("/Assets/", _LOGS, _CREATED),
-)
-"""What CDK grants the roles of the pipeline, by their place; why it stays; what the rule names."""
-
-
-def _acknowledge(role: iam.Role, path: str) -> None:
-    acknowledge_each(role, "IAM5", *((*kept,) for place, *kept in _KEPT if re.search(place, path)))

@@ -27,19 +27,7 @@ from infra.pipeline.pipeline_file import (
     delivery_role_name,
 )
 from infra.stacks.cluster import reach_endpoint
-from infra.stacks.experiment_stack import (
-    BUILD_LOGS,
-    NO_RESOURCE,
-    NODE_GROUP_ID,
-    OWN_LOGS,
-    SOURCE,
-    UNKNOWN_KEYS,
-    ExperimentStack,
-    acknowledge,
-    acknowledge_each,
-    allow,
-    keep_logs,
-)
+from infra.stacks.experiment_stack import ExperimentStack, allow, keep_logs
 from trnspec.core.checkout import ROOT
 from trnspec.experiment import naming
 
@@ -80,7 +68,7 @@ class ClusterStep:
 
 
 def dev_steps(stage: StageConfiguration) -> tuple[ClusterStep, ...]:
-    """Return the steps after the deployment of the dev stage; they need no Trn2 node."""
+    """Return the steps after every deployment; they need no Trn2 node."""
     smoke = f"{DELIVER} smoke {stage.path} --account {stage.account}"
     return (ClusterStep(name="smoke", commands=(smoke,), minutes=30, starts_nodes=False),)
 
@@ -88,23 +76,21 @@ def dev_steps(stage: StageConfiguration) -> tuple[ClusterStep, ...]:
 def prod_steps(configuration: PipelineConfiguration) -> tuple[ClusterStep, ...]:
     """Return the steps after the approval and the deployment, in order; the gate reads both runs from the results bucket."""
     stage, settings = configuration.prod, configuration.settings
-    hours, of_stage = settings.compile_hours, f"{stage.path} --account {stage.account}"
-    compiling = f"{DELIVER} compile {of_stage} --hours {hours}"
-    steps = (
-        ClusterStep(name="compile", commands=(compiling,), minutes=hours * 60, starts_nodes=True),
-        *dev_steps(stage),
-    )
-    if not settings.benchmark:
-        return steps
-    commands = [f"./trnspec run {of_stage} --hours 4 --out results/run"]
+    if settings.run == "never":
+        return dev_steps(stage)
+    ends = "--until compile" if settings.run == "compile" else "--out results/run"
+    commands = [f"./trnspec run {stage.path} --account {stage.account} --hours {settings.hours} {ends}"]
     if settings.baseline_run:
         results = f"s3://{naming.bucket(stage.experiment, 'results', stage.account)}/runs"
         commands += [
             f"aws s3 cp --only-show-errors --recursive {results}/{settings.baseline_run} results/baseline",
             ".venv/bin/python -m trnspec.benchmark gate results/run --baseline results/baseline",
         ]
-    measuring = ClusterStep(name="benchmark", commands=tuple(commands), minutes=5 * 60, starts_nodes=True)
-    return (*steps, measuring)
+    minutes = (settings.hours + 1) * 60
+    return (
+        *dev_steps(stage),
+        ClusterStep(name="run", commands=tuple(commands), minutes=minutes, starts_nodes=True),
+    )
 
 
 def project_name(stage: StageConfiguration, step: ClusterStep) -> str:
@@ -163,12 +149,6 @@ class DeliveryRoleStack(ExperimentStack):
         self._allow("SeeVersions", "eks:DescribeAddonVersions DescribeClusterVersions", "*")
         self._allow("SeeOffers", "ec2:DescribeImages DescribeInstanceTypeOfferings", "*")
         self._allow("SeeQuotas", "servicequotas:GetServiceQuota", self._arn("servicequotas", "ec2", "*"))
-        acknowledge_each(
-            self._role,
-            "IAM5",
-            (f"{NO_RESOURCE}; of metrics a condition names one namespace", r"Resource::\*"),
-            ("the quotas of one service", r"Resource::arn:.*:servicequotas:.*:ec2/\*"),
-        )
         if starts_nodes:
             self._allow_run(key)
 
@@ -225,16 +205,6 @@ class DeliveryRoleStack(ExperimentStack):
         self._allow("ReadEngines", "s3:GetObject", f"{artifacts}/*/neuron_config.json", differences)
         self._allow("CompareEngines", "s3:PutObject", differences)
         self._allow("Key", "kms:Decrypt GenerateDataKey", key.key_arn)
-        schedules_reason = "schedules of one group, which holds nothing but what turns the nodes off"
-        kept = r"/\*(/COMPLETE|/neuron_config(_differences)?\.json)?"
-        acknowledge_each(
-            self._role,
-            "IAM5",
-            (NODE_GROUP_ID, r"Resource::arn:.*:nodegroup/.*-trn2-[a-z0-9-]*\*?/\*"),
-            (schedules_reason, r"Resource::arn:.*:schedule/.*-off/\*"),
-            (UNKNOWN_KEYS, r"Resource::arn:.*:s3:::.*-results-.*/(runs|plans|state)/\*"),
-            (UNKNOWN_KEYS, rf"Resource::arn:.*:s3:::.*-(artifacts|checkpoints)-.*{kept}"),
-        )
 
 
 class DeliveryStack(ExperimentStack):
@@ -264,9 +234,6 @@ class DeliveryStack(ExperimentStack):
         )
         # Imported by name, so that further permissions of the builds are granted in this stack, not in the one before the cluster.
         role = iam.Role.from_role_name(self, "Role", delivery_role_name(experiment))
-        interfaces_reason = "CodeBuild hands its interfaces to itself; a condition names service and subnets"
-        own = ((SOURCE, r"Action::s3:.*\*"), (OWN_LOGS, BUILD_LOGS))
-        acknowledge_each(role, "IAM5", *own, (interfaces_reason, r"Resource::.*:network-interface/\*"))
         group = reach_endpoint(
             self,
             cluster=made.cluster.cluster,
@@ -291,9 +258,6 @@ class DeliveryStack(ExperimentStack):
             "grant_report_group_permissions": False,
         }
         projects = [self._project(stage, step, common) for step in steps]
-        # For one role, CDK grants this with the first project.
-        network_reason = "describing the network, and interfaces in it, know no resource; CodeBuild needs both inside a VPC"
-        acknowledge(projects[0], "IAM5", network_reason, r"Resource::\*")
         self._add_starter(configuration, stage, projects)
 
     def _project(
@@ -303,7 +267,7 @@ class DeliveryStack(ExperimentStack):
         # CodePipeline's archive of a GitHub repository keeps no permissions (see `PREPARE` of the pipeline).
         install = ("chmod +x trnspec scripts/*", "scripts/setup")
         group = logs.LogGroup(self, f"{name}Logs")
-        project = codebuild.Project(
+        return codebuild.Project(
             self,
             name,
             project_name=project_name(stage, step),
@@ -313,9 +277,6 @@ class DeliveryStack(ExperimentStack):
             logging=codebuild.LoggingOptions(cloud_watch=codebuild.CloudWatchLoggingOptions(log_group=group)),
             **common,
         )
-        reason = "the project stores nothing; results go to the experiment's own bucket and key"
-        acknowledge(project, "CB4", reason)
-        return project
 
     def _add_starter(
         self,

@@ -14,17 +14,10 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from infra.deployment_file import DeploymentSettings
-from infra.stacks.experiment_stack import (
-    EKS_POLICY,
-    NO_RESOURCE,
-    ExperimentStack,
-    acknowledge,
-    allow,
-    encryption_key,
-)
+from infra.stacks.experiment_stack import ExperimentStack, allow, encryption_key
 from infra.stacks.identity import admit_pipeline
-from infra.stacks.nodes import POLICIES, add_system_nodes, metadata_options, root_volume
-from infra.stacks.software import CNI_POLICY, ManagedAddons
+from infra.stacks.nodes import add_system_nodes, metadata_options, root_volume
+from infra.stacks.software import ManagedAddons
 from trnspec.experiment import Experiment
 from trnspec.experiment.catalogue.prices import BASTION_INSTANCE_TYPE
 from trnspec.experiment.cost import BASTION_VOLUME_GIB
@@ -78,7 +71,7 @@ class Bastion(Construct):
             ),
         )
         of_group = autoscaling.CfnAutoScalingGroup
-        group = of_group(
+        of_group(
             self,
             "Group",
             auto_scaling_group_name=name,
@@ -91,8 +84,6 @@ class Bastion(Construct):
             ),
             tags=[of_group.TagPropertyProperty(key="Name", value=name, propagate_at_launch=True)],
         )
-        notices = "one instance that only kubectl from outside uses; its users notice when it is missing"
-        acknowledge(group, "AS3", notices)
         cdk.CfnOutput(self, "InstanceName", value=name, description="tag Name of the instance for sessions")
 
     def _profile(self) -> str:
@@ -102,7 +93,6 @@ class Bastion(Construct):
         sessions = allow("ssm:UpdateInstanceInformation", "*", sid="Sessions")
         sessions.add_actions(*_CHANNELS)
         role.add_to_policy(sessions)
-        acknowledge(role, "IAM5", NO_RESOURCE, r"Resource::\*")
         return iam.InstanceProfile(self, "Profile", role=role).instance_profile_arn  # pyrefly: ignore[bad-argument-type]  # jsii names parameters of interfaces otherwise
 
 
@@ -133,8 +123,6 @@ class ClusterStack(ExperimentStack):
         self, scope: Construct, *, experiment: Experiment, settings: DeploymentSettings, made: ec2.IVpc | None
     ) -> None:
         super().__init__(scope, "cluster", "EKS cluster", experiment=experiment, settings=settings)
-        policies = ("AmazonEKSClusterPolicy", CNI_POLICY, *POLICIES)
-        acknowledge(self, "IAM4", EKS_POLICY, *(f".*/{one}" for one in policies))
         vpc = self.network(made)
         control_plane = self._control_plane(vpc)
         for principal in settings.admins:

@@ -1,4 +1,4 @@
-"""The base of all stacks: name, region, tags, the account's key, log settings; and acknowledgements of cdk-nag's findings."""
+"""The base of all stacks: name, region, tags, the account's key, log settings."""
 
 from __future__ import annotations
 
@@ -10,38 +10,11 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
-from constructs import Construct, IConstruct
+from constructs import Construct
 
 from infra.deployment_file import DeploymentSettings
 from trnspec.experiment import Experiment
 from trnspec.experiment.naming import PROTECTED, stack_name
-
-PACK = "AwsSolutions"
-EKS_POLICY = "AWS maintains this policy with EKS and asks for it by name; its own text would lag behind"
-UNKNOWN_KEYS = "the keys below the prefix are not known beforehand; bucket and action are exact"
-NODE_GROUP_ID = "EKS ends the ARN of a node group with an id of its own; cluster and name are exact"
-NO_RESOURCE = "the action knows no resource"
-SOURCE = "CDK's grant for the source; the bucket is the one of the deployment's assets"
-OWN_LOGS = "streams of the build's own log group"
-BUILD_LOGS = r"Resource::arn:aws:logs:.*:log-group:/aws/codebuild/<.*>:\*"
-
-
-def acknowledge(scope: IConstruct, rule: str, reason: str, *named: str) -> None:
-    """Acknowledge the findings of a cdk-nag rule, e.g. `IAM5`, at the construct and inside it. `named` are regular expressions for
-    the names in the findings, e.g. `Resource::\\*`; without them, findings without a name are acknowledged."""
-    acknowledge_each(scope, rule, (reason, *named))
-
-
-def acknowledge_each(scope: IConstruct, rule: str, *kept: tuple[str, ...]) -> None:
-    """Acknowledge for several reasons, each followed by its `named`, with only two calls to the CDK's process."""
-    id_ = f"{PACK}::{PACK}-{rule}"
-    known = [
-        cdk.Acknowledgment(id=one, reason=reason)
-        for reason, *named in kept
-        for one in ([f"{id_}[{each}]" for each in named] or [id_])
-    ]
-    if known:
-        cdk.Validations.of(scope).acknowledge(*known)
 
 
 class ExperimentStack(cdk.Stack):

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 import aws_cdk as cdk
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from infra.deployment_file import DeploymentSettings
-from infra.stacks.experiment_stack import (
-    NO_RESOURCE,
-    UNKNOWN_KEYS,
-    ExperimentStack,
-    acknowledge_each,
-    allow,
-    pod_identity,
-)
+from infra.stacks.experiment_stack import ExperimentStack, allow, pod_identity
 from infra.stacks.storage import ModelStore
 from trnspec.experiment import Experiment, naming
 
@@ -41,41 +32,23 @@ class IdentityStack(ExperimentStack):
         weights, artifacts, results = (
             bucket.bucket_arn for bucket in (store.checkpoints, store.artifacts, store.results)
         )
-        prefixes = list[str]()
         key, cluster_name, pods = store.key.key_arn, cluster.cluster_name, pod_identity()
-        for account, below, statements in (
+        upload = _upload_with(key)
+        for account, statements in {
             # Mountpoint, or the pod's own copy to local disks, reads weights and artifacts; it can write neither.
-            (
-                naming.SERVING_ACCOUNT,
-                ("Checkpoints.*/", "Artifacts.*/"),
-                [*_read(weights), *_read(artifacts), allow("kms:Decrypt", key, sid="UseKey")],
-            ),
+            naming.SERVING_ACCOUNT: [
+                *_read(weights),
+                *_read(artifacts),
+                allow("kms:Decrypt", key, sid="UseKey"),
+            ],
             # Store weights and list what is there; nothing can be deleted.
-            (
-                naming.FETCH_ACCOUNT,
-                ("Checkpoints.*/", *(f"{re.escape(one.removeprefix('s3://'))}/" for one in _own(experiment))),
-                [*_read(weights), _write(weights), _upload_with(key), *_read_own(experiment)],
-            ),
-            (
-                naming.COMPILE_ACCOUNT,
-                ("Checkpoints.*/", "Artifacts.*/"),
-                [
-                    *_read(weights),
-                    *_read(artifacts),
-                    _write(artifacts),
-                    _upload_with(key),
-                ],
-            ),
-            (
-                naming.BENCHMARK_ACCOUNT,
-                (f"Results.*/{naming.RESULTS_PREFIX}", f"Results.*/{naming.PLANS_PREFIX}"),
-                [*_measure(results, experiment), _upload_with(key)],
-            ),
-        ):
+            naming.FETCH_ACCOUNT: [*_read(weights), _write(weights), upload, *_read_own(experiment)],
+            naming.COMPILE_ACCOUNT: [*_read(weights), *_read(artifacts), _write(artifacts), upload],
+            naming.BENCHMARK_ACCOUNT: [*_measure(results, experiment), upload],
+        }.items():
             inner = Construct(self, account.capitalize())
             role = iam.Role(inner, "Role", assumed_by=pods)
             iam.Policy(role, "DefaultPolicy", roles=[role], statements=statements)  # pyrefly: ignore[bad-argument-type]  # jsii names parameters of interfaces otherwise
-            prefixes += [rf"Resource::.*{one}\*" for one in below]
             eks.CfnPodIdentityAssociation(
                 inner,
                 "Association",
@@ -84,10 +57,6 @@ class IdentityStack(ExperimentStack):
                 service_account=account,
                 role_arn=role.role_arn,
             )
-        one_namespace = f"{NO_RESOURCE}; a condition names one namespace"
-        acknowledge_each(
-            self, "IAM5", (UNKNOWN_KEYS, *dict.fromkeys(prefixes)), (one_namespace, r"Resource::\*")
-        )
 
 
 def admit_pipeline(stack: ExperimentStack, role: str, *, cluster: eks.ICluster) -> None:
@@ -116,14 +85,10 @@ def _measure(results: str, experiment: Experiment) -> Statements:
     ]
 
 
-def _own(experiment: Experiment) -> list[str]:
-    return sorted({weights.address for weights in experiment.weights if weights.address})
-
-
 def _read_own(experiment: Experiment) -> Statements:
     """Weights that the experiment takes from other buckets: those folders and no others."""
     statements = []
-    for address in _own(experiment):
+    for address in sorted({weights.address for weights in experiment.weights if weights.address}):
         bucket, _, folder = address.removeprefix("s3://").partition("/")
         arn = f"arn:{cdk.Aws.PARTITION}:s3:::{bucket}"
         statements += [

@@ -1,29 +1,19 @@
-"""Node groups, and the stack of the Trainium2 nodes, which costs most and changes most, with the schedules that turn them off."""
+"""Node groups, and the stack of the Trainium2 nodes, which costs most and changes most."""
 
 from __future__ import annotations
 
 import base64
-import json
-import re
 from typing import Any
 
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_scheduler as scheduler
-from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from infra.deployment_file import DeploymentSettings
-from infra.off_schedules import off_expressions
-from infra.stacks.experiment_stack import (
-    EKS_POLICY,
-    NODE_GROUP_ID,
-    ExperimentStack,
-    acknowledge,
-    allow,
-)
+from infra.stacks.experiment_stack import ExperimentStack
+from infra.stacks.time_to_live import TimeToLive
 from trnspec.experiment import Experiment, naming
 from trnspec.experiment.catalogue.node_images import images_of
 from trnspec.experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
@@ -32,7 +22,6 @@ from trnspec.experiment.cost import NEURON_VOLUME_GIB, SYSTEM_NODES, SYSTEM_VOLU
 POLICIES = ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly")
 """Policies that EKS requires for a node role (https://docs.aws.amazon.com/eks/latest/userguide/create-node-role.html). The network
 plugin has its own role, and pods get their permissions through Pod Identity."""
-TARGET = "arn:aws:scheduler:::aws-sdk:eks:updateNodegroupConfig"
 _Template = ec2.CfnLaunchTemplate
 _VOLUME_WITHOUT_NVME = {"gib": 500, "iops": 8000, "mib_s": 1000}
 """An estimate: images with the Neuron SDK unpack to tens of GiB, and compilation writes to the same disk. A node is billed from its
@@ -314,84 +303,6 @@ def _user_data(experiment: Experiment) -> str | None:
     return base64.b64encode(f"{head}{bodies}\n--{_BOUNDARY}--\n".encode()).decode()
 
 
-class TimeToLive(Construct):
-    """Schedules that set the group of Neuron nodes to zero: every day at the hour of the experiment or, for a capacity block,
-    before it ends. `run` and `scale` add copies of this schedule. If a schedule still fails at its last attempt, it goes to a
-    queue and raises an alarm (`infra/monitoring/alarms.py`). An idle trn2.48xlarge costs about $36 per hour, more than anything
-    else in a deployment. Not verified on AWS.
-    """
-
-    def __init__(self, scope: Construct, construct_id: str, *, experiment: Experiment) -> None:
-        super().__init__(scope, construct_id)
-        group = scheduler.CfnScheduleGroup(self, "Group", name=naming.schedule_group(experiment))
-        failures = sqs.Queue(
-            self,
-            "Failures",
-            encryption=sqs.QueueEncryption.SQS_MANAGED,
-            enforce_ssl=True,
-            retention_period=cdk.Duration.days(14),
-        )
-        queue = "it is the dead-letter queue, of schedules, which the rule does not know"
-        acknowledge(failures, "SQS3", queue)
-        # In the spelling of Scheduler's universal targets, which capitalize the API's names
-        # (https://docs.aws.amazon.com/scheduler/latest/UserGuide/managing-targets-universal.html).
-        no_nodes = {
-            "ClusterName": naming.cluster_name(experiment),
-            "NodegroupName": naming.neuron_nodegroup(experiment),
-            "ScalingConfig": {"MinSize": 0, "DesiredSize": 0},
-        }
-        target = scheduler.CfnSchedule.TargetProperty(
-            arn=TARGET,
-            role_arn=self._role(experiment, failures).role_arn,
-            input=json.dumps(no_nodes, sort_keys=True),
-            dead_letter_config=scheduler.CfnSchedule.DeadLetterConfigProperty(arn=failures.queue_arn),
-            retry_policy=scheduler.CfnSchedule.RetryPolicyProperty(
-                maximum_retry_attempts=185, maximum_event_age_in_seconds=7200
-            ),
-        )
-        first, again = off_expressions(experiment)
-        for construct_id, expression, name in (
-            ("Daily", first, naming.daily_schedule(experiment)),
-            ("DailyAgain", again, None),
-        ):
-            schedule = scheduler.CfnSchedule(
-                self,
-                construct_id,
-                name=name,
-                group_name=naming.schedule_group(experiment),
-                schedule_expression=expression,
-                schedule_expression_timezone="UTC",
-                flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
-                target=target,
-            )
-            schedule.add_resource_dependency(group)
-
-    def _role(self, experiment: Experiment, failures: sqs.Queue) -> iam.Role:
-        account = cdk.Aws.ACCOUNT_ID
-        here = f"{cdk.Aws.REGION}:{account}"
-        # https://docs.aws.amazon.com/scheduler/latest/UserGuide/cross-service-confused-deputy-prevention.html
-        own = {
-            "aws:SourceAccount": account,
-            "aws:SourceArn": f"arn:aws:scheduler:{here}:schedule-group/{naming.schedule_group(experiment)}",
-        }
-        role = iam.Role(
-            self,
-            "Off",
-            role_name=naming.off_role_name(experiment),
-            description=f"sets the Neuron nodes of {experiment.name} to zero",
-            assumed_by=iam.ServicePrincipal("scheduler.amazonaws.com", conditions={"StringEquals": own}),  # pyrefly: ignore[bad-argument-type]  # jsii names parameters of interfaces otherwise
-        )
-        # The last part is an id that EKS assigns.
-        group = f"nodegroup/{naming.cluster_name(experiment)}/{naming.neuron_nodegroup(experiment)}/*"
-        for sid, action, resource in (
-            ("EmptyTheGroup", "eks:UpdateNodegroupConfig", f"arn:aws:eks:{here}:{group}"),
-            ("KeepWhatFailed", "sqs:SendMessage", failures.queue_arn),
-        ):
-            role.add_to_policy(allow(action, resource, sid=sid))
-        acknowledge(role, "IAM5", NODE_GROUP_ID, rf"Resource::.*:{re.escape(group)[:-2]}\*")
-        return role
-
-
 class NodesStack(ExperimentStack):
     """The group of Neuron nodes, and what empties it."""
 
@@ -405,7 +316,6 @@ class NodesStack(ExperimentStack):
         made: ec2.IVpc | None,
     ) -> None:
         super().__init__(scope, "nodes", "Trainium2 nodes", experiment=experiment, settings=settings)
-        acknowledge(self, "IAM4", EKS_POLICY, *(f".*/{one}" for one in POLICIES))
         end = TimeToLive(self, "TimeToLive", experiment=experiment)
         nodes = NeuronNodes(
             self,

@@ -14,7 +14,7 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from infra.pins import ADDON_VERSIONS, NEURON_CHART, SCHEDULER_TAGS
-from infra.stacks.experiment_stack import NO_RESOURCE, acknowledge_each, allow, pod_identity
+from infra.stacks.experiment_stack import allow, pod_identity
 from trnspec.experiment import Experiment, naming
 
 CNI_POLICY = "AmazonEKS_CNI_Policy"
@@ -123,12 +123,7 @@ class ManagedAddons(Construct):
             allow("cloudwatch:PutMetricData", "*", sid="PublishMetrics", where=own),
         ]
         policies = {"write": iam.PolicyDocument(statements=statements)}
-        role = iam.Role(self, "ObservabilityRole", assumed_by=pod_identity(), inline_policies=policies)
-        streams = r"Resource::.*:log-group:/aws/containerinsights/.*:log-stream:\*"
-        named = "the agent names its streams after nodes and pods"
-        anywhere = f"{NO_RESOURCE}; metrics go to one namespace"
-        acknowledge_each(role, "IAM5", (named, streams), (anywhere, r"Resource::\*"))
-        return role
+        return iam.Role(self, "ObservabilityRole", assumed_by=pod_identity(), inline_policies=policies)
 
 
 _NEURON_VALUES: dict[str, dict[str, Any]] = {

@@ -17,7 +17,7 @@ from constructs import Construct
 
 from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, names_in
 from infra.deployment_file import DeploymentSettings
-from infra.stacks.experiment_stack import ExperimentStack, acknowledge
+from infra.stacks.experiment_stack import ExperimentStack
 from infra.stacks.software import KUBECTL_TIMEOUT_S, install_neuron_software
 from trnspec.core.checkout import ROOT
 from trnspec.experiment import Experiment
@@ -39,18 +39,6 @@ class KubectlAccess(Construct):
             kubectl_layer=KubectlV35Layer(self, "Kubectl"),
             private_subnets=vpc.private_subnets,
         )
-        policies_reason = "the kubectl provider is CDK's construct, which gives its functions these policies"
-        acknowledge(
-            provider,
-            "IAM4",
-            policies_reason,
-            ".*/service-role/AWSLambda(Basic|VPCAccess)ExecutionRole",
-            ".*/AmazonEC2ContainerRegistryReadOnly",
-            ".*/AmazonElasticContainerRegistryPublicReadOnly.*",
-        )
-        versions_reason = "CDK's provider framework may call any version of the one function that it wraps"
-        acknowledge(provider, "IAM5", versions_reason, r"Resource::.*Handler.*:\*")
-        acknowledge(provider, "L1", "the runtime is chosen by the CDK release that brings the handler's code")
         role = provider.role
         assert role is not None, "only an imported provider may lack its role"
         self.entry = eks.AccessEntry(

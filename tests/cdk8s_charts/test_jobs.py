@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cdk8s_charts.parity import options
-from cdk8s_charts.pods import UNUSABLE, marker_check
+from cdk8s_charts.stores import UNUSABLE, marker_check
 from cdk8s_charts.workloads.artifact_jobs import compiling_job, fetching_job
 from tests.cdk8s_charts.objects import Case, Object, Pod, committed, named, pods_of
 from tests.cdk8s_charts.variations import rendered

@@ -10,10 +10,10 @@ import gc
 import re
 import tempfile
 from collections.abc import Iterator
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -22,12 +22,10 @@ from cdk8s_charts.render import render
 from infra.deployment_file import DeploymentSettings
 from infra.synthesis import app_of, configure
 from tests.conftest import ROOT
+from tests.infra.findings import Found, nag
 from tests.infra.templates import Deployment, Deployments
 from trnspec.experiment import Experiment, load
 from trnspec.experiment.model import Capacity, Network, Serve
-
-if TYPE_CHECKING:
-    from infra.nag import Rules
 
 gc.set_threshold(100_000, 50, 50)
 """A synth makes many objects that all stay: looking for garbage among them took a sixth of these tests' time."""
@@ -126,7 +124,7 @@ def variants(experiment: Experiment) -> Variants:
 
 
 @pytest.fixture(scope="session")
-def _synthesized(variants: Variants) -> Iterator[tuple[Path, Rules]]:
+def _synthesized(variants: Variants) -> Iterator[tuple[Path, Found]]:
     with tempfile.TemporaryDirectory(prefix="cdk-out-") as outdir:
         # CloudFormation validation triples the time; one test of its own has it on.
         app = app_of(configure({}), outdir=outdir, validation=False)
@@ -134,7 +132,6 @@ def _synthesized(variants: Variants) -> Iterator[tuple[Path, Rules]]:
         import aws_cdk as cdk  # after app_of, as in production
 
         from infra.deployment import add_stacks
-        from infra.nag import Rules
         from infra.stacks import nodes
 
         for name, (one, settings) in variants.items():
@@ -143,20 +140,18 @@ def _synthesized(variants: Variants) -> Iterator[tuple[Path, Rules]]:
             stage = cdk.Stage(app, name, permissions_boundary=boundary)
             with patch.object(nodes, "SYSTEM_INSTANCE_TYPE", "m7i.2xlarge") if wider else nullcontext():
                 add_stacks(stage, experiment=one, files=render(one), settings=settings)
-        rules = Rules(app)
-        cdk.Validations.of(app).add_plugins(rules)
-        with suppress(RuntimeError):  # of a finding, which test_rules tells
-            app.synth()
-        yield Path(outdir), rules
+        app.synth()
+        yield Path(outdir), nag(app)
 
 
 @pytest.fixture(scope="session")
-def assembly(_synthesized: tuple[Path, Rules]) -> Path:
+def assembly(_synthesized: tuple[Path, Found]) -> Path:
     return _synthesized[0]
 
 
 @pytest.fixture(scope="session")
-def rules(_synthesized: tuple[Path, Rules]) -> Rules:
+def nagged(_synthesized: tuple[Path, Found]) -> Found:
+    """What cdk-nag finds."""
     return _synthesized[1]
 
 

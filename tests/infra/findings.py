@@ -1,4 +1,4 @@
-"""What cdk-nag and cfn-lint say, as plain data."""
+"""What cdk-nag and cfn-lint find, as plain data, and which findings of cdk-nag stay (acknowledged.yaml)."""
 
 from __future__ import annotations
 
@@ -6,48 +6,43 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+if TYPE_CHECKING:
+    import aws_cdk as cdk
+
+Found = frozenset[tuple[str, str]]
+"""Construct and finding, such as `IAM5[Resource::*]`."""
+Entry = dict[str, Any]
+_PACK = "AwsSolutions-"
 
 
-def findings(assembly: Path) -> list[tuple[str, str]]:
-    """Rule and construct of all that the rules found and nobody has acknowledged."""
-    reports = json.loads((assembly / "validation-report.json").read_text(encoding="utf-8"))["pluginReports"]
-    return [
-        (violation["ruleName"], construct["constructPath"])
-        for report in reports
-        if report["pluginName"] == "AwsSolutions"
-        for violation in report["violations"]
-        for construct in violation["violatingConstructs"]
-    ]
+def nag(app: cdk.App) -> Found:
+    """What the AwsSolutions rules find in a synthesized app."""
+    import cdk_nag  # takes a second
+
+    violations = cdk_nag.AwsSolutionsChecks(app).validate_scope(app).violations
+    return frozenset(
+        (resource.construct_path or "", violation.rule_name.removeprefix(_PACK))
+        for violation in violations
+        for resource in violation.violating_resources
+    )
 
 
-def acknowledged(assembly: Path) -> Iterator[tuple[str, str, str]]:
-    """Construct, id and reason of every acknowledgement of one of these rules, as the assembly tells them."""
-    for path in assembly.rglob("*.metadata.json"):
-        for construct, entries in json.loads(path.read_text(encoding="utf-8")).items():
-            for entry in entries:
-                if entry["type"] == "aws:cdk:acknowledged-rules":
-                    for id_, reason in entry["data"].items():
-                        if id_.startswith("AwsSolutions::"):
-                            yield construct.strip("/"), id_.removeprefix("AwsSolutions::"), reason
+def acknowledged(*sections: str) -> list[Entry]:
+    """The entries of these sections of acknowledged.yaml."""
+    known = yaml.safe_load(Path(__file__).with_name("acknowledged.yaml").read_text(encoding="utf-8"))
+    return [entry for section in sections for entry in known[section]]
 
 
-_STACK = re.compile(
-    r"(.*/)?[\w-]+-(network|storage|cluster|nodes|identity|workloads|observability|delivery-role|delivery)(?=/|$)"
-)
-
-
-def unused(assembly: Path, used: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Acknowledgements that cover nothing in any of the deployments."""
-
-    def below(construct: str) -> str:
-        return _STACK.sub(r"\2", construct, count=1)
-
-    there = {(below(construct), id_) for construct, id_, _ in acknowledged(assembly)}
-    assert there
-    return there - {(below(construct), id_) for construct, id_ in used}
+def covers(entry: Entry, construct: str, finding: str) -> bool:
+    rules = [rf"{entry['rule']}\[{named}\]" for named in entry.get("named", ())] or [entry["rule"]]
+    at = re.search(entry["at"], construct)
+    return bool(at) and any(re.fullmatch(rule, finding, re.DOTALL) for rule in rules)
 
 
 def lint(templates: Iterable[Path], *, region: str) -> list[dict[str, Any]]:

@@ -217,13 +217,13 @@ def test_cloudformation_validation_has_no_finding_and_two_synths_give_the_same_b
 
 
 @pytest.mark.slow
-def test_a_finding_of_cdk_nag_that_nobody_acknowledged_fails_the_synth_with_its_rule_and_its_place(
+def test_a_value_that_cloudformation_does_not_take_fails_the_synth_with_its_place(
     tmp_path: Path,
 ) -> None:
     """Of `cdk synth`, as a user runs it, and of the app alone; `cdk synth --no-validation` leaves it out."""
     app = tmp_path / "app.py"
     lines = (
-        "import sys; from infra.stacks import cluster; cluster.acknowledge = lambda *_: None",
+        'import sys; from infra.stacks import nodes; nodes.naming.daily_schedule = lambda _: "every day"',
         'sys.argv = ["app.py"]; exec(open("app.py", encoding="utf-8").read())',
     )
     app.write_text("\n".join(lines), encoding="utf-8")
@@ -242,6 +242,6 @@ def test_a_finding_of_cdk_nag_that_nobody_acknowledged_fails_the_synth_with_its_
         )
         told = ended.stdout + ended.stderr
         assert ended.returncode == code, told
-        assert ("AwsSolutions-IAM5[Resource::*]" in told) == bool(code)
-        assert ("qwen3-32b-cluster/WayIn/Role/DefaultPolicy/Resource" in told) == bool(code)
+        assert ("every day" in told) == bool(code)
+        assert ("qwen3-32b-nodes/TimeToLive/Daily" in told) == bool(code)
         assert "Traceback" not in told

@@ -1,11 +1,9 @@
-"""The pipeline's compilation, on moto and a cluster in memory.
-
-Starting a project in another account, with botocore's Stubber: it checks the shapes of calls and answers.
-"""
+"""What the smoke test finds; and how a project in another account is started, with botocore's Stubber, which checks the shapes of
+calls and answers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,80 +11,12 @@ import pytest
 
 from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, read
 from tests.conftest import ROOT
-from tests.operations.api_server import ApiServer
 from tests.operations.clients import stubbed
 from tests.operations.clock import FakeClock
-from tests.operations.driver import Driver, interrupt
-from tests.operations.world import World
 from trnspec.core.findings import Refusal
 from trnspec.experiment import Experiment
-from trnspec.experiment.naming import artifact_path
 from trnspec.operations.cloud.aws import Aws
-from trnspec.operations.delivery import (
-    KINDS,
-    PREPARING,
-    Starter,
-    compile_artifacts,
-    findings,
-    nothing_to_compile,
-)
-from trnspec.operations.running.steps import steps
-
-
-def test_every_artifact_is_made_by_the_steps_up_to_there_and_no_node_is_left(driver: Driver) -> None:
-    compile_artifacts(driver.context(), fresh=True)
-    taken = [line.partition(" ")[2] for line in driver.said if line.startswith("==>")]
-    titles = [step.title for step in steps(driver.world.experiment) if step.name in PREPARING]
-    assert taken == [f"{number}/{len(titles)} {title}" for number, title in enumerate(titles, start=1)]
-    assert len(driver.artifacts()) == len(driver.world.experiment.arms)
-    assert (driver.world.nodes, driver.verified, driver.store.current()) == (0, 1, None)
-    assert [item["spec"]["replicas"] for item in driver.world.api.of("deployments")] == [0, 0]
-
-
-def _failing(driver: Driver) -> None:
-    driver.world.failing = {"compile-": "out of memory"}
-    with pytest.raises(Refusal, match="out of memory"):
-        compile_artifacts(driver.context(), fresh=True)
-
-
-def _interrupted(driver: Driver) -> None:
-    context = driver.context()
-    interrupt(context, "compile", "begins")
-    with pytest.raises(KeyboardInterrupt):
-        compile_artifacts(context, fresh=True)
-
-
-@pytest.mark.parametrize(
-    "broken_off", [_failing, _interrupted, lambda driver: compile_artifacts(driver.context(), fresh=False)]
-)
-def test_a_compilation_that_fails_is_interrupted_or_is_part_of_a_run_lets_nodes_and_run_go(
-    broken_off: Callable[[Driver], object], driver: Driver
-) -> None:
-    broken_off(driver)
-    held = driver.store.current()
-    assert (driver.world.nodes, held is not None) == (0, True), "the run stays to be finished"
-    assert broken_off is _interrupted or (held and held.state.owner) == ""
-
-
-def test_where_every_artifact_is_there_no_node_starts_and_none_is_let_go(
-    experiment: Experiment, account: None, aws: Aws
-) -> None:
-    world = World(experiment, ApiServer())
-    world.deploy()
-    said: list[str] = []
-    assert not nothing_to_compile(experiment, aws, said.append)
-    for arm in experiment.arms:
-        world.compiled(arm.name)
-    assert nothing_to_compile(experiment, aws, said.append)
-    assert world.stored("results") == {}, "no run was begun"
-    name = f"qwen3-32b-artifacts-{aws.account}-us-east-2"
-    stale_tag = {"TagSet": [{"Key": "lifecycle", "Value": "stale"}]}
-    key = f"{artifact_path(experiment.baseline)}/COMPLETE"
-    world.client("s3").put_object_tagging(Bucket=name, Key=key, Tagging=stale_tag)
-    assert nothing_to_compile(experiment, aws, said.append)
-    assert world.client("s3").get_object_tagging(Bucket=name, Key=key)["TagSet"] == []
-    assert len(said) == 1
-
+from trnspec.operations.delivery import KINDS, Starter, findings
 
 Deployed = dict[tuple[str, str], dict[str, Any]]
 

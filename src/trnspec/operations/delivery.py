@@ -1,4 +1,4 @@
-"""`python -m trnspec.operations.delivery VERB`: what the pipeline runs, in its own account (start) and in a stage's VPC (smoke, compile)."""
+"""`python -m trnspec.operations.delivery VERB`: what the pipeline runs, in its own account (start) and in a stage's VPC (smoke)."""
 
 from __future__ import annotations
 
@@ -16,22 +16,16 @@ from trnspec.core.console import print_json, warn
 from trnspec.core.findings import Finding, Refusal
 from trnspec.core.words import count
 from trnspec.experiment import load
-from trnspec.operations.cloud import experiment_resources
 from trnspec.operations.cloud.access import cluster_of
 from trnspec.operations.cloud.aws import Aws, AwsError, aws_of
 from trnspec.operations.cloud.clock import Clock
 from trnspec.operations.cloud.kubernetes import pod_containers
-from trnspec.operations.options import HOURS, json_option, manifests_option, on_aws
+from trnspec.operations.options import json_option, manifests_option, on_aws
 from trnspec.operations.preflight.checklist import PINS_AND_ZONE, QUOTAS, misfits
-from trnspec.operations.running.launch import opened, say
-from trnspec.operations.running.run_plan import RunPlan
-from trnspec.operations.running.state import RunStore, unfinished
-from trnspec.operations.running.steps import finish, steps, stop_paying, with_nodes_off_on_failure
+from trnspec.operations.running.launch import say
 
 if TYPE_CHECKING:
     from cdk8s_charts.manifests import ManifestFile
-    from trnspec.experiment import Experiment
-    from trnspec.operations.running.context import Context
 
 POLL_S = 30
 RENEW = timedelta(minutes=45)
@@ -39,7 +33,6 @@ RENEW = timedelta(minutes=45)
 KINDS = ("ServiceAccount", "ConfigMap", "PersistentVolumeClaim", "Service", "Deployment")
 """The kinds of the manifests that the steps may look at; the rest was applied with them."""
 _APPLY = "deploy the workloads stack, then retry"
-PREPARING = ("weights", "arguments", "nodes", "verify", "compile")
 Object = Mapping[str, Any]
 
 
@@ -173,66 +166,7 @@ def _health(kind: str, name: str, present: Object) -> Iterator[Finding]:
         yield Finding(where, None, f"is {status['phase']}", "delete it and deploy again")
 
 
-@on_aws
-@click.option("--hours", type=HOURS, default=8.0, metavar="H", help="Nodes live so long at most (default 8).")
-@manifests_option
-def compile_(path: Path, hours: float, manifests: Path, account: str | None, as_json: bool) -> int:
-    """Make every artifact; Trn2 nodes are at 0 afterwards."""
-    experiment = load(path)
-    files = read(experiment, manifests)
-    aws = aws_of(experiment, account)
-    to_compile = not nothing_to_compile(experiment, aws, say)
-    if to_compile:
-        store = RunStore(experiment, aws)
-        now, missing = Clock().now(), len(experiment_resources.missing_artifacts(experiment, aws))
-        held = unfinished(experiment, store, now=now, take_over=False)
-        plan = RunPlan.of(experiment, now, to_compile=missing, hours=hours)
-        with opened(plan, aws, store, held, files=files) as context:
-            context.needs_h = min(hours, sum(map(plan.hours_of, PREPARING)))
-            compile_artifacts(context, fresh=held is None)
-    answer = {"experiment": experiment.name, "nodes_started": to_compile}
-    before = "" if to_compile else " already, so no Trn2 node was started"
-    print_json(answer) if as_json else print(f"{experiment.name}: every artifact is complete{before}")
-    return 0
-
-
-def nothing_to_compile(experiment: Experiment, aws: Aws, say: Callable[[str], None]) -> bool:
-    """Whether every arm has its artifact, so that no node has to start for one; those that were marked stale stay."""
-    if experiment_resources.missing_artifacts(experiment, aws):
-        return False
-    for key in experiment_resources.free(experiment, aws):
-        say(f"    artifact {key}: is used again by an arm: kept")
-    return True
-
-
-def compile_artifacts(context: Context, *, fresh: bool) -> None:
-    """Fetch, start nodes, prove them, compile; then let the nodes go.
-
-    `fresh`: the run was begun for this, so it ends with it; otherwise it goes back to the one who left it unfinished.
-    Every step makes sure by itself of what is there already. Raises `Refusal`.
-    """
-
-    def prepare() -> str:
-        chosen = [step for step in steps(context.experiment) if step.name in PREPARING]
-        for number, step in enumerate(chosen, start=1):
-            context.say(f"==> {number}/{len(chosen)} {step.title}")
-            context.save(step=step.name, problem="")
-            step.act(context)
-        if context.state.nodes:
-            stop_paying(context)
-        if fresh:
-            return finish(context)
-        context.save(owner="")
-        return ""
-
-    try:
-        with_nodes_off_on_failure(context, prepare)
-    except KeyboardInterrupt:
-        stop_paying(context)
-        raise
-
-
-VERBS = {"start": start, "smoke": smoke, "compile": compile_}
+VERBS = {"start": start, "smoke": smoke}
 
 
 if __name__ == "__main__":

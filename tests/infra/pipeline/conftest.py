@@ -1,10 +1,8 @@
-"""One synth of the pipeline for all its tests, with the benchmark and its gate on."""
+"""One synth of the pipeline for all its tests, with a run and its gate."""
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import yaml
@@ -14,11 +12,9 @@ from cdk8s_charts.render import render
 from infra.pipeline.pipeline_file import FILE, PipelineConfiguration, read_pipeline
 from infra.synthesis import pipeline_app
 from tests.infra.conftest import KEY
+from tests.infra.findings import Found, nag
 from tests.infra.templates import Deployment
 from trnspec.experiment import Experiment
-
-if TYPE_CHECKING:
-    from infra.nag import Rules
 
 PROD_KEY = KEY.replace("111122223333", "444455556666")
 
@@ -36,36 +32,29 @@ def configuration(manifests: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     data = yaml.safe_load(FILE.read_text(encoding="utf-8"))
     data["stages"]["prod"] |= {"kms_key": PROD_KEY, "log_days": 365}
     path = tmp_path_factory.mktemp("pipeline") / "pipeline.yaml"
-    path.write_text(yaml.safe_dump({**data, "benchmark": "20260401T120000Z-0dc3e1ca"}), encoding="utf-8")
+    measured = {**data, "run": "measure", "baseline_run": "20260401T120000Z-0dc3e1ca"}
+    path.write_text(yaml.safe_dump(measured), encoding="utf-8")
     return read_pipeline(path, manifests=manifests)
 
 
 @pytest.fixture(scope="session")
 def _synthesized(
     configuration: PipelineConfiguration, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, Rules]:
+) -> tuple[Path, Found]:
     outdir = tmp_path_factory.mktemp("cdk-out")
     app = pipeline_app(configuration, outdir=str(outdir))
-
-    import aws_cdk as cdk
-
-    from infra.nag import Rules
-
-    rules = Rules(app)
-    cdk.Validations.of(app).add_plugins(rules)
-    with suppress(RuntimeError):  # of a finding, which test_rules tells
-        app.synth()
-    return outdir, rules
+    app.synth()
+    return outdir, nag(app)
 
 
 @pytest.fixture(scope="session")
-def assembly(_synthesized: tuple[Path, Rules]) -> Path:
-    """The cloud assembly, with cdk-nag's report in it."""
+def assembly(_synthesized: tuple[Path, Found]) -> Path:
     return _synthesized[0]
 
 
 @pytest.fixture(scope="session")
-def rules(_synthesized: tuple[Path, Rules]) -> Rules:
+def nagged(_synthesized: tuple[Path, Found]) -> Found:
+    """What cdk-nag finds."""
     return _synthesized[1]
 
 

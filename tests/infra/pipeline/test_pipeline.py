@@ -14,7 +14,7 @@ import pytest
 
 from infra.pipeline.pipeline_file import MAX_HOURS, PipelineConfiguration
 from infra.pipeline.pipeline_stack import BY_HAND, CDK_ASSETS
-from infra.pipeline.stage import dev_steps, prod_steps
+from infra.pipeline.stage import ClusterStep, dev_steps, prod_steps
 from tests.infra.pipeline.conftest import PROD_KEY
 from tests.infra.templates import Deployment, Properties, json_of
 from trnspec.core.checkout import ROOT
@@ -67,14 +67,14 @@ def test_what_is_pushed_runs_through_the_stages_in_order_and_executions_wait_for
     dev, prod = order["dev"], order["prod"]
     deployed = max(place for place, name in enumerate(dev) if name.endswith(".Deploy"))
     assert "DevSmoke" in dev[deployed:], "everything is deployed, then tried"
-    assert "ApproveTrn2Nodes" not in dev
+    assert "Approve" not in dev
     assert "qwen3-32b-workloads.Deploy" in dev
-    assert prod[0] == "ApproveTrn2Nodes", "nothing happens before the approval"
-    steps = ["ProdCompile", "ProdSmoke", "ProdBenchmark"]
-    assert [name for name in prod if name in steps] == steps
-    assert prod.index("qwen3-32b-nodes.Deploy") < prod.index("ProdCompile")
-    lines = commands(stages["prod"].only(PROJECT, "delivery", Name="qwen3-32b-benchmark").properties)
+    assert prod[0] == "Approve", "nothing happens before the approval"
+    deployed = max(place for place, name in enumerate(prod) if name.endswith(".Deploy"))
+    assert prod[deployed + 1 :] == ["ProdSmoke", "ProdRun"]
+    lines = commands(stages["prod"].only(PROJECT, "delivery", Name="qwen3-32b-run").properties)
     assert lines[0].startswith("./trnspec run experiments/qwen3-32b.yaml")
+    assert lines[0].endswith("--hours 12 --out results/run")
     assert "/runs/20260401T120000Z-0dc3e1ca " in lines[1]
     assert lines[2] == ".venv/bin/python -m trnspec.benchmark gate results/run --baseline results/baseline"
 
@@ -144,7 +144,7 @@ def test_every_build_names_its_runtimes_installs_what_is_pinned_and_calls_what_i
     assert scripts == {"scripts/test", "scripts/setup", "trnspec"}
     assert all((ROOT / script).stat().st_mode & 0o100 for script in scripts)
     called = {line.split()[3] for line in lines if "trnspec.operations.delivery" in line}
-    assert called == {"start", "smoke", "compile"} == set(delivery.VERBS)
+    assert called == {"start", "smoke"} == set(delivery.VERBS)
 
 
 @pytest.mark.parametrize("part", ["Checks", "Synth"])
@@ -169,7 +169,7 @@ def test_what_git_has_as_a_program_is_made_one_again_after_the_archive_lost_it(
     files = [one for one in (ROOT / "trnspec", *files) if one.is_file() and one.stat().st_mode & 0o100]
     programs = [one.relative_to(ROOT) for one in files]
     assert len(programs) >= 6
-    for part in ("Checks", "Synth", "DevSmoke", "ProdCompile"):
+    for part in ("Checks", "Synth", "DevSmoke", "ProdRun"):
         folder = tmp_path / part
         for program in programs:
             (folder / program).parent.mkdir(parents=True, exist_ok=True)
@@ -182,19 +182,31 @@ def test_what_git_has_as_a_program_is_made_one_again_after_the_archive_lost_it(
 
 
 @pytest.mark.parametrize("hours", [1, MAX_HOURS])
-def test_compiling_may_take_hours_in_both_accounts_as_codebuild_takes_them(
+def test_a_run_may_take_hours_in_both_accounts_as_codebuild_takes_them(
     pipeline: Deployment, stages: Stages, configuration: PipelineConfiguration, hours: int
 ) -> None:
-    inside = stages["prod"].only(PROJECT, "delivery", Name="qwen3-32b-compile").properties["TimeoutInMinutes"]
-    waiting = project(pipeline, "ProdCompile")
-    assert waiting["TimeoutInMinutes"] > inside == 8 * 60
-    assert commands(waiting)[-1].endswith("--minutes 480")
+    inside = stages["prod"].only(PROJECT, "delivery", Name="qwen3-32b-run").properties["TimeoutInMinutes"]
+    waiting = project(pipeline, "ProdRun")
+    assert waiting["TimeoutInMinutes"] > inside == 13 * 60, "longer than its nodes live"
+    assert commands(waiting)[-1].endswith("--minutes 780")
     model = botocore.session.get_session().get_service_model("codebuild")
-    settings = configuration.settings.model_copy(update={"compile_hours": hours})
+    settings = configuration.settings.model_copy(update={"hours": hours})
     limits = model.shape_for("BuildTimeOut").metadata
     for step in prod_steps(replace(configuration, settings=settings)):
         for minutes in (step.minutes, step.waiting_minutes):
             assert limits["min"] <= minutes <= limits["max"], step.name
+
+
+def test_without_a_run_prod_starts_no_node_and_a_compilation_has_no_gate(
+    configuration: PipelineConfiguration,
+) -> None:
+    def steps(run: str) -> tuple[ClusterStep, ...]:
+        update = {"run": run, "baseline_run": None}
+        return prod_steps(replace(configuration, settings=configuration.settings.model_copy(update=update)))
+
+    assert steps("never") == dev_steps(configuration.prod)
+    (command,) = steps("compile")[-1].commands
+    assert command.endswith("--hours 12 --until compile")
 
 
 def test_builds_that_talk_to_a_cluster_are_in_private_subnets_and_dev_starts_no_trn2_node(

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
+from infra.pipeline import pipeline_file
 from infra.pipeline.pipeline_file import FILE, PipelineConfiguration, read_pipeline, refuse_unknown_roles
 from trnspec.core.checkout import ROOT
 from trnspec.core.findings import Misuse
 from trnspec.experiment import Experiment, load
+from trnspec.experiment.model import Serve
 
 Reading = Callable[[str], PipelineConfiguration]
 
@@ -45,12 +47,27 @@ def test_the_committed_file_is_read_and_stale_manifests_and_a_missing_file_are_r
     found = reading("{}")
     assert (found.dev.account, found.prod.account) == ("222233334444", "444455556666")
     assert found.dev.experiment.cluster.nodes == 0
-    assert (found.settings.benchmark, found.settings.baseline_run) == (False, None)
+    assert (found.settings.run, found.settings.baseline_run) == ("never", None), (
+        "nothing starts a node unasked"
+    )
     assert reading("stages: {dev: {tags: {owner: ml}}}").dev.deployment_settings.tags == {"owner": "ml"}
     with pytest.raises(Misuse, match=r"run \./trnspec render"):
         read_pipeline(FILE, manifests=tmp_path)
     with pytest.raises(Misuse, match="cannot be read"):
         read_pipeline(tmp_path / "none.yaml")
+
+
+def test_a_run_of_an_experiment_that_serves_is_refused_before_it_is_delivered(
+    reading: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def serving(path: Path) -> Experiment:
+        return replace(load(path), serve=Serve(arm="qwen-sd-vllm"))
+
+    monkeypatch.setattr(pipeline_file, "load", serving)
+    monkeypatch.setattr(pipeline_file, "read", lambda *_: ())
+    assert reading("run: never").prod.experiment.serve
+    with pytest.raises(Misuse, match=r"run = 'compile': .* serves qwen-sd-vllm.*; write run: never"):
+        reading("run: compile")
 
 
 WRONG: list[dict[str, str]] = yaml.safe_load(

@@ -11,6 +11,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ from tests.operations.test_verification import PASSES, as_assumed, proved
 from tests.operations.world import World
 from trnspec.core.findings import Finding
 from trnspec.experiment import Experiment, load
-from trnspec.experiment.naming import STEP, off_role_name
+from trnspec.experiment.naming import ACTIVE_RUN, STEP, off_role_name
 from trnspec.operations import delivery
 from trnspec.operations.__main__ import main
 from trnspec.operations.cloud import access
@@ -218,14 +219,36 @@ def test_every_step_of_a_stage_is_green_with_the_rights_of_its_roles(
     account.world.refuse_launch()
     with ready.offering(stage.experiment):
         codes = act(steps, account, stage, stages[stage_name], enforcement)
-    assert codes == [0] * (4 if stage_name == "prod" else 1)
+    assert codes == [0] * (3 if stage_name == "prod" else 1)
     if stage_name == "prod":
-        assert [step.name for step in steps] == ["compile", "smoke", "benchmark"]
+        assert [step.name for step in steps] == ["smoke", "run"]
         assert (tmp_path / "out" / "summary.json").exists()
         assert list((tmp_path / "out" / "engines").iterdir()), "how the engines differ comes home"
         asked = {"eks:UpdateNodegroupConfig", "iam:PassRole", "kms:Decrypt", "s3:PutObject"}
         assert enforcement.allowed >= {*asked, "autoscaling:DescribeScalingActivities"}
         assert account.world.nodes == 0
+
+
+def test_a_compilation_is_green_once_and_starts_no_node_again(
+    configuration: PipelineConfiguration,
+    stages: dict[str, Deployment],
+    enforcement: Enforcement,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    compiling = configuration.settings.model_copy(update={"run": "compile", "baseline_run": None})
+    *_, step = prod_steps(replace(configuration, settings=compiling))
+    account = Account(configuration.prod.experiment, tmp_path, monkeypatch)
+    account.world.as_pod = pods(stages["prod"], enforcement)
+    account.give_schedules(caller(off_role_name(configuration.prod.experiment), stages["prod"], "nodes"))
+    for said in (
+        "every artifact is complete\n",
+        "every artifact is complete already, so no Trn2 node was started",
+    ):
+        assert act((step,), account, configuration.prod, stages["prod"], enforcement) == [0]
+        assert said in capsys.readouterr().out
+        assert (account.world.nodes, ACTIVE_RUN in account.world.stored("results")) == (0, False)
 
 
 def test_the_smoke_step_asks_for_pins_zone_and_quotas_with_the_rights_of_its_role(
@@ -256,7 +279,7 @@ def test_the_pipeline_starts_a_build_with_the_rights_of_its_step_and_of_the_role
     enforcement: Enforcement,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    stage, step = configuration.prod, prod_steps(configuration)[0]
+    stage, step = configuration.prod, prod_steps(configuration)[-1]
     monkeypatch.setattr(Aws, "_boto_client", lambda aws, service: shared_client(service, aws.region))
     monkeypatch.setattr(delivery, "Clock", FakeClock)
     shared_client("codebuild").create_project(
@@ -291,7 +314,8 @@ def test_a_run_whose_node_group_was_replaced_ends_with_the_line_that_names_the_o
     standing.nodegroup_name = "qwen3-32b-trn2-b-spot"
     groups[standing.nodegroup_name] = standing
     monkeypatch.setattr(World, "group", standing)
-    (run,) = [step for step in prod_steps(configuration) if step.name == "compile"]
+    *_, step = prod_steps(configuration)
+    run = replace(step, commands=step.commands[:1])  # a build ends at its first command that fails
     assert act((run,), account, stage, stages["prod"], enforcement) == [1]
     assert (
         "node group qwen3-32b-trn2-b-spot: exists, and the experiment now describes"

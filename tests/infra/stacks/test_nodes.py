@@ -16,7 +16,7 @@ import yaml
 from botocore.stub import Stubber
 
 from infra.off_schedules import next_off, off_expressions
-from infra.stacks.nodes import TARGET
+from infra.stacks.time_to_live import TARGET
 from tests.infra.templates import Deployment, Deployments, Properties, resolved
 from trnspec.experiment import Experiment
 from trnspec.experiment.model import Capacity

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cdk8s_charts.pods import UNUSABLE
+from cdk8s_charts.stores import UNUSABLE
 from tests.conftest import ROOT
 from tests.operations.driver import Driver, driver_of
 from trnspec.benchmark.analyse.result_files import optional_results

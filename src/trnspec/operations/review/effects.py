@@ -1,31 +1,46 @@
-"""Compare two snapshots: the content of a review, before it is formatted."""
+"""Compare two states of the files: the content of a review, before it is formatted."""
 
 from __future__ import annotations
 
-import difflib
-import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cdk8s_charts.manifests import ManifestFile
-from cdk8s_charts.parity import as_read
+from cdk8s_charts.parity import as_read, undeclared_differences
 from trnspec.core.differences import ABSENT, Difference, differences
 from trnspec.core.safe_output import shortened
 from trnspec.core.words import count
+from trnspec.experiment import Arm, Experiment, cost
+from trnspec.experiment.naming import REVIEWED_JOBS
 from trnspec.operations.cloud.cloudformation import removal
-from trnspec.operations.review.rights import Key, Object, lasting_name, object_grants, template_grants
+from trnspec.operations.deploying import replaced
+from trnspec.operations.review.file_state import (
+    FileState,
+    Key,
+    Object,
+    arm_facts,
+    artifact_keys,
+    by_key,
+    facts,
+    flat,
+)
 
-State = Mapping[str, Any]
-"""The output of `snapshot.py`, or its part about one experiment."""
+Objects = Mapping[Key, Object]
 _MAX_VALUE_LENGTH = 120
 _REMOVED = "removed: `cdk deploy` deletes its Deployment and its pods end; its artifact stays until a run marks it stale"
-_IN_OTHER_NOTES = ("baseline", "cluster.nodes", "cluster.max_nodes")
-_STATEFUL = ("AWS::S3::Bucket", "AWS::KMS::Key", "AWS::EKS::Cluster", "AWS::EC2::VPC", "AWS::DynamoDB::Table")
 _NODES = ("AWS::EKS::Nodegroup", "AWS::EC2::LaunchTemplate")
 _IN_PLACE = ("Properties.ScalingConfig", "Properties.Tags", "Properties.UpdateConfig", "DependsOn")
 """Properties of a node group (https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-eks-nodegroup.html):
 a change of these does not affect a node."""
+_ACCESS = re.compile(
+    "(Cluster)?Role(Binding)?|NetworkPolicy|ServiceAccount|ValidatingAdmissionPolicy(Binding)?"
+)
+"""Kinds that say who may do what in the cluster."""
+_POD_RIGHT = re.compile(
+    r".*(securityContext|hostNetwork|hostPID|hostIPC|hostPath|serviceAccountName|automountServiceAccountToken)\b.*"
+)
+"""What a pod may do to its node and in the cluster."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +66,11 @@ class ArmReview:
 
 @dataclass(frozen=True)
 class Note:
-    """A remark about a whole experiment."""
+    """A remark about a whole experiment, or about all of them."""
 
-    kind: Literal["arms", "cost", "fairness", "comparability", "apply", "cluster", "delivery", "other"]
+    kind: Literal[
+        "cost", "fairness", "comparability", "apply", "cluster", "access", "settings", "code", "other"
+    ]
     text: str
     needs_human: bool = True
 
@@ -66,97 +83,79 @@ class ExperimentReview:
     arms: tuple[ArmReview, ...]
     notes: tuple[Note, ...]
 
-    @property
-    def needs_human(self) -> bool:
-        return any(row.needs_human for row in self.arms) or any(note.needs_human for note in self.notes)
+
+def changed(base: FileState, head: FileState) -> list[str]:
+    """Return the experiments of both whose templates can differ: with equal files this code makes equal templates."""
+    deployment = [state.settings.get("deployment.yaml") for state in (base, head)]
+    return [
+        name
+        for name, new in head.experiments.items()
+        if (old := base.experiments.get(name))
+        and (old != new or base.manifests[name] != head.manifests[name] or deployment[0] != deployment[1])
+    ]
 
 
-@dataclass(frozen=True)
-class Diff:
-    """A unified diff of a file or a template."""
-
-    title: str
-    text: str
-
-
-@dataclass(frozen=True)
-class Review:
-    """The complete review."""
-
-    experiments: tuple[ExperimentReview, ...]
-    granted: tuple[str, ...]
-    withdrawn: tuple[str, ...]
-    diffs: tuple[Diff, ...]
-
-    @property
-    def needs_human(self) -> bool:
-        """Whether a person must read the review before merging."""
-        return bool(self.granted or self.withdrawn) or any(one.needs_human for one in self.experiments)
-
-
-def compare(base: State, head: State) -> Review:
-    """Return what `head` changes in a deployment of `base`; both are snapshots without problems."""
-    before, after = _grants(base), _grants(head)
-    return Review(
-        experiments=tuple(_experiments(base, head)),
-        granted=tuple(sorted(after - before)),
-        withdrawn=tuple(sorted(before - after)),
-        diffs=tuple(_diffs(base, head)),
-    )
-
-
-def _grants(state: State) -> set[str]:
-    grants = template_grants(state["templates"]) | template_grants(state["delivery"])
-    return grants.union(*(object_grants(_by_key(files)) for files in state["objects"].values()))
-
-
-def _experiments(base: State, head: State) -> Iterator[ExperimentReview]:
-    for name, new in head["experiments"].items():
-        old = base["experiments"].get(name)
-        files = [state["objects"].get(name, {}) for state in (base, head)]
-        arms = tuple(_arms(old["arms"] if old else {}, new["arms"], *map(_by_key, files)))
+def experiments(base: FileState, head: FileState, templates: Mapping[str, Any]) -> Iterator[ExperimentReview]:
+    """Yield what merging does to each experiment. `templates`: before and after, of those that were synthesized."""
+    for name, new in head.experiments.items():
+        old = base.experiments.get(name)
+        before, after = (by_key(state.manifests.get(name, ())) for state in (base, head))
+        arms = tuple(_arms(old, new, before, after))
         if old is None:
-            notes = (Note("arms", f"new experiment: {', '.join(new['arms'])}"), *_cost({}, new))
+            notes: tuple[Note, ...] = (
+                Note("cost", f"new experiment: {', '.join(arm.name for arm in new.arms)}"),
+                *_cost(None, new),
+            )
         else:
             notes = (
                 *_cost(old, new),
-                *_fairness(old, new),
-                *_facts(name, old, new),
-                *_unsettled({row.name for row in arms}, *files),
-                *_resources(name, base, head),
+                *_fairness((old, before), (new, after)),
+                *_facts(old, new),
+                *_objects(
+                    {row.name for row in arms}, before, after, {file.name for file in head.manifests[name]}
+                ),
+                *_resources(*templates.get(name, ({}, {}))),
             )
         if notes or any(row.changes or row.needs_human for row in arms):
             yield ExperimentReview(name, arms, notes)
-    for name in sorted(base["experiments"].keys() - head["experiments"].keys()):
-        text = f"experiment removed or renamed: {_left_behind(name, base['experiments'][name])}"
+    for name in sorted(base.experiments.keys() - head.experiments.keys()):
+        text = f"experiment removed or renamed: {_left_behind(base.experiments[name])}"
         yield ExperimentReview(name, (), (Note("cost", text),))
-    changed = {
-        name: [change.path for change in _changes(*(one["delivery"].get(name, {}) for one in (base, head)))]
-        for name in sorted(base["delivery"].keys() | head["delivery"].keys())
-    }
-    notes = tuple(Note("delivery", f"{name} changes: {paths[0]}") for name, paths in changed.items() if paths)
-    if notes:
-        yield ExperimentReview("pipeline", (), notes)
 
 
-def _arms(
-    old: State, new: State, before: Mapping[Key, Object], after: Mapping[Key, Object]
-) -> Iterator[ArmReview]:
+def settings(base: FileState, head: FileState) -> Iterator[Note]:
+    """Yield every change of the settings, the pipeline and the bootstrap."""
+    for file in sorted(base.settings.keys() | head.settings.keys()):
+        sides = [flat(state.settings.get(file) or {}) for state in (base, head)]
+        for change in differences(sides[0], sides[1]):
+            if _words(change.old) != _words(change.new):
+                yield Note("settings", f"{file}: {_worded(change)}")
+
+
+def _arms(old: Experiment | None, new: Experiment, before: Objects, after: Objects) -> Iterator[ArmReview]:
     """Return the arms of one experiment, removed arms last. Only the experiment's own bucket has its artifacts."""
-    known = {arm["key"]: name for name, arm in old.items()}
-    for name, arm in new.items():
-        key, was = arm["key"], old[name]["key"] if name in old else None
+    was, now = artifact_keys(before), artifact_keys(after)
+    known, earlier = (
+        {key: name for name, key in was.items()},
+        {arm.name: arm for arm in old.arms} if old else {},
+    )
+    for arm in new.arms:
+        key, former = now[arm.name], earlier.get(arm.name)
+        compiles = f"{was[arm.name]} -> {key}" if arm.name in was else f"new: {key}"
         yield ArmReview(
-            name=name,
-            changes=tuple(_changed(old[name], arm) if name in old else [_added(arm)]),
-            compiles=None if key in known else f"{was} -> {key}" if was else f"new: {key}",
-            reuses=known[key] if key != was and key in known else None,
-            restarts_for=tuple(_restarting(before, after, name)) if name in old else (),
+            name=arm.name,
+            changes=tuple(_changed(old, former, new, arm))
+            if old and former
+            else (_added(arm, cost.arm_usd_per_hour(new, arm)),),
+            compiles=None if key in known else compiles,
+            reuses=known[key] if key != was.get(arm.name) and key in known else None,
+            restarts_for=tuple(_restarting(before, after, arm.name)) if former else (),
         )
-    yield from (ArmReview(name=name, changes=(_REMOVED,), removed=True) for name in old if name not in new)
+    left = earlier.keys() - {arm.name for arm in new.arms}
+    yield from (ArmReview(name=name, changes=(_REMOVED,), removed=True) for name in earlier if name in left)
 
 
-def _restarting(before: Mapping[Key, Object], after: Mapping[Key, Object], arm: str) -> Iterator[str]:
+def _restarting(before: Objects, after: Objects, arm: str) -> Iterator[str]:
     """Return fields of an arm's Deployment whose change replaces pods."""
     for key in before.keys() & after.keys():
         for change in _changes(before[key], after[key]) if (key[0], key[2]) == ("Deployment", arm) else ():
@@ -164,153 +163,139 @@ def _restarting(before: Mapping[Key, Object], after: Mapping[Key, Object], arm: 
                 yield change.path.removeprefix("spec.template.spec.").removeprefix("spec.")
 
 
-def _changed(old: State, new: State) -> list[str]:
+def _changed(old: Experiment, former: Arm, new: Experiment, arm: Arm) -> list[str]:
     """Return the changes of an arm's facts, and its share of a node's quoted price."""
-    changes, texts = _fact_changes(old["facts"], new["facts"]), []
-    if ("speculation" in old["facts"]) != ("speculation" in new["facts"]):  # an absent one is one `None`
-        texts = [f"speculation {_speculation(old['facts'])} -> {_speculation(new['facts'])}"]
+    changes, texts = list(differences(arm_facts(former), arm_facts(arm))), []
+    if (former.speculation is None) != (arm.speculation is None):
+        texts = [f"speculation {_speculation(former)} -> {_speculation(arm)}"]
         changes = [change for change in changes if change.path.split(".")[0] != "speculation"]
     texts += map(_worded, changes)
-    prices = [side["usd_per_hour"] for side in (old, new)]
-    if None not in prices and round(prices[0], 2) != round(prices[1], 2):
+    prices = [cost.arm_usd_per_hour(*side) for side in ((old, former), (new, arm))]
+    if round(prices[0], 2) != round(prices[1], 2):
         texts.append(f"while it runs ${prices[0]:.2f} -> ${prices[1]:.2f} per hour")
     return texts
 
 
-def _added(arm: State) -> str:
-    facts = arm["facts"]
-    treatment = _speculation(facts)
-    what = f"{facts.get('target.model.name')} without speculation" if treatment == "none" else treatment
-    costs = "" if arm["usd_per_hour"] is None else f"; ${arm['usd_per_hour']:.2f} per hour while it runs"
-    return f"added: {what}{costs}"
+def _added(arm: Arm, usd: float) -> str:
+    what = _speculation(arm) if arm.speculation else f"{arm.target.model.name} without speculation"
+    return f"added: {what}; ${usd:.2f} per hour while it runs"
 
 
-def _speculation(facts: State) -> str:
-    mode, draft = facts.get("speculation.mode"), facts.get("speculation.draft.model.name")
-    return f"{mode} with {draft}, k {facts.get('speculation.num_speculative_tokens')}" if mode else "none"
+def _speculation(arm: Arm) -> str:
+    if (one := arm.speculation) is None:
+        return "none"
+    return f"{one.mode} with {one.draft.model.name}, k {one.num_speculative_tokens}"
 
 
-def _cost(old: State, new: State) -> Iterator[Note]:
+def _cost(old: Experiment | None, new: Experiment) -> Iterator[Note]:
     """Return what is billed per hour, without nodes and with them."""
-    costs, facts = ([side.get(part, {}) for side in (old, new)] for part in ("cost", "facts"))
-    for name, when in (("running", "while all arms run"), ("idle", "while no Trn2 node runs")):
-        ends = [cost.get(name) for cost in costs]
+    for of, when in ((cost.running, "while all arms run"), (cost.idle, "while no Trn2 node runs")):
+        ends = [f"${cost.per_hour(of(one)):.2f}" if one else "$0.00" for one in (old, new)]
         if ends[0] != ends[1]:
-            texts = ["nothing known" if end is None else f"${end:.2f}" for end in ends]
-            yield Note("cost", f"an hour {when}: {texts[0]} -> {texts[1]} (quoted prices)")
-    for key in ("cluster.nodes", "cluster.max_nodes") if old else ("cluster.nodes",):
-        before, after = (fact.get(key, 0) for fact in facts)
+            yield Note("cost", f"an hour {when}: {ends[0]} -> {ends[1]} (quoted prices)")
+    for key in ("nodes", "max_nodes") if old else ("nodes",):
+        before, after = (getattr(one.cluster, key) if one else 0 for one in (old, new))
         if before != after:
-            price = f"${costs[1]['node']:.2f}" if costs[1].get("node") else "an unknown price"
-            text = f"{key} {before} -> {after}; a Trn2 node is {price} per hour (quoted)"
-            yield Note("cost", text)
+            price = f"${cost.node_price(new).usd_per_hour:.2f}"
+            yield Note("cost", f"cluster.{key} {before} -> {after}; a Trn2 node is {price} per hour (quoted)")
 
 
-def _left_behind(name: str, old: State) -> str:
+def _left_behind(old: Experiment) -> str:
     """Return what is still billed, and how to remove it."""
-    region = old["facts"].get("cluster.region", "REGION")
+    region = old.cluster.region
     return (
         f"its stacks, nodes and buckets in {region} stay and bill until someone tears them down, if they were deployed: "
-        f"{removal(name, region)}"
+        f"{removal(old.name, region)}"
     )
 
 
-def _fairness(old: State, new: State) -> Iterator[Note]:
+def _fairness(*sides: tuple[Experiment, Objects]) -> Iterator[Note]:
     """Return whether arms still differ only in their treatment."""
-    for arm, paths in new["undeclared"].items():
-        if extra := [path for path in paths if path not in old["undeclared"].get(arm, [])]:
-            text = f"{arm} differs from the baseline beyond its treatment: {'; '.join(extra)}"
-            yield Note("fairness", text)
-    before, after = (side["facts"]["baseline"] for side in (old, new))
-    if before != after:
-        yield Note("fairness", f"another baseline: {before} -> {after}")
+    before, after = (_undeclared(*side) for side in sides)
+    for arm, paths in after.items():
+        if extra := [path for path in paths if path not in before.get(arm, [])]:
+            yield Note(
+                "fairness", f"{arm} differs from the baseline beyond its treatment: {'; '.join(extra)}"
+            )
+    names = [side[0].baseline.name for side in sides]
+    if names[0] != names[1]:
+        yield Note("fairness", f"another baseline: {names[0]} -> {names[1]}")
 
 
-def _facts(name: str, old: State, new: State) -> Iterator[Note]:
+def _undeclared(experiment: Experiment, objects: Objects) -> dict[str, list[str]]:
+    """Where an arm differs from its baseline beyond its treatment."""
+    deployments = {key[2]: item for key, item in objects.items() if key[0] == "Deployment"}
+    pairs = ((arm, experiment.baseline_of(arm)) for arm in experiment.arms)
+    return {
+        arm.name: undeclared_differences(
+            deployments[base.name], deployments[arm.name], engine=(*base.engine, *arm.engine)
+        )
+        for arm, base in pairs
+        if arm is not base and {arm.name, base.name} <= deployments.keys()
+    }
+
+
+def _facts(old: Experiment, new: Experiment) -> Iterator[Note]:
     """Return the changes of benchmark, prompts and cluster."""
     measured = []  # changes after which runs are no longer comparable
-    for change in _fact_changes(old["facts"], new["facts"]):
+    for change in differences(facts(old), facts(new)):
         path, text = change.path, _worded(change)
-        if path.startswith(("benchmark.", "prompts.")):
+        if path.startswith("benchmark."):
             measured.append(text)
         elif path == "cluster.network.vpc":
-            why = "a cluster does not move between networks"
-            yield Note("cluster", f"{text}: {why}: tear down before, deploy after")
+            yield Note(
+                "cluster", f"{text}: a cluster does not move between networks: tear down before, deploy after"
+            )
         elif path == "cluster.region":
-            yield Note("cost", f"another region, {text}: {_left_behind(name, old)}")
-        elif path not in _IN_OTHER_NOTES and not path.startswith("cluster.instance."):
+            yield Note("cost", f"another region, {text}: {_left_behind(old)}")
+        elif path not in ("cluster.nodes", "cluster.max_nodes") and not path.startswith("cluster.instance."):
             of_cluster = path.startswith(("cluster.", "serve", "token_secret"))
             needs_human = of_cluster and path != "cluster.off_at_utc"
             yield Note("cluster" if of_cluster else "other", text, needs_human=needs_human)
-    for name, after in new["prompts"].items():
-        sides = (before := old["prompts"].get(name, after), after), (after, before)
-        if changed := max(sum(prompt not in others for prompt in those) for those, others in sides):
-            measured.append(f"{count(changed, 'prompt')} of {name} changed")
+    for name in dict.fromkeys((*old.classes, *new.classes)):
+        before, after = ([one for one in side.prompts if one.class_name == name] for side in (old, new))
+        sides = (before, after), (after, before)
+        if number := max(sum(prompt not in others for prompt in those) for those, others in sides):
+            measured.append(f"{count(number, 'prompt')} of {name} changed")
     if measured:
-        text = f"runs of before and after answer different questions: {'; '.join(measured)}"
-        yield Note("comparability", text)
+        yield Note(
+            "comparability", f"runs of before and after answer different questions: {'; '.join(measured)}"
+        )
 
 
-def _unsettled(rows: Collection[str], before: State, after: State) -> Iterator[Note]:
-    """Return objects that are no longer rendered but stay in the cluster.
+def _objects(rows: set[str], before: Objects, after: Objects, files: set[str]) -> Iterator[Note]:
+    """Return objects that come and go, and what opens or closes access in the cluster. What an arm brings or leaves is in its row;
+    Jobs are not applied. A file is one resource of the workloads stack: an object that leaves a file which stays is not deleted."""
+    for key in sorted(before.keys() | after.keys()):
+        kind, _, name = key
+        old, new = before.get(key, {}), after.get(key, {})
+        access = bool(_ACCESS.fullmatch(kind)) or name == REVIEWED_JOBS
+        paths = [change.path for change in _changes(old, new)]
+        rights = [path for path in paths if access or _POD_RIGHT.fullmatch(path)]
+        if old and new and rights:
+            yield Note("access", f"{kind} {name} changes: {', '.join(rights[:3])}")
+        elif not (old and new) and name not in rows and kind != "Job":
+            gone = "no longer rendered, and not deleted by applying unless its whole file is gone"
+            yield Note(
+                "access" if access else "apply",
+                f"{kind} {name}: {'added' if new else gone}",
+                access or not new,
+            )
 
-    A file is one resource of the workloads stack: its objects go with it, one that leaves a file stays in the cluster. Jobs are
-    not applied. What an arm leaves is in its row.
-    """
-    old, new = _by_key(before), _by_key(after)
-    left = _named(_by_key({file: items for file, items in before.items() if file in after}))
-    for kind, name in sorted(_named(old) - _named(new)):
-        if kind != "Job" and name not in rows and (kind, name) in left:
-            yield Note("apply", f"{kind} {name}: no longer rendered, and not deleted by applying")
 
-
-def _named(objects: Mapping[Key, Object]) -> set[tuple[str, str]]:
-    return {(key[0], lasting_name(key, item)) for key, item in objects.items()}
-
-
-def _resources(name: str, base: State, head: State) -> Iterator[Note]:
-    """Return resources that stacks lose, and changes that replace nodes."""
-    before, after, names = base["templates"], head["templates"], {*base["experiments"], *head["experiments"]}
+def _resources(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Note]:
+    """Return what stacks lose or replace, and changes that replace nodes."""
     for stack in sorted(before.keys() | after.keys()):
-        owners = [one for one in names if stack.startswith(f"{one}-")]
-        if name != max(owners, key=len, default=None):  # `a-b-storage` is of `a-b`, where `a` exists as well
-            continue
-        was, now = (side.get(stack, {}).get("Resources", {}) for side in (before, after))
-        for logical_id, old in was.items():
-            new, kind = now.get(logical_id), old["Type"]
-            if new is None and kind in _STATEFUL:
-                yield Note("apply", f"{stack} no longer has {kind} {logical_id}: its content may be lost")
-            elif new is not None and new != old and kind in _NODES:
+        was, now = (side.get(stack, {"Resources": {}}) for side in (before, after))
+        if lost := replaced(stack, was, now):
+            yield Note("apply", lost.line())
+        for logical_id, old in was["Resources"].items():
+            new = now["Resources"].get(logical_id)
+            if new is not None and new != old and old["Type"] in _NODES:
                 paths = [change.path for change in _changes(old, new)]
                 kept = all(path.startswith(_IN_PLACE) for path in paths)
                 effect = "nodes that run are kept" if kept else "its nodes are replaced"
                 yield Note("cluster", f"{stack}: {logical_id} changes ({', '.join(paths[:3])}); {effect}")
-
-
-def _diffs(base: State, head: State) -> Iterator[Diff]:
-    """Return the diffs of manifests and templates."""
-    sides, texts = (base, head), []
-    for name in dict.fromkeys((*base["objects"], *head["objects"])):
-        files = [side["objects"].get(name, {}) for side in sides]
-        for file in sorted(files[0].keys() | files[1].keys()):
-            yamls = [ManifestFile("", tuple(side.get(file, ()))).yaml() for side in files]
-            texts.append((f"manifests/{name}/{file}", yamls))
-    for part in ("templates", "delivery"):
-        for stack in sorted(base[part].keys() | head[part].keys()):
-            jsons = [json.dumps(side[part].get(stack, {}), indent=1, sort_keys=True) for side in sides]
-            texts.append((f"template {stack}", jsons))
-    for title, (old, new) in texts:
-        if old != new:
-            lines = difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=3)
-            yield Diff(title, "\n".join(list(lines)[2:]))
-
-
-def _by_key(files: Mapping[str, Sequence[Object]]) -> dict[Key, Object]:
-    """Return every object of a render, by its identity for the API server."""
-    items = (item for items in files.values() for item in items)
-    return {
-        (one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]): one for one in items
-    }
 
 
 def _changes(old: Any, new: Any) -> Iterator[Difference]:
@@ -323,24 +308,6 @@ def _as_compared(path: str, value: Any) -> Any:
         return value
     read = as_read(path, value)
     return tuple(value) if read is value else read
-
-
-def _fact_changes(old: State, new: State) -> list[Difference]:
-    """Yield facts that differ. A fact that the other state's code does not know is not a change of the experiment:
-    only what was added or removed inside an optional section, or in a list by name, is."""
-
-    def unknown(change: Difference, side: Any, facts: State) -> bool:
-        parts = change.path.split(".")
-        above = {".".join(parts[:length]) for length in range(1, len(parts))}
-        return side is ABSENT and not (above & facts.keys() or parts[0] == "prompts")
-
-    return [
-        change
-        for change in differences(old, new)
-        if _words(change.old) != _words(change.new)
-        and not unknown(change, change.old, old)
-        and not unknown(change, change.new, new)
-    ]
 
 
 def _worded(change: Difference) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import re
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,25 +21,64 @@ from trnspec.core.console import print_json, progress, warn
 from trnspec.core.findings import Misuse, Outside
 from trnspec.core.words import count
 from trnspec.operations.options import json_option
-from trnspec.operations.review.effects import Diff, Review, compare
+from trnspec.operations.review import effects
+from trnspec.operations.review.effects import ExperimentReview, Note
+from trnspec.operations.review.file_state import FileState, read_state, synthesized
 
-_SNAPSHOT = "src/trnspec/operations/review/snapshot.py"
-"""This path must not change: a commit that moves the file cannot be compared with earlier states."""
-_PARTS = ("experiments", "objects", "templates", "delivery", "problems")
-_OF_AN_EXPERIMENT = ("facts", "prompts", "arms", "cost", "undeclared")
-MAX_LINES = 400
-"""Maximum lines of one diff; GitHub accepts 65,536 characters in a comment."""
 MAX_CHARACTERS = 60_000
+"""GitHub accepts 65,536 characters in a comment."""
+_CODE = (
+    "app.py",
+    "pipeline.py",
+    "cdk.json",
+    "infra",
+    "images",
+    "src/trnspec",
+    "requirements.txt",
+    "package-lock.json",
+)
+"""What decides templates, images and runs beside the files that are compared; charts show in the manifests."""
 _REASONS = {
-    "arms": "experiments added",
     "cost": "cost",
     "fairness": "fairness of the comparison",
     "comparability": "comparability with earlier runs",
     "apply": "objects that applying does not settle",
     "cluster": "cluster",
-    "delivery": "the pipeline itself",
+    "access": "access",
+    "settings": "settings, pipeline or bootstrap",
+    "code": "code",
 }
 """Why a note of that kind needs a person."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Review:
+    """The complete review."""
+
+    experiments: tuple[ExperimentReview, ...]
+    notes: tuple[Note, ...]
+    """About all of them: settings and code."""
+    security: Mapping[str, str]
+    """The CDK's own summary of IAM policies and security groups, of each stack that allows more than before."""
+
+    @property
+    def needs_human(self) -> bool:
+        """Whether a person must read the review before merging."""
+        return next(self.reasons, None) is not None
+
+    @property
+    def reasons(self) -> Iterator[str]:
+        rows = [row for experiment in self.experiments for row in experiment.arms]
+        counted = {
+            "to compile": sum(row.compiles is not None for row in rows),
+            "restarted": sum(bool(row.restarts_for) for row in rows),
+            "removed": sum(row.removed for row in rows),
+            "with another artifact": sum(bool(row.reuses) for row in rows),
+        }
+        yield from (f"{count(number, 'arm')} {what}" for what, number in counted.items() if number)
+        notes = [*self.notes, *(note for one in self.experiments for note in one.notes)]
+        kinds = {note.kind for note in notes if note.needs_human} | ({"access"} if self.security else set())
+        yield from (text for kind, text in _REASONS.items() if kind in kinds)
 
 
 @click.command()
@@ -54,28 +93,107 @@ def command(base: str, without_templates: bool, as_json: bool) -> int:
     """Say in Markdown what merging this tree does to what was deployed from BASE: a commit, branch or tag, for example
     origin/main.
 
-    Uses no network; local changes count, BASE is read from git. Experiment files that git does not track are named and
-    left out. Exit 0 when nothing needs a human, 1 when something does, 2 when BASE is not a commit or a side cannot be
-    read (nothing is compared then), 3 when git cannot be run.
+    Reads BASE's files from git by this tree's code; runs no code of BASE and uses no network. Local changes count. Experiment
+    files that git does not track are named and left out. Exit 0 when nothing needs a human, 1 when something does, 2 when BASE is
+    not a commit or a side cannot be read (nothing is compared then), 3 when git or the CDK cannot be run.
     """
-    with tempfile.TemporaryDirectory(prefix="review-base-") as folder:
-        tree = Path(folder).resolve()
+    with tempfile.TemporaryDirectory(prefix="review-") as folder:
+        tree, outdir = Path(folder).resolve() / "base", Path(folder) / "cdk.out"
         commit = _check_out(base, tree)
         warn(f"{commit} against the working tree")
         names = git(ROOT, "ls-files", "--others", "-z", "--", ":(glob)experiments/*.yaml") or b""
         untracked = sorted(os.fsdecode(names).split("\0")[:-1])
         for file in untracked:
             warn(f"{file}: not compared, because git does not track it; git add it to compare it")
-        trees = {base: tree, "this tree": ROOT}
-        states = _snapshots(trees, templates=not without_templates, left_out=untracked)
-    _refuse_unread({name: state["problems"] for name, state in zip(trees, states, strict=True)})
-    review = compare(*states)
+        states = _read(base, tree, untracked)
+        review = reviewed(*states, templates=not without_templates, outdir=outdir, code=_code_changed(commit))
     if as_json:
         about = {"base": commit, "needs_human": review.needs_human, "untracked": untracked}
         print_json({**about, **dataclasses.asdict(review)})
     else:
         print(markdown(review, base=base), end="")
     return 1 if review.needs_human else 0
+
+
+def _read(base: str, tree: Path, untracked: Sequence[str]) -> tuple[FileState, FileState]:
+    """Read both sides. Raises `Misuse` that names the side, BASE first: missing parts would look removed, or new."""
+    states = []
+    for name, root in {base: tree, "this tree": ROOT}.items():
+        try:
+            states.append(read_state(root, fresh=root == ROOT, without=untracked if root == ROOT else ()))
+        except Misuse as error:
+            lines = [f"{name}: {line}" for line in error.lines]
+            or_else = "" if root == ROOT else ", or name another BASE"
+            why = f"nothing was compared, because the code of this tree cannot read {name}"
+            raise Misuse(*lines, f"{why}: fix what is named above{or_else}") from None
+    return states[0], states[1]
+
+
+def reviewed(
+    base: FileState, head: FileState, *, templates: bool, outdir: Path, code: Sequence[str] = ()
+) -> Review:
+    """Compare two states. `outdir` is for assemblies; `code`: what changed of the code that reads both."""
+    names = effects.changed(base, head) if templates else []
+    made, security = {}, {}
+    with progress("synthesizing", len(names)) as done:
+        for name in names:
+            assembly = outdir / name
+            made[name] = (
+                synthesized(base, name, outdir / f"{name}-base"),
+                synthesized(head, name, assembly),
+            )
+            security |= _security(made[name][0], made[name][1], assembly)
+            done(steps=1)
+    notes = [*effects.settings(base, head)]
+    if code:
+        changed = f"{count(len(code), 'file')} of the code changed ({', '.join(code[:3])})"
+        deploy = f"./trnspec deploy {next(iter(head.paths.values())).relative_to(ROOT)} --dry-run"
+        why = f"both sides were read by it, so this review does not show its effect on stacks: read its diff, and run {deploy}"
+        notes.append(Note("code", f"{changed}; {why}"))
+    return Review(
+        experiments=tuple(effects.experiments(base, head, made)),
+        notes=tuple(notes),
+        security=security,
+    )
+
+
+def _security(
+    before: Mapping[str, Any], after: Mapping[str, Any], assembly: Path
+) -> Iterator[tuple[str, str]]:
+    """Yield stack and the CDK's own summary of each stack that allows more than before."""
+    for stack in after:
+        if before.get(stack) != after[stack]:
+            earlier = assembly / f"{stack}.base.json"
+            earlier.write_text(json.dumps(before.get(stack, {"Resources": {}})), encoding="utf-8")
+            arguments = [stack, "--exclusively", "--security-only", "--template", str(earlier)]
+            arguments += ["--app", str(assembly), "--no-color", "--no-notices"]
+            cdk = ROOT / "node_modules/.bin/cdk"
+            wide = {**os.environ, "COLUMNS": "400"}  # or the CDK breaks the names of actions
+            try:
+                ended = subprocess.run(
+                    [cdk, "diff", *arguments],
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                    cwd=assembly,
+                    env=wide,
+                )
+            except OSError as error:
+                raise Outside(f"{cdk}: cannot be run ({error.strerror}); run scripts/setup") from None
+            said = ended.stdout + ended.stderr
+            if ended.returncode:
+                raise Outside(f"cdk diff {stack}: {said.strip().splitlines()[-1]}")
+            if found := re.search(
+                r"^(IAM|Security Group|SSO)[^\n]*\n┌.*(?=^\(NOTE)", said, re.DOTALL | re.MULTILINE
+            ):
+                yield stack, found[0].rstrip()
+
+
+def _code_changed(commit: str) -> list[str]:
+    """Return the files of the code that differ from BASE's."""
+    return os.fsdecode(
+        git(ROOT, "diff", "--name-only", "--relative", "-z", commit, "--", *_CODE) or b""
+    ).split("\0")[:-1]
 
 
 def _check_out(base: str, into: Path) -> str:
@@ -87,6 +205,7 @@ def _check_out(base: str, into: Path) -> str:
     name = commit.decode().strip()
     # git itself writes the files, none outside of `into`. It has an index of its own, so that neither what is staged nor a
     # sparse checkout nor a hook changes them.
+    into.mkdir()
     files = git(ROOT, "rev-parse", "--verify", "--quiet", f"{name}:./") or b""
     update = ("read-tree", "--no-sparse-checkout", "--reset", "-u", files.decode().strip())
     if git(ROOT, f"--work-tree={into}", *update, index=into / ".review-index") is None:
@@ -106,62 +225,8 @@ def git(folder: Path, *arguments: str, index: Path | None = None) -> bytes | Non
     return None if ended.returncode else ended.stdout
 
 
-def _snapshots(
-    trees: Mapping[str, Path], *, templates: bool, left_out: Sequence[str]
-) -> list[dict[str, Any]]:
-    """Return the snapshots of trees by name. Each is made by the tree's own `snapshot.py`, in parallel processes: most of the time is
-    starting."""
-    running: list[subprocess.Popen[str]] = []
-    for name, tree in trees.items():
-        if not (tree / _SNAPSHOT).is_file():
-            why = f"has no {_SNAPSHOT}, by which a state describes itself"
-            raise Misuse(f"{name}: {why}; compare with a later commit")
-    for tree in trees.values():
-        # -P: the folder of the program must not be on the path
-        command = [sys.executable, "-P", str(tree / _SNAPSHOT), str(tree)]
-        command += ["--templates"] if templates else []
-        command += [f"--without={file}" for file in left_out if tree == ROOT]  # BASE has what git tracks
-        env = {
-            **os.environ,
-            "PYTHONPATH": f"{tree / 'src'}{os.pathsep}{tree}",
-            "PYTHONDONTWRITEBYTECODE": "1",
-        }
-        pipe = subprocess.PIPE
-        running.append(subprocess.Popen(command, cwd=tree, env=env, stdout=pipe, stderr=pipe, text=True))
-    with progress(f"describing {' and '.join(trees)}", len(running)) as done:
-        ended = [(process.communicate(), done(steps=1)) for process in running]
-    return [
-        _state(name, *output, failed=process.returncode != 0)
-        for name, process, (output, _) in zip(trees, running, ended, strict=True)
-    ]
-
-
-def _state(name: str, out: str, err: str, *, failed: bool) -> dict[str, Any]:
-    if failed:
-        last = (err.strip().splitlines() or ["it said nothing"])[-1]
-        why = f"its code does not run with the packages installed here ({last})"
-        raise Misuse(f"{name}: {why}; run scripts/setup, or compare with a later commit")
-    state: dict[str, Any] = json.loads(out)
-    experiments = state.get("experiments", {}).values()
-    missing = [part for part in _PARTS if part not in state]
-    missing += [part for part in _OF_AN_EXPERIMENT if any(part not in one for one in experiments)]
-    if missing:
-        why = f"its {_SNAPSHOT} does not report {', '.join(missing)}"
-        raise Misuse(f"{name}: {why}; compare with a later commit, or rebase this tree if {name} is newer")
-    return state
-
-
-def _refuse_unread(problems: Mapping[str, Sequence[str]]) -> None:
-    """Return what was not read on one side, BASE first: missing parts would look removed, or new."""
-    if sides := [side for side, those in problems.items() if those]:
-        lines = [f"{side}: {problem}" for side in sides for problem in problems[side]]
-        or_else = ", or name another BASE" if sides[0] == next(iter(problems)) else ""
-        why = f"{' and '.join(sides)} could not be read in full"
-        raise Misuse(*lines, f"nothing was compared, because {why}: fix what is named above{or_else}")
-
-
 def markdown(review: Review, *, base: str) -> str:
-    """Return the page: findings first, folded diffs at the end."""
+    """Return the page; where it is too long for a comment, its first part."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         trim_blocks=True,
@@ -171,42 +236,20 @@ def markdown(review: Review, *, base: str) -> str:
     filters: dict[str, Any] = environment.filters
     filters |= {"cell": _cell, "code": lambda text: f"`{text.replace('`', chr(39))}`"}
     page = environment.get_template("review.md.jinja").render(
-        review=review, base=base, reasons=[*_reasons(review)], most_lines=MAX_LINES
+        review=review, base=base, reasons=[*review.reasons]
     )
-    body = page.rstrip() + "\n"
-    return body + _folded(review.diffs, room=MAX_CHARACTERS - len(body))
-
-
-def _reasons(review: Review) -> Iterator[str]:
-    rows = [row for experiment in review.experiments for row in experiment.arms]
-    counted = {
-        "to compile": sum(row.compiles is not None for row in rows),
-        "restarted": sum(bool(row.restarts_for) for row in rows),
-        "removed": sum(row.removed for row in rows),
-        "with another artifact": sum(bool(row.reuses) for row in rows),
-    }
-    yield from (f"{count(number, 'arm')} {what}" for what, number in counted.items() if number)
-    kinds = {note.kind for one in review.experiments for note in one.notes if note.needs_human}
-    yield from (text for kind, text in _REASONS.items() if kind in kinds)
-    if review.granted or review.withdrawn:
-        yield "access"
-
-
-def _folded(diffs: Sequence[Diff], *, room: int) -> str:
-    text = "\n### Diffs\n" if diffs else ""
-    for number, diff in enumerate(diffs):
-        lines = diff.text.splitlines()
-        shown = lines[:MAX_LINES]
-        if len(lines) > MAX_LINES:
-            shown.append(f"... {count(len(lines) - MAX_LINES, 'more line')}")
-        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", diff.text)), default=0))
-        summary = f"<summary>{diff.title}: {count(len(lines), 'line')}</summary>"
-        folded = "\n".join(["<details>", summary, "", f"{fence}diff", *shown, fence, "", "</details>", ""])
-        if len(text) + len(folded) > room:
-            left = ", ".join(diff.title for diff in diffs[number:])
-            return f"{text}\nNot shown, for their length: {left}. Run `./trnspec review` for them.\n"
-        text += folded
-    return text
+    lines = page.rstrip().splitlines()
+    shown = list(
+        itertools.takewhile(
+            lambda size: size < MAX_CHARACTERS, itertools.accumulate(len(line) + 1 for line in lines)
+        )
+    )
+    if len(shown) < len(lines):
+        lines[len(shown) :] = [
+            "",
+            f"... {count(len(lines) - len(shown), 'more line')}: `./trnspec review {base} --json` has all",
+        ]
+    return "\n".join(lines) + "\n"
 
 
 def _cell(text: str) -> str:

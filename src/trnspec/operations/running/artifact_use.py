@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
-from cdk8s_charts.pods import UNUSABLE
+from cdk8s_charts.stores import UNUSABLE
 from trnspec.core.findings import Refusal
 from trnspec.core.words import count
 from trnspec.experiment import Arm

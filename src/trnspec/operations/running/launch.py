@@ -34,6 +34,12 @@ from trnspec.operations.options import (
 )
 from trnspec.operations.running import waiting
 from trnspec.operations.running.context import Context
+from trnspec.operations.running.first_half import (
+    LAST_STEP,
+    compile_artifacts,
+    first_half,
+    nothing_to_compile,
+)
 from trnspec.operations.running.run_plan import RunPlan, paid_hours
 from trnspec.operations.running.state import Held, RunStore, claimed, unfinished
 from trnspec.operations.running.steps import remaining, run_to_end, steps
@@ -74,6 +80,11 @@ _REPORT = (
 )
 @click.option("--skip-verify", is_flag=True, help="Prove nothing about nodes and arguments.")
 @click.option("--take-over", is_flag=True, help="Go on with a run whose process is gone.")
+@click.option(
+    "--until",
+    type=click.Choice([LAST_STEP]),
+    help="Stop when every artifact is compiled; 0 nodes are left, and none starts where every artifact is there.",
+)
 @dry_run_option
 def command(
     path: Path,
@@ -85,6 +96,7 @@ def command(
     keep_nodes: bool,
     skip_verify: bool,
     take_over: bool,
+    until: str | None,
     dry_run: bool,
     account: str | None,
     as_json: bool,
@@ -100,6 +112,8 @@ def command(
             f"{path}: {experiment.serve.arm} is a service (serve), and a run ends with every arm and node at 0; remove the "
             "serve section, render, deploy, then run this again, and promote afterwards"
         )
+    if until and wait_h:
+        raise Misuse(f"--until {until}: does not wait for nodes; leave --wait out, or run to the end")
     wait_h = wait_h or 0.0
     if max_usd is not None:
         hours = min(hours or MOST_HOURS, paid_hours(experiment, max_usd))
@@ -108,10 +122,13 @@ def command(
     files = read(experiment, manifests)
     aws = aws_of(experiment, account)
     if dry_run:
-        return _dry_run(experiment, aws, hours=hours, wait_h=wait_h, take_over=take_over, as_json=as_json)
+        asked = {"hours": hours, "wait_h": wait_h}
+        return _dry_run(experiment, aws, until=until, take_over=take_over, as_json=as_json, **asked)
+    if until and nothing_to_compile(experiment, aws, say):
+        return _compiled(experiment, as_json=as_json, nodes_started=False)
     store, now = RunStore(experiment, aws), Clock().now()
     held = unfinished(experiment, store, now=now, take_over=take_over)
-    plan = _plan(experiment, aws, held, now=now, hours=hours, wait_h=wait_h)
+    plan = _plan(experiment, aws, held, now=now, until=until, hours=hours, wait_h=wait_h)
     print(plan.text, file=sys.stderr)
     needs_h = plan.refuse_cut()
     _warn_of_silence(experiment, aws)
@@ -119,12 +136,22 @@ def command(
         context.needs_h = needs_h
         if skip_verify:
             context.verify = None
+        if until:
+            compile_artifacts(context, fresh=held is None)
+            return _compiled(experiment, as_json=as_json, nodes_started=True)
         answer = run_to_end(context, keep_nodes=keep_nodes)
     text = (
         f"run {answer['id']}: {context.out}, {answer['state']}\n"
         f"this answer took {answer['node_hours']:.2f} Trn2 node hours, {answer['cost']}; 0 nodes are left"
     )
     print_json(answer) if as_json else print(text)
+    return 0
+
+
+def _compiled(experiment: Experiment, *, as_json: bool, nodes_started: bool) -> int:
+    before = "" if nodes_started else " already, so no Trn2 node was started"
+    answer = {"experiment": experiment.name, "nodes_started": nodes_started}
+    print_json(answer) if as_json else print(f"{experiment.name}: every artifact is complete{before}")
     return 0
 
 
@@ -189,10 +216,18 @@ def _warn_of_silence(experiment: Experiment, aws: Aws) -> None:
 
 
 def _plan(
-    experiment: Experiment, aws: Aws, held: Held | None, *, now: datetime, hours: float | None, wait_h: float
+    experiment: Experiment,
+    aws: Aws,
+    held: Held | None,
+    *,
+    now: datetime,
+    until: str | None,
+    hours: float | None,
+    wait_h: float,
 ) -> RunPlan:
     """What is ahead of a new run, or of the one that is continued."""
-    left = remaining(steps(experiment), held.state.done if held else ())
+    done = held.state.done if held else ()
+    left = first_half(experiment) if until else remaining(steps(experiment), done)
     starts = any(step.name == "nodes" for step in left)
     return RunPlan.of(
         experiment,
@@ -207,15 +242,18 @@ def _plan(
     )
 
 
-def _dry_run(experiment: Experiment, aws: Aws, *, take_over: bool, as_json: bool, **asked: Any) -> int:
+def _dry_run(
+    experiment: Experiment, aws: Aws, *, until: str | None, take_over: bool, as_json: bool, **asked: Any
+) -> int:
     """The plan; where AWS cannot be asked that of a new run, and exit 3."""
     problem: Refusal | None = None
     now = Clock().now()
     try:
         held = unfinished(experiment, RunStore(experiment, aws), now=now, take_over=take_over)
-        plan = _plan(experiment, aws, held, now=now, **asked)
+        plan = _plan(experiment, aws, held, now=now, until=until, **asked)
     except AwsError as error:
-        left = [(step.name, step.title) for step in steps(experiment)]
+        ahead = first_half(experiment) if until else steps(experiment)
+        left = [(step.name, step.title) for step in ahead]
         plan, problem = RunPlan.of(experiment, now, left=left, **asked), error
     print_json({**plan.as_json(), "asked_aws": problem is None}) if as_json else print(plan.text)
     if problem is not None:

@@ -1,4 +1,4 @@
-"""`./trnspec review` in a repository of its own: BASE read from git, each state by its own code."""
+"""`./trnspec review` in a repository of its own: BASE read from git, by the code of this tree."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,14 +14,12 @@ from cdk8s_charts.manifests import texts, write
 from cdk8s_charts.render import render
 from tests.conftest import ROOT
 from tests.operations.conftest import Say
-from trnspec.experiment import Experiment, load
-from trnspec.operations.review import reviewing, snapshot
-from trnspec.operations.review.rights import template_grants
-from trnspec.operations.review.snapshot import described, without_hashes
+from trnspec.experiment import load
+from trnspec.operations.review import reviewing
 
 pytestmark = pytest.mark.slow
 
-ROOMS = ["cdk8s_charts", "images", "infra", "src"]
+CODE = "infra/__init__.py"
 SETTINGS = "cdk.json", "deployment.yaml"
 FILE = "experiments/qwen3-32b.yaml"
 K = ("num_speculative_tokens: 7", "num_speculative_tokens: 5")
@@ -44,10 +41,12 @@ def rendered(tree: Path) -> None:
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The code and the reference experiment, freshly rendered, committed once."""
+    """The reference experiment, freshly rendered, and a file of the code, committed once."""
     tree = tmp_path_factory.mktemp("repository").resolve()
-    for room in ROOMS:
-        shutil.copytree(ROOT / room, tree / room, ignore=shutil.ignore_patterns("__pycache__"))
+    (tree / "infra").mkdir()
+    (tree / CODE).write_text("raise SystemExit('the code of BASE runs')\n", encoding="utf-8")
+    (tree / "node_modules").symlink_to(ROOT / "node_modules")
+    (tree / ".gitignore").write_text("node_modules\n", encoding="utf-8")
     (tree / "experiments").mkdir()
     for file in (*SETTINGS, FILE):
         shutil.copy(ROOT / file, tree / file)
@@ -85,15 +84,13 @@ def review(repository: Path, say: Say, monkeypatch: pytest.MonkeyPatch) -> Say:
 
 
 @pytest.mark.slow
-def test_a_change_of_k_is_told_from_yaml_to_template(edited: Edited, review: Say) -> None:
-    """Beside an experiment of the lab, which is never deployed."""
+def test_a_change_of_k_is_told_and_opens_nothing(edited: Edited, review: Say) -> None:
     rendered(edited(FILE, *K))
     code, out, err = review("HEAD")
     assert code == 1, err
     assert "| `qwen-sd-vllm` | speculation.num_speculative_tokens 7 -> 5 | **yes**" in out
     assert "| `qwen-vllm` | nothing | no | no |" in out
-    assert "template qwen3-32b-workloads" in out
-    assert "### Access" not in out
+    assert "security of" not in out
 
 
 @pytest.fixture
@@ -113,46 +110,43 @@ def base(repository: Path) -> Iterator[Base]:
     git(repository, "reset", "--quiet", "--hard", first)
 
 
-def test_a_base_whose_modules_have_other_names_is_read_by_its_own_code_and_nothing_has_changed(
+@pytest.mark.slow
+def test_what_opens_on_aws_is_the_summary_of_the_cdk(base: Base, edited: Edited, review: Say) -> None:
+    """A private endpoint needs a bastion, whose role may do more than nothing."""
+    opened = "admin_cidrs: [52.95.110.1/32]"
+    code, out, err = review(base(lambda: rendered(edited(FILE, "admin_cidrs: []", opened))))
+    assert code == 1, err
+    assert "- **cluster**: cluster.admin_cidrs 52.95.110.1/32 -> none" in out
+    summary = out[out.index("security of qwen3-32b-cluster, by the CDK") :]
+    assert "IAM Statement Changes" in summary
+    assert "ssm:UpdateInstanceInformation" in summary
+
+
+def test_a_base_that_this_code_cannot_read_is_the_answer_with_exit_2_and_nothing_looks_new(
+    base: Base, edited: Edited, review: Say
+) -> None:
+    named = base(lambda: edited(FILE, *TYPO))
+    ended, out, err = review(named, "--without-templates", "--json")
+    assert (ended, "problems" in out) == (2, True)
+    assert err.splitlines()[1].startswith(f"trnspec review: {named}: experiments/qwen3-32b.yaml:")
+    assert f"the code of this tree cannot read {named}: fix what is named above, or name another BASE" in err
+
+
+def test_a_base_of_other_charts_is_read_and_a_change_of_the_code_is_said(
     repository: Path, base: Base, review: Say
 ) -> None:
-    def rename() -> None:
-        for module in (
-            "trnspec.experiment.loading",
-            "trnspec.experiment.compilation",
-            "cdk8s_charts.manifests",
-        ):
-            for path in repository.rglob("*.py"):
-                text = path.read_text(encoding="utf-8")
-                path.write_text(re.sub(rf"\b{re.escape(module)}\b", f"{module}_once", text), encoding="utf-8")
-            file = module.replace("trnspec", "src/trnspec").replace(".", "/")
-            git(repository, "mv", f"{file}.py", f"{file}_once.py")
+    def earlier() -> None:
+        path = repository / "manifests/qwen3-32b/00-namespace.yaml"
+        text = path.read_text(encoding="utf-8")
+        path.write_text(
+            text.replace("automountServiceAccountToken: false", "automountServiceAccountToken: true")
+        )
+        (repository / CODE).write_text("raise SystemExit('earlier')\n", encoding="utf-8")
 
-    code, out, err = review(base(rename), "--without-templates")
-    assert (code, out.splitlines()[-1]) == (0, "Nothing changes in what is deployed."), err
-
-
-def test_a_base_that_cannot_describe_itself_is_named_with_exit_2_and_nothing_looks_new(
-    repository: Path, base: Base, edited: Edited, review: Say
-) -> None:
-    snapshot_py = "src/trnspec/operations/review/snapshot.py"
-    edits: dict[str, Callable[[], object]] = {
-        f"has no {snapshot_py}, by which": (repository / snapshot_py).unlink,
-        f"its {snapshot_py} does not report prompts; compare": lambda: edited(
-            snapshot_py, '"prompts": {name', '"asked": {name'
-        ),
-        "its code does not run with the packages installed here (ModuleNotFoundError: No module named 'nothing_here')": (
-            lambda: (repository / snapshot_py).write_text("import nothing_here", encoding="utf-8")
-        ),
-        "experiments/qwen3-32b.yaml:": lambda: edited(FILE, *TYPO),
-    }
-    named = err = ""
-    for why, edit in edits.items():
-        named = base(edit)
-        ended, out, err = review(named, "--without-templates", "--json")
-        assert (ended, "problems" in out) == (2, True)
-        assert err.splitlines()[1].startswith(f"trnspec review: {named}: {why}")
-    assert f"{named} could not be read in full: fix what is named above, or name another BASE" in err
+    code, out, err = review(base(earlier), "--without-templates")
+    assert code == 1, err
+    assert "**access**: ServiceAccount" in out
+    assert "- **code**: 1 file of the code changed (infra/__init__.py); both sides were read by it" in out
 
 
 STALE = r"rendered from another state of .*; run ./trnspec render .*"
@@ -176,7 +170,7 @@ def test_a_side_that_cannot_be_read_stops_the_review(
     _, told, last = err.splitlines()
     assert re.fullmatch(f"trnspec review: this tree: {problem}", told)
     assert last.startswith(
-        "trnspec review: nothing was compared, because this tree could not be read in full: fix"
+        "trnspec review: nothing was compared, because the code of this tree cannot read this tree: fix"
     )
 
 
@@ -210,34 +204,3 @@ def test_a_base_that_git_does_not_know_is_refused_in_one_line(review: Say) -> No
     code, out, err = review("no-such-branch")
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert err.startswith("trnspec review: no-such-branch: not a commit of this repository; fetch it")
-
-
-def test_the_snapshot_finds_what_makes_arms_unequal(reference: Experiment) -> None:
-    objects = {file.name: [dict(item) for item in file.objects] for file in render(reference)}
-    assert described(reference, objects)["undeclared"] == {"qwen-sd-vllm": []}
-    (deployment,) = [item for item in objects["30-qwen-sd-vllm.yaml"] if item["kind"] == "Deployment"]
-    deployment["spec"]["minReadySeconds"] = 30
-    assert described(reference, objects)["undeclared"] == {"qwen-sd-vllm": ["spec.minReadySeconds"]}
-
-
-def test_the_archive_of_the_sources_is_no_change_of_the_pipeline() -> None:
-    def reading(digest: str) -> dict[str, object]:
-        return {"Action": "s3:GetObject", "Resource": f"arn:aws:s3:::assets/{digest}.zip", "Key": digest[:40]}
-
-    assert without_hashes(reading("0a" * 32))["Resource"] == without_hashes(reading("1b" * 32))["Resource"]
-    assert without_hashes(reading("0a" * 32))["Key"] == "0a" * 20, "what is shorter is a name"
-
-
-@pytest.mark.slow
-def test_the_pipeline_its_stages_and_the_bootstrap_are_described(monkeypatch: pytest.MonkeyPatch) -> None:
-    state: dict[str, Any] = {"delivery": {}, "problems": []}
-    monkeypatch.chdir(ROOT)
-    snapshot._add_delivery(state)
-    assert state["problems"] == []
-    parts = "cluster", "delivery", "delivery-role", "observability"
-    stages = {f"pipeline/{stage}/{part}" for stage in ("dev", "prod") for part in parts}
-    assert state["delivery"].keys() == {"infra/bootstrap/policies.yaml", "pipeline", *stages}
-    (told,) = state["delivery"]["pipeline/prod/observability"]["Resources"].values()
-    assert told["Properties"]["Endpoint"] == "team@example.com"
-    (admin,) = (one for one in template_grants(state["delivery"]) if "444455556666:role/platform" in one)
-    assert admin.startswith("pipeline/prod/cluster: EKS::AccessEntry")
