@@ -348,7 +348,7 @@ def test_an_operator_runs_the_experiments_that_the_policies_name_and_no_other(
 ) -> None:
     experiment = changed(load(REFERENCE), name)
     Account(experiment, tmp_path, monkeypatch)
-    for module in ("cloud.nodegroup", "running.launch", "status"):
+    for module in ("scaling", "running.launch", "status"):
         monkeypatch.setattr(f"trnspec.operations.{module}.load", lambda _: experiment)
     for verb, code in codes.items():
         out = [f"--out={tmp_path / 'out'}", f"--manifests={tmp_path / 'manifests'}"] if verb == "run" else []

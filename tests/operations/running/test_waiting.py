@@ -210,7 +210,7 @@ def test_a_block_from_its_purchase_to_its_switch_off(block: Driver, monkeypatch:
     assert off == "at(2026-04-01T22:00:00)", "the switch-off, an hour before the block ends"
     monkeypatch.setattr(launch, "Clock", lambda: block.clock)
     with ec2_says(State="scheduled", StartDate=begins):
-        asked: dict[str, Any] = {"now": block.clock.now(), "hours": None}
+        asked: dict[str, Any] = {"now": block.clock.now(), "hours": None, "until": None}
         plan = _plan(world.experiment, block.aws, None, **asked, wait_h=12.0)
         assert "a new run in the Capacity Block from 2026-04-01T15:00:00Z" in plan.text
         assert "will not fit" not in plan.text
