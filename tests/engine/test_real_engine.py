@@ -204,7 +204,7 @@ def bodies(plan: Plan) -> Iterator[dict[str, Any]]:
     """The first prompt of every class, as the benchmark asks it."""
     for name in plan.classes:
         prompt = next(prompt for prompt in plan.prompts if prompt.class_ == name)
-        yield json.loads(request_body(plan, Pair(id=prompt.id, class_=name, prompt=prompt, nonce="0" * 6)))
+        yield json.loads(request_body(plan, Pair(id=prompt.id, prompt=prompt, nonce="0" * 6)))
 
 
 def whole_steps(url: str, body: dict[str, Any]) -> tuple[Output, dict[str, float]] | None:

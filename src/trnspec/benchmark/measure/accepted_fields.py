@@ -34,7 +34,7 @@ async def with_accepted_fields(http: aiohttp.ClientSession, plan: Plan, warn: Ca
 async def _accepted(http: aiohttp.ClientSession, plan: Plan, arm: PlannedArm) -> Plan:
     """The plan as the arm takes it; unchanged if it is refused for another reason."""
     prompt, tried = plan.prompts[0].model_copy(update={"max_tokens": 1}), plan
-    pair = Pair(id="fields", class_=prompt.class_, prompt=prompt, nonce="000000")
+    pair = Pair(id="fields", prompt=prompt, nonce="000000")
     while True:
         result = await ask(http, arm.url + request_path(pair), request_body(tried, pair))
         if not isinstance(result, Failure) or result.name not in _REFUSED:

@@ -418,7 +418,7 @@ def extent(raw: RawRun) -> tuple[int, bool]:
     plan = raw.plan
     if raw.held:
         wanted = [*measured_blocks(plan), *measured_blocks(plan, REPEATED)]
-        planned = sum(block.supply.counted for block in wanted if block.supply)
+        planned = sum(block.counted for block in wanted)
         return planned, all(block.key in raw.ended for block in wanted)
     planned = len(plan.arms) * len(plan.loads) * plan.requests * len(plan.classes)
     return planned, len(raw.asked) == planned

@@ -22,7 +22,7 @@ from trnspec.benchmark.measure.client import Failure, ask, request_body, request
 from trnspec.benchmark.measure.journal import Journal
 from trnspec.benchmark.measure.progress import Progress
 from trnspec.benchmark.measure.records import BlockRecord, Phase, RequestRecord
-from trnspec.benchmark.measure.schedule import STAGGER_S, Block, Pair, RequestSource, SteadyLoad
+from trnspec.benchmark.measure.schedule import STAGGER_S, Block, Pair, SteadyLoad
 from trnspec.benchmark.measure.stream import Output
 from trnspec.benchmark.plan import MIXED, Load, Plan
 from trnspec.core.words import count
@@ -36,7 +36,7 @@ Kind = tuple[str, str, Load, int]
 
 
 def kind_of(block: Block) -> Kind:
-    return block.arm, block.class_, block.load, block.supply.counted if block.supply else 0
+    return block.arm, block.class_, block.load, block.counted
 
 
 @dataclass
@@ -90,9 +90,9 @@ class LoadGenerator:
         before = await self._counters(block.arm)
         began_unix_s, began = time.time(), time.perf_counter()
         with _lateness() as late_s:
-            if block.supply:
-                held = self._steady_load(block, block.supply)
-                await self._hold(block, block.supply, held)
+            if block.counted:
+                held = self._steady_load(block)
+                await self._hold(block, held)
             else:
                 await self._warm_up(block)
         took_s = time.perf_counter() - began
@@ -143,20 +143,20 @@ class LoadGenerator:
         own_s = self.plan.cell_minutes * 60 / (SETS * len(self.plan.arms))
         return max(own_s - 3 * (answer_s or 0.0), answer_s or 0.0)
 
-    def _steady_load(self, block: Block, supply: RequestSource) -> SteadyLoad:
+    def _steady_load(self, block: Block) -> SteadyLoad:
         state = self.arm_states[block.arm]
         answer_s = state.answer_s(block.class_, block.load)
         return SteadyLoad(
             concurrency=block.load.concurrency,
-            counted=supply.counted,
+            counted=block.counted,
             answer_s=answer_s,
             light_s=state.light_s.get(block.class_, state.light_s.get(MIXED)),
             max_s=self._max_s(answer_s),
         )
 
-    async def _hold(self, block: Block, supply: RequestSource, held: SteadyLoad) -> None:
+    async def _hold(self, block: Block, held: SteadyLoad) -> None:
         """Hold the load of the block until the last request that counts has ended."""
-        pairs = {"measured": supply.measured(), "unmeasured": supply.unmeasured()}
+        measured, unmeasured = block.measured(), block.unmeasured()
         now = asyncio.get_running_loop().time
         began = now()
 
@@ -166,7 +166,7 @@ class LoadGenerator:
             return held.ended(phase, took_s=now() - began - sent_s, ok=ok)
 
         def next_pair(phase: Phase) -> Pair:
-            return next(pairs["measured" if phase == "measured" else "unmeasured"])
+            return next(measured if phase == "measured" else unmeasured)
 
         async def slot(delay_s: float) -> None:
             await asyncio.sleep(delay_s)
@@ -215,7 +215,7 @@ class LoadGenerator:
         result = await ask(self.http, url, body, max_tokens=maximum, late_s=late_s)
         record = RequestRecord(
             **self._place(block),
-            class_=pair.class_,
+            class_=pair.prompt.class_,
             prompt_id=pair.prompt.id,
             nonce=pair.nonce,
             pair_id=pair.id,

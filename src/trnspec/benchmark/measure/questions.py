@@ -28,7 +28,7 @@ from trnspec.benchmark.measure.loader import together
 from trnspec.benchmark.measure.progress import Progress
 from trnspec.benchmark.measure.records import RequestRecord
 from trnspec.benchmark.measure.repeats import Repeat, answers_of, same_text
-from trnspec.benchmark.measure.schedule import asked_as
+from trnspec.benchmark.measure.schedule import Pair
 from trnspec.benchmark.plan import Plan
 from trnspec.core.words import count
 
@@ -151,7 +151,8 @@ async def ask_again(
 async def _repeated(http: aiohttp.ClientSession, plan: Plan, run: str, record: RequestRecord) -> Repeat:
     """The second answer to a request. Raises EndpointError if the server cannot be reached, because it may come back."""
     line = Repeat(run=run, pair_id=record.pair_id, started_unix_s=round(time.time(), 3))
-    pair = asked_as(plan, record)
+    prompt = next(prompt for prompt in plan.prompts if prompt.id == record.prompt_id)
+    pair = Pair(id=record.pair_id, prompt=prompt, nonce=record.nonce)
     url, maximum = plan.arm(record.arm).url + request_path(pair), plan.answer_limit(pair.prompt)
     result = await ask(http, url, request_body(plan, pair), max_tokens=maximum)
     if not isinstance(result, Failure):
