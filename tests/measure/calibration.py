@@ -30,7 +30,7 @@ from tests.benchmark import records
 from tests.benchmark.records import summary_of
 from trnspec.benchmark.analyse.speed_up import FASTER, SLOWER
 from trnspec.benchmark.analyse.statistics import wilson
-from trnspec.benchmark.measure.journal import RawRun
+from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.measure.records import Phase, RequestRecord
 from trnspec.benchmark.measure.schedule import Block, Pair, SteadyLoad, measured_blocks, warmup_blocks
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import aiohttp
 
 from trnspec.benchmark.errors import EndpointError
-from trnspec.benchmark.measure.client import Failure, ask, request_body, request_path
+from trnspec.benchmark.measure.client import ask, request_body, request_path
 from trnspec.benchmark.measure.schedule import Pair
 from trnspec.benchmark.plan import OPTIONAL_FIELDS, Plan, PlannedArm
 
@@ -36,14 +36,15 @@ async def _accepted(http: aiohttp.ClientSession, plan: Plan, arm: PlannedArm) ->
     prompt, tried = plan.prompts[0].model_copy(update={"max_tokens": 1}), plan
     pair = Pair(id="fields", prompt=prompt, nonce="000000")
     while True:
-        result = await ask(http, arm.url + request_path(pair), request_body(tried, pair))
-        if not isinstance(result, Failure) or result.name not in _REFUSED:
+        reply = await ask(http, arm.url + request_path(pair), request_body(tried, pair))
+        message = reply.message or ""
+        if reply.error not in _REFUSED:
             return tried
-        if "chat template" in result.message or "chat_template" in result.message:
+        if "chat template" in message or "chat_template" in message:
             remedy = "a base model is asked for raw text: --endpoint completions"
-            raise EndpointError(f"{arm.name}: {result.name}: {result.message}; {remedy}")
+            raise EndpointError(f"{arm.name}: {reply.error}: {message}; {remedy}")
         left = [name for name in OPTIONAL_FIELDS if name not in tried.left_out]
-        refused = next((name for name in left if re.search(rf"\b{name}\b", result.message)), None)
+        refused = next((name for name in left if re.search(rf"\b{name}\b", message)), None)
         if refused is None:
             return plan
         tried = plan.model_copy(update={"left_out": (*tried.left_out, refused)})

@@ -166,7 +166,15 @@ def warmup_blocks(plan: Plan, session: int, *, concurrency: int | None = None) -
         for id_, prompt in zip(ids, mixed, strict=True)
     )
     for arm in plan.arms if chosen else ():
-        yield Block(plan=plan, arm=arm.name, class_="warm-up", load=load, phase="warmup", pairs=chosen)
+        yield Block(
+            plan=plan,
+            arm=arm.name,
+            class_="warm-up",
+            load=load,
+            phase="warmup",
+            pairs=chosen,
+            session=session,
+        )
 
 
 def _max_concurrency(plan: Plan) -> int:
