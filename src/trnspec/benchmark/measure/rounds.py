@@ -22,9 +22,8 @@ from typing import Any
 from trnspec import __version__
 from trnspec.benchmark.errors import ErrorRateExceeded, ResultsError
 from trnspec.benchmark.measure import journal, outlook
-from trnspec.benchmark.measure.accepted_fields import with_accepted_fields
 from trnspec.benchmark.measure.client import http_session
-from trnspec.benchmark.measure.endpoints import Endpoint, endpoints, with_differences
+from trnspec.benchmark.measure.endpoints import Endpoint, endpoints, with_accepted_fields, with_differences
 from trnspec.benchmark.measure.journal import Journal
 from trnspec.benchmark.measure.loader import Kind, LoadGenerator, kind_of
 from trnspec.benchmark.measure.progress import Progress, duration
