@@ -14,7 +14,8 @@ from trnspec.benchmark.analyse.decision import advised
 from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.summary import summarise
-from trnspec.benchmark.measure.journal import FILE_NAME, Journal, RawRun, read
+from trnspec.benchmark.measure.journal import FILE_NAME, Journal, read
+from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.measure.records import (
     COUNTED_ACCEPTED,
     COUNTED_DRAFTS,

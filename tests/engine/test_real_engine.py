@@ -25,8 +25,10 @@ from tests.engine.test_models import CHECKPOINTS
 from trnspec.benchmark.measure import journal
 from trnspec.benchmark.measure.client import request_body
 from trnspec.benchmark.measure.endpoints import OF_DRAFTS, counters_in, metrics_url
+from trnspec.benchmark.measure.raw_run import extent
+from trnspec.benchmark.measure.records import Reply
 from trnspec.benchmark.measure.schedule import Pair
-from trnspec.benchmark.measure.stream import Output, StreamTally
+from trnspec.benchmark.measure.stream import StreamTally
 from trnspec.benchmark.plan import Plan
 from trnspec.experiment.naming import SERVICE_PORT
 from trnspec.lab.programs import LOG, Container, benchmark
@@ -109,7 +111,7 @@ def measured(out: Path, urls: dict[str, str], *options: str) -> tuple[Plan, dict
         asked += ["--speculative-tokens", f"{arm}={K}", "--tokens-per-step", f"{arm}={STEPS}"]
     benchmark([*asked, *options], log=out / LOG)
     raw = journal.read(out)
-    assert journal.extent(raw)[1], "the run is whole"
+    assert extent(raw)[1], "the run is whole"
     assert not [record.error for record in raw.requests if record.error]
     summary: dict[str, Any] = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     assert (out / "report.html").stat().st_size > 10_000
@@ -204,10 +206,10 @@ def bodies(plan: Plan) -> Iterator[dict[str, Any]]:
     """The first prompt of every class, as the benchmark asks it."""
     for name in plan.classes:
         prompt = next(prompt for prompt in plan.prompts if prompt.class_ == name)
-        yield json.loads(request_body(plan, Pair(id=prompt.id, class_=name, prompt=prompt, nonce="0" * 6)))
+        yield json.loads(request_body(plan, Pair(id=prompt.id, prompt=prompt, nonce="0" * 6)))
 
 
-def whole_steps(url: str, body: dict[str, Any]) -> tuple[Output, dict[str, float]] | None:
+def whole_steps(url: str, body: dict[str, Any]) -> tuple[Reply, dict[str, float]] | None:
     """An answer that ends where a step ends, and what the counters grew by; None where a busy machine merged chunks each time."""
     for _ in range(TRIES):
         first = ask(url, body)[0].chunk_tokens
@@ -219,7 +221,7 @@ def whole_steps(url: str, body: dict[str, Any]) -> tuple[Output, dict[str, float
     return None
 
 
-def ask(url: str, body: dict[str, Any]) -> tuple[Output, dict[str, float]]:
+def ask(url: str, body: dict[str, Any]) -> tuple[Reply, dict[str, float]]:
     headers = {"Content-Type": "application/json"}
     request = urllib.request.Request(f"{url}/chat/completions", json.dumps(body).encode(), headers)
     tally, before = StreamTally(), counters(url)
@@ -227,7 +229,7 @@ def ask(url: str, body: dict[str, Any]) -> tuple[Output, dict[str, float]]:
         for line in map(bytes.decode, answer):
             if line.startswith("data: "):
                 tally.take(line.removeprefix("data: ").rstrip("\n"), 0.0)
-    return tally.output(), {name: value - before.get(name, 0.0) for name, value in counters(url).items()}
+    return tally.reply(), {name: value - before.get(name, 0.0) for name, value in counters(url).items()}
 
 
 def counters(url: str) -> dict[str, float]:

@@ -25,8 +25,8 @@ from tests.benchmark.measure.once import ask_once
 from tests.conftest import ROOT
 from tests.hostile.misbehaving import DONE, STREAM, Answer, Misbehaving, answered, chunk, event
 from trnspec.benchmark.__main__ import main
-from trnspec.benchmark.measure.client import Failure, ask, http_session
-from trnspec.benchmark.measure.stream import Output
+from trnspec.benchmark.measure.client import ask, http_session
+from trnspec.benchmark.measure.records import Reply
 
 MAX_TOKENS = 40
 STOP = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
@@ -52,19 +52,19 @@ def statistics(**said: Any) -> dict[str, Any]:
     return {**usage(), "metrics": {"speculative_decoding": counts}}
 
 
-def failures(answers: Mapping[str, Answer], timeout_s: float = 10.0) -> dict[str, Failure]:
-    async def each() -> dict[str, Output | Failure]:
+def failures(answers: Mapping[str, Answer], timeout_s: float = 10.0) -> dict[str, Reply]:
+    async def each() -> dict[str, Reply]:
         async with http_session(timeout_s) as http:
             urls = {name: f"{server.url(name)}/chat/completions" for name in answers}
             return {name: await ask(http, url, b"{}", max_tokens=MAX_TOKENS) for name, url in urls.items()}
 
     with Misbehaving(answers) as server:
         outcomes = asyncio.run(each())
-    found = {name: one for name, one in outcomes.items() if isinstance(one, Failure)}
+    found = {name: one for name, one in outcomes.items() if one.error}
     assert list(found) == list(answers)
     for name, one in found.items():
-        assert one.message.isprintable(), name
-        assert len(one.message) <= 300, name
+        assert (one.message or "").isprintable(), name
+        assert len(one.message or "") <= 300, name
     return found
 
 
@@ -124,7 +124,7 @@ FAULTY: dict[str, dict[str, Answer]] = {
 @pytest.mark.parametrize("name", FAULTY)
 def test_an_answer_that_cannot_be_used_is_a_named_error(name: str) -> None:
     found = failures(FAULTY[name])
-    assert {case: one.name for case, one in found.items()} == dict.fromkeys(found, name)
+    assert {case: one.error for case, one in found.items()} == dict.fromkeys(found, name)
 
 
 def endless(piece: bytes, *, first: bytes = b"", pause_s: float = 0.0) -> Answer:
@@ -203,7 +203,7 @@ print(json.dumps([codes, int(held)]))
 
 def test_an_answer_that_drips_ends_with_the_timeout() -> None:
     (found,) = failures({"drips": endless(b":", pause_s=0.05)}, timeout_s=0.5).values()
-    assert found.name == "timeout"
+    assert found.error == "timeout"
 
 
 MODELS: dict[str, bytes] = {

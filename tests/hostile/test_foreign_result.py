@@ -152,7 +152,7 @@ DOORS = {
     "prompts": "run --out {out} --arm a=http://h/v1 --model m --max-tokens 5 --prompts {file}",
     "acceptance": "advise --step-times 0=1,7=2 --acceptance {file}",
 }
-IN_A_RUN = ("requests.jsonl", "sense.jsonl", "repeats.jsonl", "expected.json", "engines/qwen-vllm.json")
+IN_A_RUN = ("requests.jsonl", "expected.json", "engines/qwen-vllm.json")
 IN_A_RUN += ("lmeval/questions.json", "lmeval/qwen-vllm/samples_gsm8k_1.jsonl")
 
 

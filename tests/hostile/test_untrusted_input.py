@@ -26,8 +26,8 @@ from trnspec.benchmark.errors import PlanError, ResultsError
 from trnspec.benchmark.limits import url_problem
 from trnspec.benchmark.measure.endpoints import counters_in
 from trnspec.benchmark.measure.journal import FILE_NAME, read
-from trnspec.benchmark.measure.records import to_json
-from trnspec.benchmark.measure.stream import MAX_TOKENS, SseParser, StreamFault, StreamTally
+from trnspec.benchmark.measure.records import MAX_TOKENS, to_json
+from trnspec.benchmark.measure.stream import SseParser, StreamFault, StreamTally
 from trnspec.benchmark.plan import from_dict, load
 from trnspec.benchmark.prompt_files import as_line, read_file
 from trnspec.core.findings import Misuse
@@ -327,7 +327,7 @@ def test_any_events_of_a_stream(events: list[Any], more: bytes) -> None:
         for at in range(0, len(sent), size):
             for data in parser.feed(sent[at : at + size]):
                 tally.take(data, 1.0 + at)
-        output = tally.output()
+        output = tally.reply()
     except StreamFault as error:
         fault = error.name
     else:
@@ -342,7 +342,7 @@ def test_any_events_of_a_stream(events: list[Any], more: bytes) -> None:
         count is None or 0 <= count <= MAX_TOKENS for count in (output.prompt_tokens, output.cached_tokens)
     )
     json.dumps(output.spec_stats, allow_nan=False)
-    output.text.encode()
+    (output.text or "").encode()
 
 
 METRIC = st.sampled_from(["vllm:spec_decode_num_drafts_total", "vllm:generation_tokens_total"])

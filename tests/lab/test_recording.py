@@ -9,7 +9,8 @@ import pytest
 
 from tests.conftest import ROOT
 from trnspec.benchmark.measure.endpoints import OF_DRAFTS, counters_in
-from trnspec.benchmark.measure.stream import Output, StreamTally
+from trnspec.benchmark.measure.records import Reply
+from trnspec.benchmark.measure.stream import StreamTally
 from trnspec.experiment.catalogue.runtimes import RUNTIMES
 from trnspec.lab.emulator.payloads import PayloadFormat, event, usage
 
@@ -31,11 +32,11 @@ def _sent(answer: Answer) -> list[str]:
     return [line.removeprefix("data: ") for line in answer["stream"] if line.startswith("data: ")]
 
 
-def _read(answer: Answer) -> Output:
+def _read(answer: Answer) -> Reply:
     tally = StreamTally()
     for data in _sent(answer):
         tally.take(data, 0.0)
-    return tally.output()
+    return tally.reply()
 
 
 @pytest.mark.parametrize("answer", [*PLAIN, *SPECULATIVE])

@@ -30,7 +30,7 @@ from tests.benchmark import records
 from tests.benchmark.records import summary_of
 from trnspec.benchmark.analyse.speed_up import FASTER, SLOWER
 from trnspec.benchmark.analyse.statistics import wilson
-from trnspec.benchmark.measure.journal import RawRun
+from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.measure.records import Phase, RequestRecord
 from trnspec.benchmark.measure.schedule import Block, Pair, SteadyLoad, measured_blocks, warmup_blocks
 
@@ -198,15 +198,14 @@ class Run:
         return replace(self.empty, requests=tuple(self.requests), blocks=tuple(self.blocks))
 
     def _measure(self, block: Block) -> None:
-        assert block.supply
         held = SteadyLoad(
             concurrency=block.load.concurrency,
-            counted=block.supply.counted,
+            counted=block.counted,
             answer_s=self.answer_s[block.arm],
         )
         pairs, unmeasured, began_s = (
-            {"measured": block.supply.measured()},
-            block.supply.unmeasured(),
+            {"measured": block.measured()},
+            block.unmeasured(),
             self.run_s,
         )
 
@@ -260,7 +259,7 @@ def _where(block: Block) -> dict[str, Any]:
 def _record(block: Block, one: Sent, to_run_s: float) -> RequestRecord:
     assert one.pair
     pair, at_s = one.pair, records.WALL + to_run_s + one.sent_s
-    names: dict[str, Any] = {"class_": pair.class_, "prompt_id": pair.prompt.id, "pair_id": pair.id}
+    names: dict[str, Any] = {"class_": pair.prompt.class_, "prompt_id": pair.prompt.id, "pair_id": pair.id}
     known: dict[str, Any] = {"nonce": pair.nonce, "phase": one.phase, "started_unix_s": at_s}
     chunk_s = tuple(end_s - one.sent_s for end_s in one.ends_s)
     tokens = (1, *one.yields)

@@ -10,7 +10,7 @@ from itertools import accumulate
 from operator import mul
 
 from tests.benchmark.records import answered, raw_run
-from trnspec.benchmark.measure.journal import RawRun
+from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.measure.records import RequestRecord
 
 PLAIN_S = 0.045

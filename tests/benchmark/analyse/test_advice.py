@@ -23,7 +23,8 @@ from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.analyse.statistics import UNKNOWN, Sources
 from trnspec.benchmark.analyse.windows import AdviceOptions, Gains, mixture
 from trnspec.benchmark.errors import ResultsError
-from trnspec.benchmark.measure.journal import RawRun, read
+from trnspec.benchmark.measure.journal import read
+from trnspec.benchmark.measure.raw_run import RawRun
 
 DECAY = (0.93, 0.90, 0.86, 0.81, 0.75, 0.68, 0.60)
 UPSTREAM = Process(conditional=DECAY, k=7, requests=64)

@@ -17,7 +17,7 @@ from trnspec.benchmark.analyse.decision import AtLoad, at_loads, question
 from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.analyse.result import Run
 from trnspec.benchmark.analyse.speed_up import FASTER
-from trnspec.benchmark.measure.journal import RawRun
+from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.measure.records import RequestRecord
 from trnspec.benchmark.show import page, tables
 from trnspec.benchmark.show.report_templates import render

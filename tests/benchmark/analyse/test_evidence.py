@@ -12,9 +12,9 @@ import pytest
 from tests.benchmark.records import answered, failed, held, raw_run, recorded_run, result_of
 from trnspec.benchmark.analyse.evidence import withheld_for
 from trnspec.benchmark.analyse.result import Evidence, Result
-from trnspec.benchmark.measure.journal import RawRun
-from trnspec.benchmark.measure.repeats import Repeat
-from trnspec.benchmark.measure.sanity_check import QUESTIONS, Answer
+from trnspec.benchmark.measure.raw_run import RawRun
+from trnspec.benchmark.measure.records import QuestionRecord, RepeatRecord
+from trnspec.benchmark.measure.sanity_check import QUESTIONS
 from trnspec.benchmark.plan import Load
 
 CHAT = [
@@ -33,7 +33,8 @@ def run_of(spec: Callable[[str], str], *, repeats: int = 12, **plan: Any) -> Raw
     ]
     raw = held(raw_run(*slow, *fast, prompts=CHAT, **plan))
     again = [
-        Repeat(run="r1", pair_id=one.pair_id, started_unix_s=1.0, text=one.text) for one in slow[:repeats]
+        RepeatRecord(run="r1", pair_id=one.pair_id, started_unix_s=1.0, text=one.text)
+        for one in slow[:repeats]
     ]
     return replace(raw, repeats=tuple(again))
 
@@ -106,11 +107,11 @@ def test_two_arms_that_loop_alike_are_only_a_caution_and_dummies_are_not_asked()
 
 
 def test_each_arm_is_judged_by_the_questions() -> None:
-    def answers(arm: str, *, right: bool) -> list[Answer]:
-        about: dict[str, Any] = {"plan_sha256": "sha", "arm": arm, "asked_unix_s": 1.0}
+    def answers(arm: str, *, right: bool) -> list[QuestionRecord]:
+        about: dict[str, Any] = {"run": "r1", "arm": arm, "started_unix_s": 1.0}
         texts = [one.accepted[0] if right else "bread" for one in QUESTIONS]
         return [
-            Answer(question=one.text, accepted=one.accepted, text=text, **about)
+            QuestionRecord(question=one.text, accepted=one.accepted, text=text, **about)
             for one, text in zip(QUESTIONS, texts, strict=True)
         ]
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.benchmark.records import WALL, answered, block, cautions, held, raw_run, summary_of
 from trnspec.benchmark.analyse.requests import Place, cells_of
-from trnspec.benchmark.measure.journal import RawRun
+from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.measure.records import REPEATED, BlockRecord, RequestRecord
 from trnspec.benchmark.plan import Load
 
@@ -59,18 +59,17 @@ def headline(raw: RawRun) -> dict[str, Any]:
 
 
 def test_only_what_was_sent_in_a_block_that_ended_counts_and_of_a_set_sent_twice_the_last() -> None:
-    raw, place = run_of(), Place("chat", Load(concurrency=2))
+    first, place = run_of(), Place("chat", Load(concurrency=2))
+    raw = replace(
+        first,
+        requests=tuple(replace(one, session=2) for one in first.requests),
+        blocks=tuple(replace(one, session=2) for one in first.blocks),
+    )
     cells = cells_of(raw)
     assert {one.phase for one in cells.of(raw.plan.arms[0], place).answers} == {"measured"}
     assert len(cells.of(raw.plan.arms[0], place)) == 4 * PROMPTS
-    cut = [
-        replace(one, started_unix_s=one.started_unix_s - 500.0, pair_id=f"cut/{one.pair_id}")
-        for one in raw.requests
-        if one.block == 2
-    ]
-    earlier = [
-        replace(one, started_unix_s=one.started_unix_s - 500.0) for one in raw.blocks if one.block == 2
-    ]
+    cut = [replace(one, pair_id=f"cut/{one.pair_id}") for one in first.requests if one.block == 2]
+    earlier = [one for one in first.blocks if one.block == 2]
     for blocks in (raw.blocks, (*earlier, *raw.blocks)):
         again = cells_of(replace(raw, requests=(*cut, *raw.requests), blocks=blocks))
         for arm in raw.plan.arms:

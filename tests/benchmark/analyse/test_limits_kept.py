@@ -13,7 +13,7 @@ from tests.benchmark.records import answered, failed, raw_run, result_of, summar
 from trnspec.benchmark.analyse.delivered import limits_kept
 from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.analyse.statistics import wilson
-from trnspec.benchmark.measure.journal import RawRun
+from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.measure.records import RequestRecord
 from trnspec.benchmark.show import page, tables
 from trnspec.benchmark.show.report_templates import render, render_all

@@ -10,7 +10,7 @@ import pytest
 from tests.benchmark.records import cautions, recorded_run, summary_of
 from tests.conftest import ROOT
 from trnspec.benchmark.analyse.values import pooled
-from trnspec.benchmark.measure.journal import RawRun
+from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.metrics import TPOT
 
 RECORDED = ROOT / "tests" / "data" / "h200"

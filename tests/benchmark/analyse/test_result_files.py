@@ -23,7 +23,7 @@ from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.result_files import EXPECTED, against_published
 from trnspec.benchmark.analyse.summary import summarise
-from trnspec.benchmark.measure.journal import RawRun
+from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.measure.records import RequestRecord
 from trnspec.benchmark.show.figures import forecast
 from trnspec.benchmark.show.page import render as render_page

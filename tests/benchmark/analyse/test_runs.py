@@ -15,7 +15,7 @@ from tests.benchmark.records import answered, block, cautions, emulated, held, r
 from trnspec.benchmark.__main__ import main
 from trnspec.benchmark.analyse.runs import judge
 from trnspec.benchmark.errors import ResultsError
-from trnspec.benchmark.measure.journal import RawRun
+from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.measure.records import REPEATED
 from trnspec.benchmark.measure.schedule import measured_blocks
 

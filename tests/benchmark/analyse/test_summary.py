@@ -28,9 +28,8 @@ from trnspec.benchmark.analyse.explanation import split_steps
 from trnspec.benchmark.analyse.result import ArmFacts, Explanation, Result
 from trnspec.benchmark.analyse.statistics import t_quantile, wilson
 from trnspec.benchmark.analyse.summary import write
-from trnspec.benchmark.measure.journal import RawRun
-from trnspec.benchmark.measure.records import RequestRecord
-from trnspec.benchmark.measure.repeats import Repeat
+from trnspec.benchmark.measure.raw_run import RawRun
+from trnspec.benchmark.measure.records import RepeatRecord, RequestRecord
 from trnspec.benchmark.show.report_templates import render_all
 
 
@@ -239,9 +238,9 @@ OF: dict[str, Any] = {"run": "r1", "started_unix_s": 1.0}
 PARTED = (answered("steady"), answered("spec", text="a b d"))
 
 
-def again(pair: int, text: str | None, **changes: Any) -> Repeat:
+def again(pair: int, text: str | None, **changes: Any) -> RepeatRecord:
     """A second answer of the baseline."""
-    return Repeat(**(OF | {"pair_id": f"chat/c2/{pair:04d}", "text": text} | changes))
+    return RepeatRecord(**(OF | {"pair_id": f"chat/c2/{pair:04d}", "text": text} | changes))
 
 
 def test_only_pairs_of_one_nonce_are_compared_and_the_baseline_with_its_second_answers() -> None:

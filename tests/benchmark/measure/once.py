@@ -13,15 +13,12 @@ from trnspec.benchmark.plan import Plan
 
 def ask_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs of this process have this load."""
-    for module in ("rounds", "journal"):
+    for module in ("rounds", "raw_run"):
         monkeypatch.setattr(f"trnspec.benchmark.measure.{module}.measured_blocks", _blocks)
 
 
 def _blocks(plan: Plan, round_: int = 1, *_: int, **__: int) -> Iterator[Block]:
     for arm in plan.arms if round_ != REPEATED else ():
-        pairs = (
-            Pair(id=f"{one.class_}/{one.id}", class_=one.class_, prompt=one, nonce="000001")
-            for one in plan.prompts
-        )
+        pairs = (Pair(id=f"{one.class_}/{one.id}", prompt=one, nonce="000001") for one in plan.prompts)
         class_, load = plan.loaded_with[0], plan.loads[0]
-        yield Block(arm=arm.name, class_=class_, load=load, phase="measured", pairs=tuple(pairs))
+        yield Block(plan=plan, arm=arm.name, class_=class_, load=load, phase="measured", pairs=tuple(pairs))

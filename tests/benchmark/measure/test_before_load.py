@@ -14,11 +14,12 @@ import yaml
 from tests.benchmark.conftest import Captured, WritePlan
 from tests.benchmark.endpoint import Endpoint
 from tests.benchmark.measure.test_run import summary
+from tests.benchmark.records import raw_run, store
 from tests.conftest import ROOT
 from trnspec.benchmark.__main__ import main
 from trnspec.benchmark.measure import journal, sanity_check
-from trnspec.benchmark.measure.records import to_json
-from trnspec.benchmark.measure.sanity_check import QUESTIONS, Answer
+from trnspec.benchmark.measure.records import QuestionRecord, to_json
+from trnspec.benchmark.measure.sanity_check import QUESTIONS
 
 RIGHT = {one.text: f"The answer is **{one.accepted[0].title()}**." for one in QUESTIONS}
 LOOP = "Paris is the capital. " * 8
@@ -140,7 +141,7 @@ def test_it_is_skipped_with_one_line_that_says_why(
     (told,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith("questions skipped")]
     assert {"--no-sense-check": "--questions none", "--dummy-weights": "dummies"}.get(why, why) in told
     assert asked(endpoint) == []
-    assert not (out / "sense.jsonl").exists()
+    assert journal.read(out).sense == ()
     assert summary(out)["sense"] == []
 
 
@@ -154,23 +155,26 @@ def test_a_question_without_an_answer_is_wrong(
     assert other["arm"] == "spec"
 
 
-def test_lines_of_another_plan_and_damaged_ones_count_as_never_asked(out: Path) -> None:
-    out.mkdir()
+def test_questions_of_another_run_damaged_ones_and_those_asked_twice_are_left_out(tmp_path: Path) -> None:
+    path = store(raw_run(), tmp_path) / journal.FILE_NAME
     lines = [to_json(answer(RIGHT[one.text], one.text, one.accepted)) for one in QUESTIONS]
-    lines[0]["plan_sha256"] = "another"
-    text = "\n".join(map(json.dumps, lines))
-    (out / sanity_check.FILE_NAME).write_text(f"{text[:-30]}\n[]\n7\n{{}}\n")
-    assert len(sanity_check.read(out, "sha")) == 10
+    lines[0]["run"], lines[1]["accepted"] = "another", []
+    path.write_text(path.read_text() + "".join(f"{json.dumps(line)}\n" for line in [*lines, lines[2]]))
+    raw = journal.read(tmp_path)
+    assert [one.question for one in raw.sense] == [one.text for one in QUESTIONS[2:]]
+    assert raw.unusable_lines.startswith(f"{journal.FILE_NAME}: 3 lines cannot be used")
     assert sanity_check.outcomes(()) == []
 
 
-def answer(text: str | None, question: str = "Q?", accepted: Sequence[str] = ("42",), **more: Any) -> Answer:
-    return Answer(
-        plan_sha256="sha",
-        arm="a",
+def answer(
+    text: str | None, question: str = "Q?", accepted: Sequence[str] = ("42",), **more: Any
+) -> QuestionRecord:
+    return QuestionRecord(
+        run="r1",
+        arm="steady",
         question=question,
         accepted=tuple(accepted),
-        asked_unix_s=1.0,
+        started_unix_s=1.0,
         text=text,
         **more,
     )
@@ -199,7 +203,7 @@ ANSWERS: list[tuple[str, tuple[str, ...], str]] = [
 
 @pytest.mark.parametrize(("text", "accepted", "judgement"), ANSWERS)
 def test_an_answer_is_judged_by_what_it_holds(text: str, accepted: tuple[str, ...], judgement: str) -> None:
-    assert answer(text, accepted=accepted).judgement == judgement
+    assert sanity_check.judged(answer(text, accepted=accepted)) == judgement
 
 
 @pytest.mark.slow

@@ -13,7 +13,8 @@ import pytest
 from tests.benchmark.records import answered, block, failed, raw_run, store
 from trnspec.benchmark.cell_size import SETS, SETS_REPEATED
 from trnspec.benchmark.errors import StorageError
-from trnspec.benchmark.measure.journal import FILE_NAME, Journal, JournalReader, RawRun, exists, extent, read
+from trnspec.benchmark.measure.journal import FILE_NAME, Journal, JournalReader, exists, read
+from trnspec.benchmark.measure.raw_run import RawRun, extent
 from trnspec.benchmark.measure.records import REPEATED, RequestRecord, to_json
 from trnspec.benchmark.measure.schedule import measured_blocks
 

@@ -26,7 +26,7 @@ from trnspec.benchmark.analyse.answers import losslessness
 from trnspec.benchmark.analyse.requests import Place, cells_of
 from trnspec.benchmark.analyse.stability import stability
 from trnspec.benchmark.measure import journal
-from trnspec.benchmark.measure.journal import RawRun, extent
+from trnspec.benchmark.measure.raw_run import RawRun, extent
 from trnspec.benchmark.measure.records import REPEATED
 from trnspec.benchmark.plan import Load
 
@@ -159,7 +159,7 @@ def _on(raw: RawRun, *nodes: str) -> RawRun:
 def test_pairs_that_a_replaced_node_parts_are_left_out() -> None:
     """An arm may have answered before the change, and the other after it."""
     asked: list[Any] = [answered(arm, pair) for pair in range(4) for arm in ARMS]
-    late = [replace(one, started_unix_s=WALL + 101) for one in asked[3:4]]
+    late = [replace(one, session=2) for one in asked[3:4]]
     raw = _on(raw_run(*asked[:3], *late, *asked[4:]), "n1", "n2")
     cells = cells_of(raw)
     pairs = cells.pairs((raw.plan.arms[0], raw.plan.arms[1]), Place("chat", Load(concurrency=2)))

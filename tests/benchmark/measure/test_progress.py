@@ -21,7 +21,7 @@ def act():
     told = Progress(sys.stderr)
     told.expect(2)
     for arm in ("a\\x1b[2J" + "b" * 200, "c"):
-        block = Block(arm=arm, class_="json", load=Load(concurrency=4), phase="measured")
+        block = Block(plan=None, arm=arm, class_="json", load=Load(concurrency=4), phase="measured")
         told.begin(block)
         told.count(failed=False)
         told.end(block, lag_s=0)

@@ -92,6 +92,15 @@ def run(server: Writers, out: Path, *options: str, prompts: int = 1, **changes: 
     return main([*words, *options])
 
 
+def without_repeats(out: Path, kept: int = 0, cut: bytes = b"") -> None:
+    """Take all second answers but the first ones out of the journal."""
+    path = out / journal.FILE_NAME
+    lines = path.read_bytes().splitlines(keepends=True)
+    repeats = [line for line in lines if line.startswith(b'{"kind":"repeat"')]
+    others = [line for line in lines if line not in repeats]
+    path.write_bytes(b"".join([*others, *repeats[:kept], cut]))
+
+
 def told(out: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((out / "summary.json").read_text())["losslessness"]
     return found
@@ -112,7 +121,7 @@ def test_no_more_is_asked_than_is_said(start: Start, out: Path, capsys: Captured
     server = start()
     assert run(server, out, prompts=8) == 0
     assert "answers differ in 8 pairs; asking steady again for 600 s at most" in capsys.readouterr().err
-    (out / "repeats.jsonl").unlink()
+    without_repeats(out)
     given: dict[str, Any] = {"out": out, "timeout_s": 5, "progress": Progress(sys.stderr)}
     asyncio.run(questions.ask_again(journal.read(out), **given, limit_s=1e-6))
     assert "stopped asking steady again" in capsys.readouterr().err
@@ -141,7 +150,7 @@ def test_where_answers_are_equal_or_drawn_nothing_is_asked_again(start: Start, o
     run(start(), out.parent / "drawn", temperature=0.7)
     run(start(), out.parent / "overridden", extra_body={"temperature": 1})
     for folder in (out, out.parent / "drawn", out.parent / "overridden"):
-        assert not (folder / "repeats.jsonl").exists()
+        assert journal.read(folder).repeats == ()
     assert told(out)["treatments"][0]["equal"] == 1
     assert told(out.parent / "drawn") is None
 
@@ -149,10 +158,8 @@ def test_where_answers_are_equal_or_drawn_nothing_is_asked_again(start: Start, o
 def test_interrupted_it_goes_on_where_it_stopped(start: Start, out: Path) -> None:
     server = start()
     run(server, out, prompts=8)
-    path, before = out / "repeats.jsonl", told(out)
-    whole = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join(whole[:-5]) + whole[-5][:30])
-    requests = len(server.seen)
+    before, requests = told(out), len(server.seen)
+    without_repeats(out, kept=3, cut=b'{"kind":"repeat","run":')
     run(server, out, prompts=8)
     assert len(server.seen) == requests + 5
     assert told(out) == before
@@ -161,7 +168,7 @@ def test_interrupted_it_goes_on_where_it_stopped(start: Start, out: Path) -> Non
 def test_a_server_that_is_gone_after_the_load_leaves_the_run_as_it_is(out: Path, capsys: Captured) -> None:
     with Writers() as server:
         run(server, out, prompts=8)
-    (out / "repeats.jsonl").unlink()
+    without_repeats(out)
     assert run(server, out, prompts=8) == 0
     said = capsys.readouterr().err
     assert "connect_refused" in said
@@ -169,21 +176,14 @@ def test_a_server_that_is_gone_after_the_load_leaves_the_run_as_it_is(out: Path,
     assert told(out)["baseline"] is None
 
 
-DAMAGED = (
-    b"{",
-    b"[]",
-    b'{"kind": "repeat"}',
-    b'{"kind": ["repeat"]}',
-    b'{"kind": "repeat", "run": "other", "pair_id": "chat/c2/0000", "started_unix_s": 1, "text": "x"}',
-    b"\xff\xfe",
-    b'{"kind": "repeat", "run": 7}',
+@pytest.mark.parametrize(
+    "damaged", [b"{", b"[]", b'{"kind": "repeat"}', b'{"kind": ["repeat"]}', b'{"kind": "repeat", "run": 7}']
 )
-
-
-def test_everything_is_made_again_from_the_two_raw_files(start: Start, out: Path) -> None:
+def test_everything_is_made_again_from_the_journal(start: Start, out: Path, damaged: bytes) -> None:
     run(start(second=OTHER), out, prompts=3)
-    path, before = out / "repeats.jsonl", told(out)
-    path.write_bytes(b"\n".join((*DAMAGED, path.read_bytes())))
+    before = told(out)
+    with (out / journal.FILE_NAME).open("ab") as file:
+        file.write(damaged + b"\n")
     (out / "summary.json").unlink()
     assert main(["report", str(out)]) == 0
     assert told(out) == before

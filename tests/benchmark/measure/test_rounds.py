@@ -15,7 +15,7 @@ from tests.benchmark.endpoint import Endpoint, Timing
 from trnspec.benchmark.measure import journal
 from trnspec.benchmark.measure.client import request_body
 from trnspec.benchmark.measure.endpoints import counters_in
-from trnspec.benchmark.measure.journal import RawRun
+from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.measure.records import REPEATED
 
 METRICS = """\

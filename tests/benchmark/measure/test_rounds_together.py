@@ -14,7 +14,8 @@ from tests.benchmark.conftest import Captured
 from tests.benchmark.records import cautions, store, summary_of
 from trnspec.benchmark.__main__ import main
 from trnspec.benchmark.errors import ResultsError
-from trnspec.benchmark.measure.journal import RawRun, read
+from trnspec.benchmark.measure.journal import read
+from trnspec.benchmark.measure.raw_run import RawRun
 
 
 def stored(raw: RawRun, folder: Path, *rounds: list[str], **changes: Any) -> Path:

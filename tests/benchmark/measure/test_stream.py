@@ -90,7 +90,7 @@ def test_an_answer_is_what_its_events_say(case: str) -> None:
     for at_s, event in enumerate(events, start=1):
         tally.take(json.dumps(event), float(at_s))
     tally.take("[DONE]", len(events) + 1.0)
-    found = tally.output()
+    found = tally.reply()
     assert {key: getattr(found, key) for key in told} == told
 
 
@@ -100,7 +100,7 @@ def ended(*said: str) -> str:
     try:
         for data in said:
             tally.take(data, 1.0)
-        return tally.output().token_source
+        return tally.reply().token_source or ""
     except StreamFault as fault:
         return fault.name
 

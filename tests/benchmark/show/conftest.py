@@ -8,7 +8,7 @@ from tests.benchmark.records import result_of
 from tests.benchmark.show.runs import all_runs
 from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.analyse.result import Result
-from trnspec.benchmark.measure.journal import RawRun
+from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.show.page import render
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.benchmark.records import WALL, answered, emulated, failed, raw_run
-from trnspec.benchmark.measure.journal import RawRun
+from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.measure.records import RequestRecord
 
 HOSTILE = '<script>alert("x")</script><img src=https://evil.example/p.png onerror=alert(1)>'

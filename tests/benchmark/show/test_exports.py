@@ -10,7 +10,7 @@ import pytest
 
 from tests.benchmark.records import WALL, answered, failed, raw_run
 from trnspec.benchmark.analyse.requests import cells_of
-from trnspec.benchmark.measure.journal import RawRun
+from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.show.exports import write_llmperf
 
 SPREAD = (

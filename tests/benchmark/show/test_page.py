@@ -18,8 +18,10 @@ from tests.benchmark.show.runs import CLASSES, HOSTILE, PLAIN, ladder, run_of
 from trnspec.benchmark.analyse.decision import at_loads
 from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.analyse.result import Result
-from trnspec.benchmark.measure.journal import RawRun, write_whole
-from trnspec.benchmark.measure.sanity_check import QUESTIONS, Answer
+from trnspec.benchmark.measure.journal import write_whole
+from trnspec.benchmark.measure.raw_run import RawRun
+from trnspec.benchmark.measure.records import QuestionRecord
+from trnspec.benchmark.measure.sanity_check import QUESTIONS
 from trnspec.benchmark.metrics import COMPARED
 from trnspec.benchmark.show import page, tables
 from trnspec.benchmark.show.drawing import Axis, looks, ratio_axis
@@ -252,13 +254,15 @@ def test_the_answer_is_the_decision_and_why_is_tokens_against_step_cost(results:
 
 def test_no_verdict_is_anywhere_where_the_answers_make_no_sense(runs: dict[str, RawRun]) -> None:
     about: dict[str, Any] = {
-        "plan_sha256": "sha",
-        "asked_unix_s": 1.0,
+        "run": "r1",
+        "started_unix_s": 1.0,
         "text": "<b>bread</b>",
     }
     for name, raw in runs.items():
         about["arm"] = raw.plan.baseline
-        answers = tuple(Answer(question=each.text, accepted=each.accepted, **about) for each in QUESTIONS)
+        answers = tuple(
+            QuestionRecord(question=each.text, accepted=each.accepted, **about) for each in QUESTIONS
+        )
         nonsense = replace(raw, sense=answers)
         result = result_of(nonsense)
         content = page.render(cells_of(nonsense), result)

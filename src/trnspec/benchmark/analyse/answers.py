@@ -15,9 +15,8 @@ from trnspec.benchmark.analyse.result import Evidence
 from trnspec.benchmark.analyse.speed_up import SIGNIFICANT
 from trnspec.benchmark.analyse.statistics import fisher_more, holm, wilson
 from trnspec.benchmark.measure import sanity_check
-from trnspec.benchmark.measure.journal import RawRun
+from trnspec.benchmark.measure.raw_run import RawRun, answers_of, same_text
 from trnspec.benchmark.measure.records import RequestRecord
-from trnspec.benchmark.measure.repeats import answers_of, same_text
 from trnspec.core.words import count, listed
 
 QUESTIONS, LOOPS, BEGINNINGS, QUALITY = "questions", "loops and noise", "beginnings", "quality"

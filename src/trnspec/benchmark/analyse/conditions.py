@@ -12,7 +12,7 @@ from trnspec.benchmark.analyse.delivered import throughput, token_source
 from trnspec.benchmark.analyse.requests import Cells
 from trnspec.benchmark.analyse.result import Comparison, Course, Evidence
 from trnspec.benchmark.analyse.speed_up import STARTS_DIFFER, starts_differ
-from trnspec.benchmark.measure.journal import RawRun, extent
+from trnspec.benchmark.measure.raw_run import RawRun, extent
 from trnspec.benchmark.measure.records import LATE_S
 from trnspec.benchmark.metrics import TPOT
 from trnspec.benchmark.plan import MIXED, Plan

@@ -16,7 +16,7 @@ from trnspec.benchmark.analyse.attached import EngineDifferences, Quality
 from trnspec.benchmark.analyse.requests import Cells, Place, Requests
 from trnspec.benchmark.analyse.result import Course, Evidence
 from trnspec.benchmark.analyse.statistics import fisher_more
-from trnspec.benchmark.measure.journal import extent
+from trnspec.benchmark.measure.raw_run import extent
 from trnspec.benchmark.plan import Load
 from trnspec.core.words import listed
 

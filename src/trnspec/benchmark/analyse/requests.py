@@ -15,7 +15,7 @@ import numpy as np
 
 from trnspec.benchmark.analyse.statistics import UNKNOWN, Array, Sources
 from trnspec.benchmark.analyse.values import decoding, output_tokens, request_values
-from trnspec.benchmark.measure.journal import RawRun
+from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.measure.records import REPEATED, BlockRecord, RequestRecord
 from trnspec.benchmark.metrics import METRICS
 from trnspec.benchmark.plan import MIXED, Load, Plan, PlannedArm

@@ -32,7 +32,7 @@ from trnspec.benchmark.analyse.speed_up import log_gains, mapped_back
 from trnspec.benchmark.analyse.statistics import Estimate, Z, joined, of_sample
 from trnspec.benchmark.cell_size import MIN_PROMPTS
 from trnspec.benchmark.errors import ResultsError
-from trnspec.benchmark.measure.journal import RawRun
+from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.metrics import TOKENS_PER_STEP, TPOT
 from trnspec.core.files import UnreadableFile, model_in, text_of
 from trnspec.core.safe_output import one_line

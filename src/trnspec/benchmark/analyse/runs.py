@@ -23,7 +23,7 @@ from trnspec.benchmark.analyse.statistics import weighted_mean
 from trnspec.benchmark.analyse.summary import FILE_NAME
 from trnspec.benchmark.errors import ResultsError
 from trnspec.benchmark.measure import journal, sanity_check
-from trnspec.benchmark.measure.journal import RawRun, extent
+from trnspec.benchmark.measure.raw_run import RawRun, extent
 from trnspec.benchmark.metrics import COMPARED
 from trnspec.benchmark.plan import Plan
 from trnspec.core.files import UnreadableFile, model_in

@@ -19,7 +19,7 @@ from trnspec.benchmark.analyse.requests import Cells, Requests, cells_of, joined
 from trnspec.benchmark.analyse.result import Course
 from trnspec.benchmark.analyse.speed_up import as_ratio
 from trnspec.benchmark.analyse.statistics import UNKNOWN, Estimate, summed, weighted_mean
-from trnspec.benchmark.measure.journal import RawRun
+from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.metrics import TPOT
 
 _GAP_S = 60.0

@@ -35,7 +35,8 @@ from trnspec.benchmark.analyse.speed_up import (
 from trnspec.benchmark.analyse.statistics import distribution
 from trnspec.benchmark.analyse.values import gaps, server_counts
 from trnspec.benchmark.measure import sanity_check
-from trnspec.benchmark.measure.journal import RawRun, extent, write_whole
+from trnspec.benchmark.measure.journal import write_whole
+from trnspec.benchmark.measure.raw_run import RawRun, extent
 from trnspec.benchmark.plan import PlannedArm
 from trnspec.core.json_text import json_text
 

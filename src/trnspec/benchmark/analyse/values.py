@@ -20,8 +20,7 @@ from typing import NamedTuple
 from trnspec.benchmark import metrics
 from trnspec.benchmark.analyse.statistics import Z
 from trnspec.benchmark.measure import records as recorded
-from trnspec.benchmark.measure.records import BlockRecord, RequestRecord
-from trnspec.benchmark.measure.stream import MAX_TOKENS
+from trnspec.benchmark.measure.records import MAX_TOKENS, BlockRecord, RequestRecord
 
 Records = Sequence[RequestRecord]
 Blocks = Sequence[BlockRecord]

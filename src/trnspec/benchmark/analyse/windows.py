@@ -38,7 +38,7 @@ from trnspec.benchmark.analyse.requests import Cells, Place, Requests
 from trnspec.benchmark.analyse.speed_up import log_gains
 from trnspec.benchmark.analyse.statistics import UNKNOWN, Array, Estimate, Sources, Variance
 from trnspec.benchmark.analyse.values import Drafts
-from trnspec.benchmark.measure.journal import RawRun
+from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.metrics import TPOT
 from trnspec.benchmark.plan import PlannedArm
 

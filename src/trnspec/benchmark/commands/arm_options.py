@@ -19,7 +19,7 @@ from trnspec.benchmark.errors import PlanError
 from trnspec.core.files import json_of
 
 if TYPE_CHECKING:
-    from trnspec.benchmark.measure.journal import RawRun
+    from trnspec.benchmark.measure.raw_run import RawRun
     from trnspec.benchmark.plan import Plan
 
 Decorator = Callable[[Any], Any]

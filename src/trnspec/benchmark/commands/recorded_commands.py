@@ -29,7 +29,7 @@ from trnspec.core.words import count
 if TYPE_CHECKING:
     from trnspec.benchmark.analyse.requests import Cells
     from trnspec.benchmark.analyse.result import Result
-    from trnspec.benchmark.measure.journal import RawRun
+    from trnspec.benchmark.measure.raw_run import RawRun
     from trnspec.benchmark.measure.records import RunRecord
 
 

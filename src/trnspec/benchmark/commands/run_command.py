@@ -133,9 +133,9 @@ def command(**given: Any) -> int:
     """Measure arms on the same prompts, then print what to do."""
     from trnspec.benchmark.commands.recorded_commands import reported, show, summarised
     from trnspec.benchmark.measure import journal
-    from trnspec.benchmark.measure.journal import RawRun
     from trnspec.benchmark.measure.progress import Progress
     from trnspec.benchmark.measure.questions import ask_again
+    from trnspec.benchmark.measure.raw_run import RawRun
     from trnspec.benchmark.measure.rounds import run, run_until_signalled
 
     _only_one(given, "plan", "prompts")

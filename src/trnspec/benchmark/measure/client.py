@@ -1,4 +1,4 @@
-"""Send a streamed request over HTTP; the result is an `Output` or a `Failure` with a name.
+"""Send a streamed request over HTTP; the result is a `Reply` with its numbers or a named error.
 
 Nothing is retried. The clock is read when a packet arrives, before it is parsed.
 """
@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import hashlib
 import json
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -18,8 +19,9 @@ import aiohttp
 
 from trnspec.benchmark.limits import by_user
 from trnspec.benchmark.measure.api_key import KEY_REMEDY, authorization, hidden
+from trnspec.benchmark.measure.records import MAX_TOKENS, Reply
 from trnspec.benchmark.measure.schedule import Pair
-from trnspec.benchmark.measure.stream import MAX_TOKENS, Output, SseParser, StreamFault, StreamTally
+from trnspec.benchmark.measure.stream import SseParser, StreamFault, StreamTally
 from trnspec.benchmark.plan import Plan
 from trnspec.core import safe_output
 
@@ -44,16 +46,6 @@ _MAX_FINISH_REASON_CHARS = 60
 _FAULTS = (StreamFault, TimeoutError, aiohttp.ClientError, OSError, ValueError)
 
 
-@dataclass(frozen=True)
-class Failure:
-    """A failed request, with the reason."""
-
-    name: str
-    message: str
-    pause_s: float = 0.0
-    """Seconds that the next request waits: as the server asks (Retry-After), or as it probably needs. The failed request is not retried."""
-
-
 @contextlib.asynccontextmanager
 async def http_session(timeout_s: float) -> AsyncIterator[aiohttp.ClientSession]:
     """An HTTP session without a limit on connections; `timeout_s` is the timeout of each whole request."""
@@ -73,7 +65,7 @@ async def ask(
     *,
     max_tokens: int = MAX_TOKENS,
     late_s: float = 0.0,
-) -> Output | Failure:
+) -> Reply:
     """Send `body`, which asks for at most `max_tokens`, to `url` and read the stream to its end. Times count from when the request was due,
     `late_s` ago."""
     tally, sent = StreamTally(max_tokens), perf_counter() - late_s
@@ -84,17 +76,18 @@ async def ask(
                 name = "html_page" if type_ in ("text/html", "application/xhtml+xml") else "malformed"
                 raise StreamFault(name, f"answered {type_} where an event stream was asked for")
             await _read(response, tally, sent, _max_bytes(max_tokens))
-        output = tally.output()
+        reply = tally.reply()
     except _FAULTS as error:
-        return _failure(error, sent, tally.chunks)
-    reason, statistics = hidden(output.finish_reason or ""), output.spec_stats
+        return _failed(error, sent, tally.chunks)
+    reason, statistics, text = hidden(reply.finish_reason or ""), reply.spec_stats, hidden(reply.text or "")
     if statistics:
         statistics = {hidden(k): hidden(v) if isinstance(v, str) else v for k, v in statistics.items()}
     return replace(
-        output,
-        text=hidden(output.text),
+        reply,
+        text=text,
+        text_sha256=hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest(),
         finish_reason=reason[:_MAX_FINISH_REASON_CHARS] or None,
-        output_keys=tuple(one_line(key) for key in output.output_keys),
+        output_keys=tuple(one_line(key) for key in reply.output_keys),
         spec_stats=statistics,
     )
 
@@ -163,18 +156,18 @@ async def _accept(response: aiohttp.ClientResponse) -> None:
     raise StreamFault(f"http_{response.status}", message, pause_s)
 
 
-def _failure(error: Exception, sent: float, chunks: int) -> Failure:
+def _failed(error: Exception, sent: float, chunks: int) -> Reply:
     text, came = one_line(str(error) or type(error).__name__), f"{chunks} chunks with text had come"
     if isinstance(error, StreamFault):
-        return Failure(hidden(error.name), text, error.pause_s)
+        return Reply(error=hidden(error.name), message=text, pause_s=error.pause_s)
     if isinstance(error, aiohttp.ClientConnectorError):
         refused = getattr(getattr(error, "os_error", None), "errno", None) == errno.ECONNREFUSED
-        return Failure("connect_refused" if refused else "connect_failed", text, _PAUSE_S)
+        return Reply(error="connect_refused" if refused else "connect_failed", message=text, pause_s=_PAUSE_S)
     if isinstance(error, TimeoutError):
-        return Failure("timeout", f"gave up after {perf_counter() - sent:.1f} s; {came}")
+        return Reply(error="timeout", message=f"gave up after {perf_counter() - sent:.1f} s; {came}")
     if isinstance(error, (aiohttp.ClientResponseError, ValueError)):
-        return Failure("malformed", text)
-    return Failure("reset", f"{text}; {came}")
+        return Reply(error="malformed", message=text)
+    return Reply(error="reset", message=f"{text}; {came}")
 
 
 def one_line(text: str, limit: int = 300) -> str:

@@ -1,4 +1,5 @@
-"""Information of a server about itself: its models (`/models`), its counters and start time (`/metrics`), its version (`/version`).
+"""Information of a server about itself: its models (`/models`), its counters and start time (`/metrics`), its version (`/version`); and
+which optional fields of a request it takes.
 
 vLLM counts per engine and model since its start. So the difference over a block is that of the block, as long as there is no other
 traffic. https://docs.vllm.ai/en/latest/usage/metrics.html
@@ -18,7 +19,7 @@ import aiohttp
 
 from trnspec.benchmark.errors import EndpointError
 from trnspec.benchmark.measure.api_key import KEY_REMEDY
-from trnspec.benchmark.measure.client import one_line, read_at_most
+from trnspec.benchmark.measure.client import ask, one_line, read_at_most, request_body, request_path
 from trnspec.benchmark.measure.records import (
     COUNTED_ACCEPTED,
     COUNTED_DRAFTED,
@@ -27,8 +28,9 @@ from trnspec.benchmark.measure.records import (
     COUNTED_PER_POSITION,
     MAX_COUNTED,
 )
+from trnspec.benchmark.measure.schedule import Pair
 from trnspec.benchmark.measure.stream import StreamFault
-from trnspec.benchmark.plan import Plan, PlannedArm
+from trnspec.benchmark.plan import OPTIONAL_FIELDS, Plan, PlannedArm
 from trnspec.core.files import json_of
 
 OF_DRAFTS = (COUNTED_DRAFTS, COUNTED_DRAFTED, COUNTED_ACCEPTED)
@@ -40,6 +42,8 @@ _INFO, _LABEL = re.compile(r"^vllm:cache_config_info\{(.*)\}", re.MULTILINE), re
 _SETTINGS = ("block_size", "cache_dtype", "enable_prefix_caching")
 """Settings of vLLM's key-value cache that change a step or an answer. Its `/metrics` and `/version` say nothing of the scheduler
 (vLLM 0.29.0: v1/metrics/loggers.py, `log_metrics_info`; entrypoints/serve/instrumentator/basic.py)."""
+_REFUSED = ("http_400", "http_422")
+"""Answers to a request with a field that the server does not take."""
 _MODELS_TIMEOUT, _PAGE_TIMEOUT = aiohttp.ClientTimeout(total=15), aiohttp.ClientTimeout(total=5)
 _MAX_MODELS_BYTES, _MAX_METRICS_BYTES, _MAX_SETTINGS_BYTES = 8 << 20, 16 << 20, 2 << 20
 """The maximum bytes of a list of models, of a server's metrics, and of a page with settings."""
@@ -121,6 +125,40 @@ async def with_differences(http: aiohttp.ClientSession, plan: Plan) -> Plan:
         changes = tuple(dict.fromkeys((*arm.also_changes, *new)))
         arms.append(arm.model_copy(update={"also_changes": changes}))
     return plan.model_copy(update={"arms": tuple(arms)})
+
+
+async def with_accepted_fields(http: aiohttp.ClientSession, plan: Plan, warn: Callable[[str], None]) -> Plan:
+    """The plan without the optional fields that a server refuses: all arms are asked alike. Each arm is asked once, and once more for
+    each refused field.
+
+    Raises EndpointError for a model that cannot chat.
+    """
+    for arm in plan.arms if plan.warmup else ():
+        accepted = await _accepted(http, plan, arm)
+        for name in accepted.left_out[len(plan.left_out) :]:
+            effect = f"; {why}" if (why := OPTIONAL_FIELDS[name]) else ""
+            warn(f"{arm.name}: refuses {name}, which is left out for all arms{effect}")
+        plan = accepted
+    return plan
+
+
+async def _accepted(http: aiohttp.ClientSession, plan: Plan, arm: PlannedArm) -> Plan:
+    """The plan as the arm takes it; unchanged if it is refused for another reason."""
+    prompt, tried = plan.prompts[0].model_copy(update={"max_tokens": 1}), plan
+    pair = Pair(id="fields", prompt=prompt, nonce="000000")
+    while True:
+        reply = await ask(http, arm.url + request_path(pair), request_body(tried, pair))
+        message = reply.message or ""
+        if reply.error not in _REFUSED:
+            return tried
+        if "chat template" in message or "chat_template" in message:
+            remedy = "a base model is asked for raw text: --endpoint completions"
+            raise EndpointError(f"{arm.name}: {reply.error}: {message}; {remedy}")
+        left = [name for name in OPTIONAL_FIELDS if name not in tried.left_out]
+        refused = next((name for name in left if re.search(rf"\b{name}\b", message)), None)
+        if refused is None:
+            return plan
+        tried = plan.model_copy(update={"left_out": (*tried.left_out, refused)})
 
 
 async def _settings(http: aiohttp.ClientSession, arm: PlannedArm) -> dict[str, str]:

@@ -9,178 +9,36 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
+from itertools import chain
+from operator import le
 from pathlib import Path
+from reprlib import repr as shown
 from typing import Any
 
 from trnspec.benchmark.errors import ResultsError, StorageError
-from trnspec.benchmark.measure import repeats, sanity_check
+from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.measure.records import (
-    LAST_MOMENT,
+    MAX_S,
+    MIN_S,
     REPEATED,
-    BlockKey,
     BlockRecord,
-    JournalValidator,
-    NodeChange,
+    QuestionRecord,
     Record,
+    RepeatRecord,
     RequestRecord,
     RunRecord,
     from_json,
     to_json,
 )
-from trnspec.benchmark.measure.repeats import Repeat
-from trnspec.benchmark.measure.schedule import measured_blocks
-from trnspec.benchmark.plan import MIXED, Plan, PlannedArm
+from trnspec.benchmark.plan import PlannedArm
 from trnspec.core import files
-from trnspec.core.files import MAX_LINE_BYTES, json_of, lines_in, lines_of, regular
+from trnspec.core.files import MAX_LINE_BYTES, json_of, lines_in, regular
 from trnspec.core.json_text import json_text
 
 FILE_NAME = "requests.jsonl"
-_WALL_S = 0.5
-"""The tolerated change of the wall clock, which gives the start times, during a block. A run is resumed later than this."""
-_NODE_GONE_ERRORS = ("connect_refused", "connect_failed", "no_done", "reset", "timeout")
-"""Errors of requests to a server whose node was removed."""
-
-
-@dataclass(frozen=True)
-class RawRun:
-    """The records of a journal, in the order in which they were written."""
-
-    sessions: tuple[RunRecord, ...]
-    requests: tuple[RequestRecord, ...]
-    blocks: tuple[BlockRecord, ...] = ()
-    unusable_lines: str = ""
-    """A sentence about lines that cannot be used; empty if there are none."""
-    repeats: tuple[Repeat, ...] = ()
-    """The second answers of the baseline."""
-    sense: tuple[sanity_check.Answer, ...] = ()
-    """The sanity check of each arm before the load."""
-
-    @cached_property
-    def plan(self) -> Plan:
-        """The plan of the last session. Between sessions only addresses and prices may change."""
-        return self.sessions[-1].plan
-
-    def with_plan(self, plan: Plan) -> RawRun:
-        """The run with this plan in its last session."""
-        return replace(self, sessions=(*self.sessions[:-1], replace(self.sessions[-1], plan=plan)))
-
-    @property
-    def held(self) -> bool:
-        """Whether loads were held constant during measurement."""
-        return self.sessions[0].held
-
-    @cached_property
-    def _spans(self) -> dict[BlockKey, tuple[float, float]]:
-        """The times of each block of a held load; of a repeated block, the last one."""
-        return {
-            key: (block.started_unix_s - _WALL_S, block.started_unix_s + block.duration_s + _WALL_S)
-            for key, block in self.ended.items()
-            if block.block is not None
-        }
-
-    @cached_property
-    def node_changes(self) -> tuple[NodeChange, ...]:
-        """Replaced nodes, in their order. A session without nodes counts as having those of the session before."""
-        known, changes = dict[str, str](), list[NodeChange]()
-        for session in self.sessions:
-            for arm, node in (session.nodes or {}).items():
-                # In a later round of arms, a new arm on a node of earlier arms is not a change.
-                before = known.get(arm) or (
-                    node if node in known.values() else next(iter(known.values()), node)
-                )
-                if before != node:
-                    at_unix_s = session.started_unix_s
-                    changes.append(NodeChange(session.session, at_unix_s, arm, before, node))
-            known |= session.nodes or {}
-        return tuple(changes)
-
-    @cached_property
-    def _replaced_unix_s(self) -> list[float]:
-        """The times from which other nodes served."""
-        return sorted({change.at_unix_s - _WALL_S for change in self.node_changes})
-
-    def nodes_of(self, record: RequestRecord | BlockRecord | RunRecord) -> int:
-        """The number of node replacements before a record. Records with the same number were served by the same nodes."""
-        return bisect_right(self._replaced_unix_s, record.started_unix_s)
-
-    @cached_property
-    def ended(self) -> dict[BlockKey, BlockRecord]:
-        """The blocks that ended; of a repeated block, the last one. A block whose last requests failed because the node was removed does not
-        count as ended."""
-        return {
-            block.key: block for block in self.blocks if (self.nodes_of(block), block.key) not in self._cut
-        }
-
-    @cached_property
-    def _cut(self) -> set[tuple[int, BlockKey]]:
-        """Blocks with a failure after which their arm answered nothing until its node was replaced."""
-        cut, answered = set[tuple[int, BlockKey]](), set[tuple[int, str]]()
-        for record in reversed(self.requests) if self.node_changes else ():
-            nodes = self.nodes_of(record)
-            if nodes == len(self._replaced_unix_s) or (nodes, record.arm) in answered:
-                continue
-            if record.error not in _NODE_GONE_ERRORS:
-                answered.add((nodes, record.arm))
-                continue
-            for queue in (record.class_, MIXED):
-                cut.add((nodes, (record.arm, queue, record.load, record.round, record.block)))
-        return cut
-
-    def on(self, nodes: Mapping[str, str] | None) -> RawRun:
-        """The run with a further session that begins now with these nodes."""
-        last = self.sessions[-1]
-        coming = replace(last, session=last.session + 1, started_unix_s=LAST_MOMENT, nodes=nodes)
-        return replace(self, sessions=(*self.sessions, coming))
-
-    @cached_property
-    def by_nodes(self) -> RawRun:
-        """The run with a start of the servers for each node. A replaced node counts as another start, so no result pools over the
-        replacement."""
-        if not self.node_changes:
-            return self
-        requests = tuple(replace(record, start=self.nodes_of(record) + 1) for record in self.requests)
-        blocks = tuple(replace(block, start=self.nodes_of(block) + 1) for block in self.blocks)
-        return replace(self, requests=requests, blocks=blocks)
-
-    def counts(self, record: RequestRecord) -> bool:
-        """Whether the block of a request ended. An interrupted set was repeated with the same number, so the time of the request is compared
-        with that of the block."""
-        if record.block is None:
-            return True
-        keys = (
-            (record.arm, queue, record.load, record.round, record.block) for queue in (record.class_, MIXED)
-        )
-        spans = (self._spans[key] for key in keys if key in self._spans)
-        return any(begin <= record.started_unix_s <= end for begin, end in spans)
-
-    @cached_property
-    def asked(self) -> tuple[RequestRecord, ...]:
-        """Measured requests, including those of an interrupted set."""
-        return tuple(record for record in self.requests if record.phase == "measured")
-
-    @cached_property
-    def measured(self) -> tuple[RequestRecord, ...]:
-        """The requests that count, including failed ones."""
-        return tuple(filter(self.counts, self.asked))
-
-    @property
-    def made_up(self) -> dict[str, tuple[str, ...]]:
-        """The classes for which an emulated endpoint made up the acceptance in any session, by arm."""
-        by_arm: dict[str, tuple[str, ...]] = {}
-        for session in self.sessions:
-            for arm, classes in (session.made_up or {}).items():
-                by_arm[arm] = tuple(dict.fromkeys((*by_arm.get(arm, ()), *classes)))
-        return by_arm
-
-    @property
-    def cautions(self) -> tuple[str, ...]:
-        """Cautions of emulated endpoints about their own timings, each once."""
-        return tuple(dict.fromkeys(text for session in self.sessions for text in session.cautions or ()))
 
 
 def read(folder: Path) -> RawRun:
@@ -203,12 +61,7 @@ def read(folder: Path) -> RawRun:
         raise ResultsError(f"{path}: holds no run{f' ({first})' if first else ''}; {remedy}")
     several = f"{number} lines cannot be used and are left out: first {first}"
     lines = several if number > 1 else f"1 line cannot be used and is left out: {first}"
-    return replace(
-        raw,
-        unusable_lines=f"{FILE_NAME}: {lines}" if number else "",
-        repeats=repeats.read(folder, raw.sessions[0].run),
-        sense=sanity_check.read(folder, raw.sessions[0].plan_sha256),
-    )
+    return replace(raw, unusable_lines=f"{FILE_NAME}: {lines}") if number else raw
 
 
 class JournalReader:
@@ -217,61 +70,110 @@ class JournalReader:
 
     def __init__(self, path: Path) -> None:
         self._path, self._bytes, self._lines = path, 0, 0
-        self._run = list[RunRecord](), list[RequestRecord](), list[BlockRecord]()
+        self._records: dict[type[Record], list[Any]] = {}
         self._validator: JournalValidator | None = None
         self.unusable, self.first_unusable = 0, ""
 
     def read(self, report: Callable[[str], None] = lambda line: None) -> RawRun | None:
         """The run so far, None without one; `report` gets a sentence for each line that cannot be used. Raises OSError."""
-        self._validator = self._validator or _validator(self._path)
         with regular(self._path) as file:
             file.seek(self._bytes)
             for line in lines_in(file):
                 self._bytes, self._lines = file.tell(), self._lines + 1
                 try:
-                    self._take(_record(line))
+                    self._take(line)
                 except ValueError as error:
                     self.unusable += 1
                     self.first_unusable = self.first_unusable or f"line {self._lines} ({error})"
                     report(f"{FILE_NAME}: line {self._lines} cannot be used and is left out ({error})")
-        if self._validator is None:
-            self._bytes = self._lines = self.unusable = 0  # a later line may begin the run
-            return None
-        sessions, requests, blocks = self._run
-        return RawRun(tuple(sessions), tuple(requests), tuple(blocks))
+        return self._run() if self._validator else None
 
-    def _take(self, record: Record) -> None:
+    def _run(self) -> RawRun:
+        kinds = (RunRecord, RequestRecord, BlockRecord, RepeatRecord, QuestionRecord)
+        sessions, requests, blocks, repeats, sense = (tuple(self._records.get(kind, ())) for kind in kinds)
+        return RawRun(sessions, requests, blocks, repeats=repeats, sense=sense)
+
+    def _take(self, line: bytes | None) -> None:
+        """Add the record of a line. Raises ValueError."""
+        if line is None:
+            raise ValueError(f"longer than {MAX_LINE_BYTES >> 20} MiB")
+        record = from_json(json_of(line))
         if self._validator is None:
-            raise ValueError("no line before or after it begins a run")
+            if not isinstance(record, RunRecord):
+                raise ValueError("no line before it begins a run")
+            self._validator = JournalValidator(record)
         self._validator.check(record)
-        sessions, requests, blocks = self._run
+        self._records.setdefault(type(record), []).append(record)
+
+
+class JournalValidator:
+    """Checks that the records of a journal belong to the run that it begins with."""
+
+    def __init__(self, opening: RunRecord) -> None:
+        plan = opening.plan
+        self._opening, self._identity = opening, plan.sha256()
+        self._known = {"arm": {arm.name for arm in plan.arms}, "class_": {*plan.classes, *plan.loaded_with}}
+        self._limits = {prompt.id: plan.answer_limit(prompt) for prompt in plan.prompts}
+        self._max_tokens = max(self._limits.values())
+        self._seen: set[int] = set()
+
+    def check(self, record: Record) -> None:
+        """Raises ValueError if a record does not belong to the run, or repeats another record."""
+        if record.run != self._opening.run:
+            raise ValueError(f"run is {shown(record.run)}, the journal is of {self._opening.run}")
+        if isinstance(record, RunRecord):
+            if record.plan.sha256() != self._identity or record.provenance != self._opening.provenance:
+                raise ValueError("a session with another plan or provenance")
+            return
+        for name, known in self._known.items():
+            if hasattr(record, name) and (value := getattr(record, name)) not in known:
+                raise ValueError(f"{name.rstrip('_')} is {shown(value)}, which the plan does not have")
         if isinstance(record, RequestRecord):
-            requests.append(record)
-        elif isinstance(record, BlockRecord):
-            blocks.append(record)
-        else:
-            sessions.append(record)
+            max_tokens = self._limits.get(record.prompt_id, self._max_tokens)
+            if record.error is None and (wrong := contradiction(record, max_tokens)):
+                raise ValueError(wrong)
+            if record.phase == "warmup":
+                return
+        if isinstance(record, RequestRecord | BlockRecord):
+            if record.load not in self._opening.plan.loads:
+                raise ValueError(f"the load is {record.load}, which the plan does not have")
+            if record.round not in (1, REPEATED):
+                raise ValueError(f"round is {record.round}, of 1")
+        self._refuse_twice(record)
+
+    def _refuse_twice(self, record: Record) -> None:
+        name = "question" if isinstance(record, QuestionRecord) else "pair_id"
+        if (asked := getattr(record, name, None)) is None:
+            return
+        if (identity := hash((type(record), getattr(record, "arm", ""), asked))) in self._seen:
+            raise ValueError(f"{name} is {shown(asked)}, which was asked already")
+        self._seen.add(identity)
 
 
-def _validator(path: Path) -> JournalValidator | None:
-    """The validator of the first valid run record; None without one."""
-    for line in lines_of(path):
-        with suppress(ValueError):
-            if isinstance(record := _record(line), RunRecord):
-                return JournalValidator(record)
-    return None
-
-
-def _record(line: bytes | None) -> Record:
-    """The record of a line. Raises ValueError."""
-    if line is None:
-        raise ValueError(f"longer than {MAX_LINE_BYTES >> 20} MiB")
-    return from_json(json_of(line))
+def contradiction(record: RequestRecord, max_tokens: int) -> str:
+    """The reason why the numbers of an answer of at most `max_tokens` are contradictory; empty if they are not."""
+    first_s, last_s, chunk_s = record.ttft_s, record.e2e_s, record.chunk_s
+    tokens, chunks = record.completion_tokens, record.chunk_tokens
+    if first_s is None or last_s is None:
+        return "neither an error nor the times of an answer"
+    rising = all(map(le, chain((0.0,), chunk_s), chain(chunk_s, (MAX_S,))))  # comparisons with NaN are false
+    if not rising or first_s > last_s:
+        return "chunk_s, ttft_s and e2e_s are not times of one answer"
+    span_s = chunk_s[-1] - chunk_s[0] if len(chunk_s) else 0.0
+    if any(0 < time_s < MIN_S for time_s in (first_s, last_s, span_s)):
+        return "a time is shorter than a microsecond"
+    if tokens is not None and not bool(len(chunk_s)) <= tokens <= max_tokens:
+        return f"completion_tokens is {tokens}, of {max_tokens} at most"
+    if record.chunk_chars is not None and len(record.chunk_chars) != len(chunk_s):
+        return f"chunk_chars has {len(record.chunk_chars)} chunks, chunk_s {len(chunk_s)}"
+    if chunks is not None and (len(chunks) != len(chunk_s) or sum(chunks) != tokens):
+        return f"chunk_tokens do not add up to completion_tokens = {tokens}"
+    return ""
 
 
 def _together(folder: Path, rounds: Sequence[RawRun]) -> RawRun:
     """The rounds of a run, each with some of its arms, as one run. If an arm was in several rounds, the first one counts."""
-    plan, arms, seen = rounds[0].plan, list[PlannedArm](), set[str]()
+    plan, arms, sessions = rounds[0].plan, list[PlannedArm](), list[RunRecord]()
     requests, blocks = list[RequestRecord](), list[BlockRecord]()
     for round_ in rounds:
         whole = round_.plan.model_copy(update={"arms": plan.arms, "baseline": plan.baseline})
@@ -279,24 +181,20 @@ def _together(folder: Path, rounds: Sequence[RawRun]) -> RawRun:
             raise ResultsError(
                 f"{folder}: its rounds differ in more than their arms; give one of its folders round-1, round-2, ..."
             )
-        new = {arm.name for arm in round_.plan.arms} - seen
+        before = len(sessions)  # sessions are numbered over all rounds
+        new = {arm.name for arm in round_.plan.arms} - {arm.name for arm in arms}
         arms += (arm for arm in round_.plan.arms if arm.name in new)
-        requests += (record for record in round_.requests if record.arm in new)
-        blocks += (block for block in round_.blocks if block.arm in new)
-        seen |= new
+        requests += (replace(r, session=r.session + before) for r in round_.requests if r.arm in new)
+        blocks += (replace(b, session=b.session + before) for b in round_.blocks if b.arm in new)
+        sessions += (replace(s, session=s.session + before) for s in round_.sessions)
     plan = plan.model_copy(update={"arms": tuple(arms)})
-    sessions = (
-        replace(s, plan=plan, plan_sha256=plan.sha256()) for round_ in rounds for s in round_.sessions
-    )
-    unusable_lines = "; ".join(
-        dict.fromkeys(round_.unusable_lines for round_ in rounds if round_.unusable_lines)
-    )
-    sense = {answer.key: answer for round_ in reversed(rounds) for answer in round_.sense}
+    unusable_lines = dict.fromkeys(round_.unusable_lines for round_ in rounds if round_.unusable_lines)
+    sense = {(one.arm, one.question): one for round_ in reversed(rounds) for one in round_.sense}
     return RawRun(
-        tuple(sessions),
+        tuple(replace(one, plan=plan, plan_sha256=plan.sha256()) for one in sessions),
         tuple(requests),
         tuple(blocks),
-        unusable_lines,
+        "; ".join(unusable_lines),
         rounds[0].repeats,
         tuple(sense.values()),
     )
@@ -314,8 +212,8 @@ def exists(folder: Path) -> bool:
 class Journal:
     """Appends records. One writer at a time: the file is locked. A context manager."""
 
-    def __init__(self, folder: Path, name: str = FILE_NAME) -> None:
-        self.path, self._new_folder = folder / name, not folder.exists()
+    def __init__(self, folder: Path) -> None:
+        self.path, self._new_folder = folder / FILE_NAME, not folder.exists()
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
@@ -344,7 +242,7 @@ class Journal:
         finally:
             os.close(self._fd)
 
-    def append(self, record: Any) -> None:
+    def append(self, record: Record) -> None:
         """Write one record as one line. Raises StorageError; earlier lines are kept."""
         if self._size is None:
             self._size = self._cut_partial_line()
@@ -411,14 +309,3 @@ def write_whole(path: Path, text: str) -> Path:
         remedy = "the raw file is kept, `report` makes the rest again from it"
         raise StorageError(f"{path}: {error.strerror}; {remedy}") from error
     return path
-
-
-def extent(raw: RawRun) -> tuple[int, bool]:
-    """The minimum number of measured requests that were planned, and whether the run is complete."""
-    plan = raw.plan
-    if raw.held:
-        wanted = [*measured_blocks(plan), *measured_blocks(plan, REPEATED)]
-        planned = sum(block.supply.counted for block in wanted if block.supply)
-        return planned, all(block.key in raw.ended for block in wanted)
-    planned = len(plan.arms) * len(plan.loads) * plan.requests * len(plan.classes)
-    return planned, len(raw.asked) == planned

@@ -5,25 +5,23 @@ counters of tokens and drafts are read.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import statistics
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 
 from trnspec.benchmark.cell_size import SETS, block_s
 from trnspec.benchmark.errors import EndpointError
 from trnspec.benchmark.measure import endpoints
-from trnspec.benchmark.measure.client import Failure, ask, request_body, request_path
+from trnspec.benchmark.measure.client import ask, request_body, request_path
 from trnspec.benchmark.measure.journal import Journal
 from trnspec.benchmark.measure.progress import Progress
-from trnspec.benchmark.measure.records import BlockRecord, Phase, RequestRecord
-from trnspec.benchmark.measure.schedule import STAGGER_S, Block, Pair, RequestSource, SteadyLoad
-from trnspec.benchmark.measure.stream import Output
+from trnspec.benchmark.measure.records import BlockRecord, Phase, RequestRecord, values_of
+from trnspec.benchmark.measure.schedule import STAGGER_S, Block, Pair, SteadyLoad
 from trnspec.benchmark.plan import MIXED, Load, Plan
 from trnspec.core.words import count
 
@@ -31,12 +29,13 @@ _WATCH_S = 0.2
 """The interval at which the lateness of the client is measured; long enough to cost almost nothing."""
 _DECIMALS = 6
 """Times are recorded in microseconds."""
+_Item = TypeVar("_Item")
 Kind = tuple[str, str, Load, int]
 """Blocks with the same values take about the same time: arm, class, load, and the number of requests that count."""
 
 
 def kind_of(block: Block) -> Kind:
-    return block.arm, block.class_, block.load, block.supply.counted if block.supply else 0
+    return block.arm, block.class_, block.load, block.counted
 
 
 @dataclass
@@ -90,9 +89,9 @@ class LoadGenerator:
         before = await self._counters(block.arm)
         began_unix_s, began = time.time(), time.perf_counter()
         with _lateness() as late_s:
-            if block.supply:
-                held = self._steady_load(block, block.supply)
-                await self._hold(block, block.supply, held)
+            if block.counted:
+                held = self._steady_load(block)
+                await self._hold(block, held)
             else:
                 await self._warm_up(block)
         took_s = time.perf_counter() - began
@@ -105,7 +104,6 @@ class LoadGenerator:
             client_lag_s=round(late_s[0], _DECIMALS),
             counters_before=before,
             counters_after=after,
-            session=block.session,
             steady_from_s=_rounded(held.steady_from_s) if held else None,
             steady_until_s=_rounded(held.steady_until_s) if held else None,
         )
@@ -143,20 +141,20 @@ class LoadGenerator:
         own_s = self.plan.cell_minutes * 60 / (SETS * len(self.plan.arms))
         return max(own_s - 3 * (answer_s or 0.0), answer_s or 0.0)
 
-    def _steady_load(self, block: Block, supply: RequestSource) -> SteadyLoad:
+    def _steady_load(self, block: Block) -> SteadyLoad:
         state = self.arm_states[block.arm]
         answer_s = state.answer_s(block.class_, block.load)
         return SteadyLoad(
             concurrency=block.load.concurrency,
-            counted=supply.counted,
+            counted=block.counted,
             answer_s=answer_s,
             light_s=state.light_s.get(block.class_, state.light_s.get(MIXED)),
             max_s=self._max_s(answer_s),
         )
 
-    async def _hold(self, block: Block, supply: RequestSource, held: SteadyLoad) -> None:
+    async def _hold(self, block: Block, held: SteadyLoad) -> None:
         """Hold the load of the block until the last request that counts has ended."""
-        pairs = {"measured": supply.measured(), "unmeasured": supply.unmeasured()}
+        measured, unmeasured = block.measured(), block.unmeasured()
         now = asyncio.get_running_loop().time
         began = now()
 
@@ -166,7 +164,7 @@ class LoadGenerator:
             return held.ended(phase, took_s=now() - began - sent_s, ok=ok)
 
         def next_pair(phase: Phase) -> Pair:
-            return next(pairs["measured" if phase == "measured" else "unmeasured"])
+            return next(measured if phase == "measured" else unmeasured)
 
         async def slot(delay_s: float) -> None:
             await asyncio.sleep(delay_s)
@@ -177,7 +175,7 @@ class LoadGenerator:
                 if pause_s := await send(phase, next_pair(phase)):
                     await asyncio.sleep(pause_s)
 
-        async with together() as tasks:
+        async with _together() as tasks:
             if held.concurrency is not None:
                 for delay_s in held.starts_s:
                     tasks.create_task(slot(delay_s))
@@ -191,17 +189,12 @@ class LoadGenerator:
 
     async def _warm_up(self, block: Block) -> None:
         """Send the requests of a warm-up, with its concurrency."""
-        waiting = iter(block.pairs)
 
-        async def slot(delay_s: float) -> None:
-            await asyncio.sleep(delay_s)
-            for pair in waiting:
-                await self.arm_states[block.arm].rest()
-                await self._ask(block, pair, block.phase)
+        async def send(pair: Pair) -> None:
+            await self.arm_states[block.arm].rest()
+            await self._ask(block, pair, block.phase)
 
-        async with together() as tasks:
-            for index in range(min(block.load.concurrency or 1, len(block.pairs))):
-                tasks.create_task(slot(index * STAGGER_S))
+        await in_slots(block.pairs, send, block.load.concurrency or 1)
 
     async def _ask(
         self, block: Block, pair: Pair, phase: Phase, due_s: float | None = None, began: float = 0.0
@@ -212,10 +205,11 @@ class LoadGenerator:
         body = request_body(plan, pair)
         url, maximum = plan.arm(block.arm).url + request_path(pair), plan.answer_limit(pair.prompt)
         late_s = 0.0 if due_s is None else max(0.0, asyncio.get_running_loop().time() - began - due_s)
-        result = await ask(self.http, url, body, max_tokens=maximum, late_s=late_s)
+        reply = await ask(self.http, url, body, max_tokens=maximum, late_s=late_s)
         record = RequestRecord(
             **self._place(block),
-            class_=pair.class_,
+            **values_of(reply),
+            class_=pair.prompt.class_,
             prompt_id=pair.prompt.id,
             nonce=pair.nonce,
             pair_id=pair.id,
@@ -224,10 +218,9 @@ class LoadGenerator:
             scheduled_s=_rounded(due_s),
             forced_length=plan.forces_length,
             api="completions" if pair.prompt.messages is None else "chat",
-            **_outcome(result),
         )
         self.journal.append(record)
-        failed = isinstance(result, Failure)
+        failed = record.error is not None
         if phase == "measured":
             state.ended += 1
             state.failed += failed
@@ -235,16 +228,16 @@ class LoadGenerator:
             state.warmup.append(record)
         if phase == block.phase:
             self.progress.count(failed=failed)
-        if isinstance(result, Failure):
-            self.progress.failed(block.arm, result.name, result.message)
-            if result.pause_s:
-                state.rest_until = time.monotonic() + result.pause_s
+        if record.error is not None:
+            self.progress.failed(block.arm, record.error, record.message or "")
+            if record.pause_s:
+                state.rest_until = time.monotonic() + record.pause_s
         return not failed
 
     def _place(self, block: Block) -> dict[str, Any]:
         """The common fields of the records of a block and of its requests."""
         load = {"concurrency": block.load.concurrency, "rate_per_s": block.load.rate_per_s}
-        number = {"round": block.round, "block": block.number}
+        number = {"round": block.round, "block": block.number, "session": block.session}
         return {"run": self.run, "arm": block.arm, **load, **number}
 
     async def _counters(self, arm: str) -> dict[str, float] | None:
@@ -261,13 +254,27 @@ class LoadGenerator:
 
 
 @asynccontextmanager
-async def together() -> AsyncIterator[asyncio.TaskGroup]:
+async def _together() -> AsyncIterator[asyncio.TaskGroup]:
     """A group of tasks. The first failure cancels the others and is raised unchanged."""
     try:
         async with asyncio.TaskGroup() as tasks:
             yield tasks
     except ExceptionGroup as group:
         raise group.exceptions[0] from group
+
+
+async def in_slots(items: Iterable[_Item], do: Callable[[_Item], Awaitable[None]], concurrency: int) -> None:
+    """Call `do` for each item, at most `concurrency` at a time. The first calls are spread."""
+    waiting = iter(items)
+
+    async def slot(delay_s: float) -> None:
+        await asyncio.sleep(delay_s)
+        for item in waiting:
+            await do(item)
+
+    async with _together() as tasks:
+        for index in range(concurrency):
+            tasks.create_task(slot(index * STAGGER_S))
 
 
 @contextmanager
@@ -286,16 +293,6 @@ def _lateness() -> Iterator[Sequence[float]]:
         yield worst_s
     finally:
         watching.cancel()
-
-
-def _outcome(result: Output | Failure) -> dict[str, Any]:
-    """The fields of the record of a request: numbers or a named error, never both."""
-    if isinstance(result, Failure):
-        return {"error": result.name, "message": result.message}
-    chunk_s = tuple(round(at_s, _DECIMALS) for at_s in result.chunk_s)
-    digest = hashlib.sha256(result.text.encode(errors="surrogatepass")).hexdigest()
-    times = {"ttft_s": chunk_s[0], "e2e_s": chunk_s[-1], "chunk_s": chunk_s}
-    return vars(result) | times | {"text_sha256": digest}
 
 
 def _unanswered(block: Block, last: RequestRecord) -> EndpointError:

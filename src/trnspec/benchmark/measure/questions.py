@@ -1,8 +1,8 @@
 """The questions to servers before and after the load.
 
 Before the load: the sanity check of each arm (`trnspec.benchmark.measure.sanity_check`). After the load, if greedy answers differ: some
-requests to the baseline are repeated (`trnspec.benchmark.measure.repeats`). Each answer is recorded when it arrives, and is not asked for
-again. A server that refuses or stops here only affects these files, not the run.
+requests to the baseline are repeated, to see how often it differs from itself. Each answer is recorded when it arrives, and is not asked
+for again. A server that refuses or stops here does not end the run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -20,15 +20,15 @@ from typing import Any
 import aiohttp
 
 from trnspec.benchmark.errors import EndpointError
-from trnspec.benchmark.measure import repeats, sanity_check
-from trnspec.benchmark.measure.client import Failure, ask, http_session, request_body, request_path
+from trnspec.benchmark.measure import sanity_check
+from trnspec.benchmark.measure.client import ask, http_session, request_body, request_path
 from trnspec.benchmark.measure.endpoints import Endpoint
-from trnspec.benchmark.measure.journal import Journal, RawRun
-from trnspec.benchmark.measure.loader import together
+from trnspec.benchmark.measure.journal import Journal
+from trnspec.benchmark.measure.loader import in_slots
 from trnspec.benchmark.measure.progress import Progress
-from trnspec.benchmark.measure.records import RequestRecord
-from trnspec.benchmark.measure.repeats import Repeat, answers_of, same_text
-from trnspec.benchmark.measure.schedule import asked_as
+from trnspec.benchmark.measure.raw_run import RawRun, answers_of, same_text
+from trnspec.benchmark.measure.records import QuestionRecord, RepeatRecord, Reply, RequestRecord
+from trnspec.benchmark.measure.schedule import Pair
 from trnspec.benchmark.plan import Plan
 from trnspec.core.words import count
 
@@ -45,11 +45,13 @@ async def check_sense(
     plan: Plan,
     served: Mapping[str, Endpoint],
     *,
-    out: Path,
+    run: str,
+    journal: Journal,
+    known: Iterable[QuestionRecord],
     progress: Progress,
     wanted: bool,
 ) -> None:
-    """Ask each arm the simple questions without an answer in `out`, and print how many it answers correctly.
+    """Ask each arm the simple questions that are not `known` yet, and print how many it answers correctly.
 
     Questions are sent one after the other, so that answers do not depend on a batch, and decoding is greedy. Of the plan's
     `extra_body` only the chat template is used, because the rest may force the form of an answer. Raises StorageError.
@@ -57,36 +59,36 @@ async def check_sense(
     if reason := _skipped(plan, served, wanted=wanted):
         progress.tell(f"questions skipped: {reason}")
         return
-    sha = plan.sha256()
     template = {key: value for key, value in plan.extra_body.items() if key == "chat_template_kwargs"}
     asked = {"model": plan.model, "stream": True, "temperature": 0, "max_tokens": _MAX_TOKENS, **template}
-    known = {answer.key: answer for answer in sanity_check.read(out, sha)}
-    with Journal(out, sanity_check.FILE_NAME) as book:
-        for arm, question in product(plan.arms, sanity_check.QUESTIONS):
-            if (arm.name, question.text) in known:
-                continue
-            messages = [{"role": "user", "content": f"{question.text} {_INSTRUCTION}"}]
-            body = json.dumps(asked | {"messages": messages, "stream_options": {"include_usage": True}})
-            now = round(time.time(), 3)
-            result = await ask(http, f"{arm.url}/chat/completions", body.encode(), max_tokens=_MAX_TOKENS)
-            answer = known[arm.name, question.text] = sanity_check.Answer(
-                plan_sha256=sha,
-                arm=arm.name,
-                question=question.text,
-                accepted=question.accepted,
-                asked_unix_s=now,
-                text=None if isinstance(result, Failure) else result.text,
-                error=result.name if isinstance(result, Failure) else None,
-                message=result.message if isinstance(result, Failure) else None,
-            )
-            book.append(answer)
-    for outcome in sanity_check.outcomes(known.values()):
+    answers = {(answer.arm, answer.question): answer for answer in known}
+    for arm, question in product(plan.arms, sanity_check.QUESTIONS):
+        if (arm.name, question.text) in answers:
+            continue
+        messages = [{"role": "user", "content": f"{question.text} {_INSTRUCTION}"}]
+        body = json.dumps(asked | {"messages": messages, "stream_options": {"include_usage": True}})
+        now = round(time.time(), 3)
+        reply = await ask(http, f"{arm.url}/chat/completions", body.encode(), max_tokens=_MAX_TOKENS)
+        answer = answers[arm.name, question.text] = QuestionRecord(
+            run=run,
+            arm=arm.name,
+            question=question.text,
+            accepted=question.accepted,
+            started_unix_s=now,
+            **_words(reply),
+        )
+        journal.append(answer)
+    for outcome in sanity_check.outcomes(answers.values()):
         if outcome["withheld"]:
             progress.warn(
                 f"{outcome['text']}; {outcome['arm']} gets no verdict. --questions none skips the questions"
             )
         else:
             progress.tell(f"questions: {outcome['text']}")
+
+
+def _words(reply: Reply) -> dict[str, Any]:
+    return {"text": reply.text, "error": reply.error, "message": reply.message}
 
 
 def _skipped(plan: Plan, served: Mapping[str, Endpoint], *, wanted: bool) -> str:
@@ -120,7 +122,7 @@ async def ask_again(
     differing = sum(same_text(by_arm[base], by_arm[arm]).count(False) for arm, base in plan.baselines.items())
     if not differing or not plan.greedy:
         return raw
-    known = {repeat.key: repeat for repeat in raw.repeats}
+    known = {repeat.pair_id: repeat for repeat in raw.repeats}
     answers = list(by_arm[plan.baseline].values())
     chosen = random.Random(plan.seed).sample(answers, min(maximum, len(answers)))
     progress.tell(
@@ -128,19 +130,17 @@ async def ask_again(
     )
     again = "repeat the command to continue"
     try:
-        with Journal(out, repeats.FILE_NAME) as book:
+        with Journal(out) as journal:
             async with asyncio.timeout(limit_s), http_session(timeout_s) as http:
 
                 async def repeat(record: RequestRecord) -> None:
                     if record.pair_id not in known:
-                        known[record.pair_id] = line = await _repeated(
-                            http, plan, raw.sessions[0].run, record
-                        )
-                        book.append(line)
+                        known[record.pair_id] = line = await _repeated(http, plan, record)
+                        journal.append(line)
 
                 for load in plan.loads:  # under the load that they had
                     of_load = [record for record in chosen if record.load == load]
-                    await _in_turn(of_load, repeat, load.concurrency or _CONCURRENCY)
+                    await in_slots(of_load, repeat, load.concurrency or _CONCURRENCY)
     except TimeoutError:
         progress.warn(f"stopped asking {plan.baseline} again after {limit_s:.0f} s; {again}")
     except EndpointError as error:
@@ -148,27 +148,13 @@ async def ask_again(
     return replace(raw, repeats=tuple(known.values()))
 
 
-async def _repeated(http: aiohttp.ClientSession, plan: Plan, run: str, record: RequestRecord) -> Repeat:
+async def _repeated(http: aiohttp.ClientSession, plan: Plan, record: RequestRecord) -> RepeatRecord:
     """The second answer to a request. Raises EndpointError if the server cannot be reached, because it may come back."""
-    line = Repeat(run=run, pair_id=record.pair_id, started_unix_s=round(time.time(), 3))
-    pair = asked_as(plan, record)
-    url, maximum = plan.arm(record.arm).url + request_path(pair), plan.answer_limit(pair.prompt)
-    result = await ask(http, url, request_body(plan, pair), max_tokens=maximum)
-    if not isinstance(result, Failure):
-        return replace(line, text=result.text)
-    if result.name.startswith("connect_"):
-        raise EndpointError(f"{result.name}: {result.message}")
-    return replace(line, error=result.name, message=result.message)
-
-
-async def _in_turn(items: Iterable[Any], do: Callable[[Any], Awaitable[None]], concurrency: int) -> None:
-    """Call `do` for each item, at most `concurrency` at a time."""
-    waiting = iter(items)
-
-    async def slot() -> None:
-        for item in waiting:
-            await do(item)
-
-    async with together() as tasks:
-        for _ in range(concurrency):
-            tasks.create_task(slot())
+    now = round(time.time(), 3)
+    prompt = next(prompt for prompt in plan.prompts if prompt.id == record.prompt_id)
+    pair = Pair(id=record.pair_id, prompt=prompt, nonce=record.nonce)
+    url, maximum = plan.arm(record.arm).url + request_path(pair), plan.answer_limit(prompt)
+    reply = await ask(http, url, request_body(plan, pair), max_tokens=maximum)
+    if (reply.error or "").startswith("connect_"):
+        raise EndpointError(f"{reply.error}: {reply.message}")
+    return RepeatRecord(run=record.run, pair_id=record.pair_id, started_unix_s=now, **_words(reply))

@@ -1,8 +1,8 @@
 """The lines of `requests.jsonl`: the requests and their results.
 
-There are three kinds: `run`, written each time the run is started or resumed; `request`, one for each request; `block`, written
-when a block of requests to one arm has ended. Times are seconds. `started_unix_s` is wall time, all other times are from a
-monotonic clock.
+There are five kinds: `run`, written each time the run is started or resumed; `request`, one for each request of the load; `block`,
+written when a block of requests to one arm has ended; `question`, asked before the load; `repeat`, asked after it. Times are seconds.
+`started_unix_s` is wall time, all other times are from a monotonic clock.
 
 A line that has a wrong type, belongs to another run, or has impossible numbers is not used, because it would distort the
 results.
@@ -11,30 +11,17 @@ results.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
-from itertools import chain
-from operator import le
-from pathlib import Path
 from reprlib import repr as shown
 from sys import intern
-from typing import Annotated, Any, Literal, Protocol, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    Field,
-    InstanceOf,
-    PlainValidator,
-    TypeAdapter,
-    ValidationError,
-)
+from pydantic import AfterValidator, Field, InstanceOf, PlainValidator, TypeAdapter, ValidationError
 
-from trnspec.benchmark.errors import PlanError, ResultsError
-from trnspec.benchmark.measure.stream import MAX_TOKENS, statistics_of
+from trnspec.benchmark.errors import PlanError
 from trnspec.benchmark.plan import Load, Plan, from_dict
-from trnspec.core.files import json_of, lines_of
 
 COUNTED_GENERATED = "vllm:generation_tokens_total"
 """Counts tokens, or, on engines before vLLM's V1, the steps of each sequence (`trnspec.benchmark.analyse.values`)."""
@@ -45,6 +32,12 @@ COUNTED_PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 """Its key ends in the position within the draft, from 0: `.../0`."""
 LATE_S = 0.02
 """If the client was later than this in a block, there is a warning: the delay is visible in the times that are compared."""
+MAX_TOKENS = 1 << 24
+"""The maximum tokens of a prompt or an answer; more than any model accepts."""
+_OVERSHOOT_TOKENS = 64
+"""The tolerance for accepted drafts of the last step that are after the end of the answer."""
+_MAX_ENTRIES = 1024
+_MAX_CHARS = 200
 
 
 def _shared(name: str) -> str:
@@ -71,10 +64,9 @@ _UNUSED = {"rounds": 1, "duration_s": None, "simultaneous": False}
 
 def _plan(content: Any) -> Plan:
     """The plan of a run. Raises PlanError."""
-    known = isinstance(content, dict)
-    return from_dict(
-        {k: v for k, v in content.items() if (k, v) not in _UNUSED.items()} if known else content
-    )
+    if isinstance(content, dict):
+        content = {k: v for k, v in content.items() if (k, v) not in _UNUSED.items()}
+    return from_dict(content)
 
 
 Phase = Literal["warmup", "ramp", "measured", "drain"]
@@ -89,12 +81,12 @@ Count = Annotated[int, Field(strict=True, ge=0, le=MAX_TOKENS)]
 REPEATED = 1_000_000
 """The round in which a run repeats its first cell; all cells are measured in round 1."""
 Ordinal = Annotated[int, Field(strict=True, ge=1, le=REPEATED)]
-_MAX_S, _MIN_S = 1e7, 5e-7
+MAX_S, MIN_S = 1e7, 5e-7
 """The maximum of a time, and the minimum of one that is not 0; times are recorded in microseconds."""
-Seconds = Annotated[float, Field(strict=True, ge=0, le=_MAX_S)]
-FIRST_MOMENT, LAST_MOMENT = -62_135_596_800.0, 253_402_300_799.0
+Seconds = Annotated[float, Field(strict=True, ge=0, le=MAX_S)]
+_FIRST_MOMENT, _LAST_MOMENT = -62_135_596_800.0, 253_402_300_799.0
 """The range of dates, the years 1 to 9999. A run can be read even if the clock of its machine was wrong."""
-Moment = Annotated[float, Field(strict=True, ge=FIRST_MOMENT, le=LAST_MOMENT)]
+Moment = Annotated[float, Field(strict=True, ge=_FIRST_MOMENT, le=_LAST_MOMENT)]
 MAX_COUNTED = 1e18
 Counters = Mapping[str, Annotated[float, Field(strict=True, ge=0, le=MAX_COUNTED)]]
 
@@ -125,22 +117,47 @@ class RunRecord:
     """The node that serves each arm, if the run got it as an option."""
 
 
-@dataclass(frozen=True)
-class NodeChange:
-    """Between two sessions the server of an arm moved to another node."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reply:
+    """What came of a request: either its numbers or its `error`, never both."""
 
-    session: int
-    """The first session on the new node."""
-    at_unix_s: float
-    """The start of that session."""
-    arm: str
-    before: str
-    after: str
+    ttft_s: Seconds | None = None
+    e2e_s: Seconds | None = None
+    chunk_s: Annotated[Sequence[float], _packed("d")] = ()
+    """Arrival of each output chunk, seconds since sending; in an open loop, since the request was due."""
+    chunk_tokens: Annotated[Sequence[int], _packed("I")] | None = None
+    """Tokens in each chunk, if the server says so."""
+    chunk_chars: Annotated[Sequence[int], _packed("I")] | None = None
+    """Characters in each chunk, where its tokens are not known."""
+    output_keys: tuple[Text, ...] = ()
+    """The keys of the stream's deltas under which output came, such as content."""
+    stream_chunks: Count | None = None
+    """All chunks with a choice, including role-only and empty ones."""
+    prompt_tokens: Count | None = None
+    cached_tokens: Count | None = None
+    """Prompt tokens from the server's prefix cache, if it says so."""
+    completion_tokens: Count | None = None
+    """Tokens of the answer; None if the server sends no usage."""
+    reasoning_tokens: Count | None = None
+    """Tokens of its reasoning, if the server says so; they may not be in the stream."""
+    finish_reason: Text | None = None
+    token_source: Name | None = None
+    """usage-per-chunk, final-usage, or chunks where the server sends no usage."""
+    spec_stats: Annotated[Mapping[str, Any], AfterValidator(statistics_of)] | None = None
+    """The server's statistics of speculation for this request, as it sent them."""
+    text_sha256: Text | None = None
+    text: Text | None = None
+    error: Name | None = None
+    """connect_refused, connect_failed, http_<status>, timeout, reset, malformed, html_page, stream_error, no_done, no_finish_reason,
+    ended_<finish_reason>, zero_tokens, implausible_usage, too_large."""
+    message: Text | None = None
+    pause_s: float = 0.0
+    """Seconds that the next request waits after a refusal: as the server asks (Retry-After), or as it probably needs. Not in the file."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RequestRecord:
-    """One request: either its numbers or its `error`, never both."""
+class RequestRecord(Reply):
+    """One request."""
 
     run: RunId
     arm: Name
@@ -153,32 +170,6 @@ class RequestRecord:
     """Requests of two arms with the same pair_id have the same prompt and nonce."""
     phase: Phase
     started_unix_s: Moment
-    ttft_s: Seconds | None = None
-    e2e_s: Seconds | None = None
-    chunk_s: Annotated[Sequence[float], _packed("d")] = ()
-    """Arrival of each output chunk, seconds since sending; in an open loop, since the request was due."""
-    chunk_tokens: Annotated[Sequence[int], _packed("I")] | None = None
-    """Tokens in each chunk, if the server says so."""
-    chunk_chars: Annotated[Sequence[int], _packed("I")] | None = None
-    """Characters in each chunk, where its tokens are not known."""
-    output_keys: tuple[Text, ...] = ()
-    """The keys of the stream's deltas under which output came."""
-    stream_chunks: Count | None = None
-    prompt_tokens: Count | None = None
-    cached_tokens: Count | None = None
-    completion_tokens: Count | None = None
-    reasoning_tokens: Count | None = None
-    """Tokens of its reasoning, if the server says so; they may not be in the stream."""
-    finish_reason: Text | None = None
-    token_source: Name | None = None
-    spec_stats: Annotated[Mapping[str, Any], AfterValidator(statistics_of)] | None = None
-    """The server's statistics of speculation for this request, as it sent them."""
-    text_sha256: Text | None = None
-    text: Text | None = None
-    error: Name | None = None
-    """connect_refused, connect_failed, http_<status>, timeout, reset, malformed, html_page, stream_error, no_done, no_finish_reason,
-    ended_<finish_reason>, zero_tokens, implausible_usage, too_large."""
-    message: Text | None = None
     round: Ordinal = 1
     """The number of the pass over all cells, from 1."""
     rate_per_s: Seconds | None = None
@@ -190,8 +181,9 @@ class RequestRecord:
     api: Api = "chat"
     block: Ordinal | None = None
     """The number of its block in the cell and round, from 1, the same for each arm; None if the load was not held."""
+    session: Annotated[Ordinal, Field(alias="sitting")] = 1
     start: Ordinal = 1
-    """The number of the start of the servers: another node is another start (`RawRun.by_nodes`); not in the file."""
+    """The number of the start of the servers: another node is another start (`RawRun.by_nodes`). Not in the file."""
 
     @property
     def load(self) -> Load:
@@ -235,23 +227,65 @@ class BlockRecord:
 
 BlockKey = tuple[str, str, Load, int, int | None]
 """Arm, class, load, round and number of a block."""
-Record = RunRecord | RequestRecord | BlockRecord
-_KINDS: dict[str, Any] = {"run": RunRecord, "request": RequestRecord, "block": BlockRecord}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Beside:
+    """A request beside the load, and the text of its answer or the reason why there is none."""
+
+    run: RunId
+    started_unix_s: Moment
+    text: Text | None = None
+    error: Name | None = None
+    message: Text | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionRecord(_Beside):
+    """A simple question to an arm before the load."""
+
+    arm: Name
+    question: Name
+    accepted: Annotated[tuple[Name, ...], Field(min_length=1, max_length=100)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepeatRecord(_Beside):
+    """A request that the baseline is asked again after the load."""
+
+    pair_id: Name
+
+
+Record = RunRecord | RequestRecord | BlockRecord | QuestionRecord | RepeatRecord
+_KINDS: dict[str, type[Record]] = {
+    "run": RunRecord,
+    "request": RequestRecord,
+    "block": BlockRecord,
+    "question": QuestionRecord,
+    "repeat": RepeatRecord,
+}
 _KIND_OF = {type_: kind for kind, type_ in _KINDS.items()}
 _KEYS = {"class_": "class", "session": "sitting"}
 """Keys that differ from the name of their field."""
+_NOT_STORED = ("start", "pause_s")
 
 
-def to_json(record: Any) -> dict[str, Any]:
-    """The JSON object of one line of a record file, with `kind` first."""
-    names = (field.name for field in fields(record) if field.name != "start")
-    values = {_KEYS.get(name, name): getattr(record, name) for name in names}
+def values_of(record: Any) -> dict[str, Any]:
+    """The values of a record or a reply, by field."""
+    return {field.name: getattr(record, field.name) for field in fields(record)}
+
+
+def to_json(record: Record) -> dict[str, Any]:
+    """The JSON object of one line of a journal, with `kind` first."""
+    values = {
+        _KEYS.get(key, key): value for key, value in values_of(record).items() if key not in _NOT_STORED
+    }
     if isinstance(record, RunRecord):
         values["plan"] = record.plan.to_dict()
     for name in ("chunk_s", "chunk_tokens", "chunk_chars", "output_keys"):
         if values.get(name) is not None:
             values[name] = list(values[name])
-    return {"kind": _KIND_OF.get(type(record), type(record).__name__.lower()), **values}
+    return {"kind": _KIND_OF[type(record)], **values}
 
 
 def from_json(content: Any) -> Record:
@@ -260,8 +294,8 @@ def from_json(content: Any) -> Record:
     if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"not an object whose kind is one of {', '.join(_KINDS)}")
     try:
-        known: Record = reader(_KINDS[kind]).validate_python(content)
-        return known
+        record: Record = _reader(_KINDS[kind]).validate_python(content)
+        return record
     except ValidationError as error:
         name = str(error.errors(include_url=False, include_context=False, include_input=False)[0]["loc"][0])
         raise ValueError(f"{name} is {shown(content[name]) if name in content else 'missing'}") from error
@@ -272,93 +306,44 @@ def from_json(content: Any) -> Record:
 
 
 @cache
-def reader(type_: Any) -> TypeAdapter[Any]:
+def _reader(type_: type[Record]) -> TypeAdapter[Any]:
     """The validator of this type, created when it is first needed."""
     return TypeAdapter(type_)
 
 
-class JournalValidator:
-    """Checks that the records of a journal belong to the run that it begins with."""
-
-    def __init__(self, opening: RunRecord) -> None:
-        plan = opening.plan
-        self._opening, self._identity = opening, plan.sha256()
-        self._known = {"arm": {arm.name for arm in plan.arms}, "class_": {*plan.classes, *plan.loaded_with}}
-        self._limits = {prompt.id: plan.answer_limit(prompt) for prompt in plan.prompts}
-        self._max_tokens = max(self._limits.values())
-        self._seen: set[int] = set()
-
-    def check(self, record: Record) -> None:
-        """Raises ValueError if a record does not belong to the run, or repeats another record."""
-        if record.run != self._opening.run:
-            raise ValueError(f"run is {shown(record.run)}, the journal is of {self._opening.run}")
-        if isinstance(record, RunRecord):
-            if record.plan.sha256() != self._identity or record.provenance != self._opening.provenance:
-                raise ValueError("a session with another plan or provenance")
-            return
-        for name, known in self._known.items():
-            if (value := getattr(record, name)) not in known:
-                raise ValueError(f"{name.rstrip('_')} is {shown(value)}, which the plan does not have")
-        if isinstance(record, RequestRecord):
-            max_tokens = self._limits.get(record.prompt_id, self._max_tokens)
-            if record.error is None and (wrong := contradiction(record, max_tokens)):
-                raise ValueError(wrong)
-            if record.phase == "warmup":
-                return
-        plan = self._opening.plan
-        if record.load not in plan.loads:
-            raise ValueError(f"the load is {record.load}, which the plan does not have")
-        if record.round not in (1, REPEATED):
-            raise ValueError(f"round is {record.round}, of 1")
-        if isinstance(record, RequestRecord):
-            if (identity := hash((record.arm, record.pair_id))) in self._seen:
-                raise ValueError(f"pair_id is {shown(record.pair_id)}, which the arm was asked already")
-            self._seen.add(identity)
+def tokens_in(usage: Mapping[str, Any], key: str, *, maximum: int = MAX_TOKENS) -> int | None:
+    """The number of tokens under `key`, from 0 to `maximum`; None if the key is missing. Raises ValueError."""
+    value = usage.get(key)
+    if (isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < _MAX_CHARS) or (
+        isinstance(value, float) and value.is_integer()
+    ):
+        value = int(value)
+    if value is None or (type(value) is int and 0 <= value <= maximum):
+        return value
+    raise ValueError(f"{key} is {shown(value)}; must be a whole number from 0 to {maximum}")
 
 
-def contradiction(record: RequestRecord, max_tokens: int) -> str:
-    """The reason why the numbers of an answer of at most `max_tokens` are contradictory; empty if they are not."""
-    first_s, last_s, chunk_s = record.ttft_s, record.e2e_s, record.chunk_s
-    tokens, chunks = record.completion_tokens, record.chunk_tokens
-    if first_s is None or last_s is None:
-        return "neither an error nor the times of an answer"
-    rising = all(map(le, chain((0.0,), chunk_s), chain(chunk_s, (_MAX_S,))))  # comparisons with NaN are false
-    if not rising or first_s > last_s:
-        return "chunk_s, ttft_s and e2e_s are not times of one answer"
-    span_s = chunk_s[-1] - chunk_s[0] if len(chunk_s) else 0.0
-    if any(0 < time_s < _MIN_S for time_s in (first_s, last_s, span_s)):
-        return "a time is shorter than a microsecond"
-    if tokens is not None and not bool(len(chunk_s)) <= tokens <= max_tokens:
-        return f"completion_tokens is {tokens}, of {max_tokens} at most"
-    if record.chunk_chars is not None and len(record.chunk_chars) != len(chunk_s):
-        return f"chunk_chars has {len(record.chunk_chars)} chunks, chunk_s {len(chunk_s)}"
-    if chunks is not None and (len(chunks) != len(chunk_s) or sum(chunks) != tokens):
-        return f"chunk_tokens do not add up to completion_tokens = {tokens}"
-    return ""
+def statistics_of(drafts: Mapping[str, Any], *, max_tokens: int = MAX_TOKENS) -> dict[str, Any]:
+    """Statistics of speculation without nested or long values. Raises ValueError."""
+    maximum = max_tokens + _OVERSHOOT_TOKENS
+    for key in ("num_spec_steps", "num_accepted_draft_tokens"):
+        tokens_in(drafts, key, maximum=maximum)
+    histogram = drafts.get("acceptance_histogram")
+    if histogram is not None and not _are_counts(histogram, maximum):
+        wanted = f"a list of at most {_MAX_ENTRIES} counts"
+        raise ValueError(f"acceptance_histogram is {shown(histogram)}; must be {wanted}")
+    return {key: value for key, value in drafts.items() if len(key) <= _MAX_CHARS and _is_simple(value)}
 
 
-class _Keyed(Protocol):
-    @property
-    def key(self) -> object: ...
+def _are_counts(value: Any, maximum: int) -> bool:
+    counts = isinstance(value, list) and len(value) <= _MAX_ENTRIES
+    return counts and all(type(n) is int and 0 <= n <= maximum for n in value)
 
 
-_Line = TypeVar("_Line", bound=_Keyed)
-
-
-def answers_in(path: Path, kind: type[_Line], of_run: Callable[[_Line], bool]) -> tuple[_Line, ...]:
-    """The answers in the file at `path` for a run, each question once. Damaged lines are ignored.
-
-    Raises ResultsError.
-    """
-    answers: dict[object, _Line] = {}
-    try:
-        for raw in lines_of(path) if path.exists() else ():
-            with suppress(ValueError, KeyError, TypeError, AttributeError, OverflowError):
-                line: _Line = reader(kind).validate_python(json_of(raw or b""))
-                if of_run(line):
-                    answers.setdefault(line.key, line)
-    except OSError as error:
-        raise ResultsError(
-            f"{path}: cannot be read ({error.strerror}); make it readable, or remove it"
-        ) from error
-    return tuple(answers.values())
+def _is_simple(value: Any) -> bool:
+    """Whether a value is a simple JSON value of usual size, or a list of counts."""
+    if isinstance(value, str):
+        return len(value) <= _MAX_CHARS
+    if isinstance(value, (int, float)):
+        return abs(value) < 1 << 63
+    return value is None or _are_counts(value, MAX_TOKENS)

@@ -22,13 +22,13 @@ from typing import Any
 from trnspec import __version__
 from trnspec.benchmark.errors import ErrorRateExceeded, ResultsError
 from trnspec.benchmark.measure import journal, outlook
-from trnspec.benchmark.measure.accepted_fields import with_accepted_fields
 from trnspec.benchmark.measure.client import http_session
-from trnspec.benchmark.measure.endpoints import Endpoint, endpoints, with_differences
-from trnspec.benchmark.measure.journal import Journal, RawRun
+from trnspec.benchmark.measure.endpoints import Endpoint, endpoints, with_accepted_fields, with_differences
+from trnspec.benchmark.measure.journal import Journal
 from trnspec.benchmark.measure.loader import Kind, LoadGenerator, kind_of
 from trnspec.benchmark.measure.progress import Progress, duration
 from trnspec.benchmark.measure.questions import check_sense
+from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.measure.records import REPEATED, Provenance, RunRecord
 from trnspec.benchmark.measure.schedule import Block, measured_blocks, more_warmup, warmup_blocks
 from trnspec.benchmark.plan import MIXED, Load, Plan
@@ -60,7 +60,7 @@ def _earlier(plan: Plan, out: Path, nodes: Mapping[str, str] | None) -> RawRun |
 
 def _remaining(plan: Plan, raw: RawRun | None) -> Iterator[Block]:
     """The blocks that the session which begins has to run. A set counts if all arms ended it in one session, and so with the same
-    requests. A cell with sets of several nodes is measured again on the nodes of this session."""
+    requests. A cell with sets of several starts of the servers is measured again on the nodes of this session."""
     again = raw.sessions[-1].session if raw else 1
     blocks = chain.from_iterable(measured_blocks(plan, round_, again=again) for round_ in (1, REPEATED))
     if raw is None:
@@ -68,19 +68,19 @@ def _remaining(plan: Plan, raw: RawRun | None) -> Iterator[Block]:
         return
     for _, of_cell in groupby(blocks, key=lambda block: (block.round, block.class_, block.load)):
         sets = [list(of_set) for _, of_set in groupby(of_cell, key=lambda block: block.number)]
-        nodes = [_nodes_of(raw, one) for one in sets]
-        whole = None not in nodes and len(set(nodes)) == 1
-        for one, on in zip(sets, nodes, strict=True):
-            if not whole and on != raw.nodes_of(raw.sessions[-1]):
+        starts = [_start_of(raw, one) for one in sets]
+        whole = None not in starts and len(set(starts)) == 1
+        for one, start in zip(sets, starts, strict=True):
+            if not whole and start != raw.start_of(again):
                 yield from one
 
 
-def _nodes_of(raw: RawRun, set_: Iterable[Block]) -> int | None:
-    """The nodes on which all arms ended a set in one session, as the number of replacements before; None if they did not."""
+def _start_of(raw: RawRun, set_: Iterable[Block]) -> int | None:
+    """The start of the servers under which all arms ended a set in one session; None if they did not."""
     ended = [raw.ended.get(block.key) for block in set_]
-    met = {(block.session, raw.nodes_of(block)) if block else None for block in ended}
-    only = met.pop() if len(met) == 1 else None
-    return only[1] if only else None
+    sessions = {block.session if block else None for block in ended}
+    only = sessions.pop() if len(sessions) == 1 else None
+    return only and raw.start_of(only)
 
 
 async def run(
@@ -106,7 +106,6 @@ async def run(
         if not journal.exists(out):  # before the folder exists, so a wrong address leaves none behind
             served = await endpoints(http, plan)
             plan = await with_accepted_fields(http, plan, progress.warn)
-            await check_sense(http, plan, served, out=out, progress=progress, wanted=sense_check)
         plan = await with_differences(http, plan)
         with Journal(out) as book:
             raw = _earlier(plan, out, nodes)  # after locking, because another run may just have ended
@@ -122,8 +121,11 @@ async def run(
                         replace(raw.sessions[-1], nodes=raw.sessions[-2].nodes, started_unix_s=now, plan=plan)
                     )
                 return
-            opening = _opening(plan, raw, served or await endpoints(http, plan), timeout_s, nodes)
+            served = served or await endpoints(http, plan)
+            opening = _opening(plan, raw, served, timeout_s, nodes)
             book.append(opening)
+            asked = {"run": opening.run, "journal": book, "known": raw.sense if raw else ()}
+            await check_sense(http, plan, served, **asked, progress=progress, wanted=sense_check)
             for change in raw.node_changes if raw else ():
                 if change.session == opening.session:
                     nodes_now = f"node {change.after} instead of {change.before}"

@@ -1,8 +1,8 @@
 """The sanity check: twelve questions with known answers, which show whether each arm writes sensible text.
 
 A comparison of speeds cannot show that: two arms that are equally wrong agree with each other, and a server can be fast and write
-nonsense. `sense.jsonl`, in the folder of `requests.jsonl`, has one line for each question that was asked before the load, with its
-answer. The answers are judged again each time the file is read.
+nonsense. The journal has a line for each question that was asked before the load, with its answer. The answers are judged again each
+time it is read.
 """
 
 from __future__ import annotations
@@ -12,15 +12,9 @@ import unicodedata
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from pydantic import Field
-
-from trnspec.benchmark.measure.records import Moment, Name, Text, answers_in
-
-FILE_NAME = "sense.jsonl"
+from trnspec.benchmark.measure.records import QuestionRecord
 
 
 class Question(NamedTuple):
@@ -64,60 +58,36 @@ _VOWEL = re.compile(r"(?i)[aeiouyà-öø-ÿ]")
 _EAST_ASIAN = {"CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "FULLWIDTH", "KATAKANA-HIRAGANA"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """One question to an arm, and its answer or the reason why it did not answer."""
-
-    plan_sha256: Name
-    """The plan of its run. The run has no name yet when the question is asked."""
-    arm: Name
-    question: Name
-    accepted: Annotated[tuple[Name, ...], Field(min_length=1, max_length=100)]
-    asked_unix_s: Moment
-    text: Text | None = None
-    error: Name | None = None
-    message: Text | None = None
-
-    @property
-    def key(self) -> tuple[str, str]:
-        return self.arm, self.question
-
-    @property
-    def judgement(self) -> Judgement:
-        if self.text is None:
-            return "no answer"
-        if loops(self.text):
-            return "loop"
-        if is_noise(self.text):
-            return "noise"
-        return "right" if holds(self.text, self.accepted) else "wrong"
+def judged(answer: QuestionRecord) -> Judgement:
+    if answer.text is None:
+        return "no answer"
+    if loops(answer.text):
+        return "loop"
+    if is_noise(answer.text):
+        return "noise"
+    return "right" if holds(answer.text, answer.accepted) else "wrong"
 
 
-def read(folder: Path, plan_sha256: str) -> tuple[Answer, ...]:
-    """The answers in `folder` for the run of a plan, each question once for an arm. Raises ResultsError."""
-    return answers_in(folder / FILE_NAME, Answer, lambda line: line.plan_sha256 == plan_sha256)
-
-
-def outcomes(answers: Iterable[Answer]) -> list[dict[str, Any]]:
+def outcomes(answers: Iterable[QuestionRecord]) -> list[dict[str, Any]]:
     """`sense` of a summary, by arm."""
-    by_arm: dict[str, list[Answer]] = {}
+    by_arm: dict[str, list[QuestionRecord]] = {}
     for answer in answers:
         by_arm.setdefault(answer.arm, []).append(answer)
     return [_outcome(own) for own in by_arm.values()]
 
 
-def _outcome(answers: Sequence[Answer]) -> dict[str, Any]:
-    judged = [(answer, answer.judgement) for answer in answers]
-    wrong = [(answer, judgement) for answer, judgement in judged if judgement != "right"]
+def _outcome(answers: Sequence[QuestionRecord]) -> dict[str, Any]:
+    each = [(answer, judged(answer)) for answer in answers]
+    wrong = [(answer, judgement) for answer, judgement in each if judgement != "right"]
     looping = any(judgement == "loop" for _, judgement in wrong)
     withheld = looping or len(wrong) > len(QUESTIONS) - MIN_RIGHT
-    right = len(judged) - len(wrong)
-    text = f"{answers[0].arm} answered {right} of {len(judged)} simple questions correctly"
+    right = len(each) - len(wrong)
+    text = f"{answers[0].arm} answered {right} of {len(each)} simple questions correctly"
     if withheld:
-        text += f"{' and repeats itself without end' * looping}: {'; '.join(_named(*each) for each in wrong)}"
+        text += f"{' and repeats itself without end' * looping}: {'; '.join(_named(*one) for one in wrong)}"
     return {
         "arm": answers[0].arm,
-        "asked": len(judged),
+        "asked": len(each),
         "right": right,
         "needed": MIN_RIGHT,
         "withheld": withheld,
@@ -129,17 +99,17 @@ def _outcome(answers: Sequence[Answer]) -> dict[str, Any]:
                 "error": answer.error,
                 "judgement": judgement,
             }
-            for answer, judgement in judged
+            for answer, judgement in each
         ],
     }
 
 
-def withholds(answers: Iterable[Answer]) -> str:
+def withholds(answers: Iterable[QuestionRecord]) -> str:
     """The reason, in words, why verdicts are withheld because of these answers; empty if they are not."""
     return "; ".join(str(one["text"]) for one in outcomes(answers) if one["withheld"])
 
 
-def _named(answer: Answer, judgement: Judgement) -> str:
+def _named(answer: QuestionRecord, judgement: Judgement) -> str:
     """A question that was not answered correctly, with the answer."""
     if answer.text is None:
         return f"{answer.question} no answer ({answer.error})"

@@ -17,15 +17,13 @@ import math
 import random
 from bisect import insort
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from itertools import chain, count, islice, product
-from typing import TypeVar
 
 from trnspec.benchmark import cell_size
 from trnspec.benchmark.cell_size import ANSWERS_PER_BLOCK, SETS, SETS_REPEATED
-from trnspec.benchmark.measure.records import REPEATED, BlockKey, Phase, RequestRecord
-from trnspec.benchmark.plan import MIXED, Load, Plan, PlannedArm, PlannedPrompt
+from trnspec.benchmark.measure.records import REPEATED, BlockKey, Phase
+from trnspec.benchmark.plan import MIXED, Load, Plan, PlannedPrompt
 
 _MIN_ARRIVALS = 16
 """The minimum number of arrivals that together match the rate. With fewer there would be almost no bursts."""
@@ -45,7 +43,6 @@ class Pair:
     """One prompt with a nonce, which makes it unique."""
 
     id: str
-    class_: str
     prompt: PlannedPrompt
     nonce: str
     gap_s: float | None = None
@@ -54,8 +51,9 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """Requests to one arm."""
+    """Requests to one arm: the pairs of a warm-up; or, without end, pairs that count and pairs of ramp and drain."""
 
+    plan: Plan
     arm: str
     class_: str
     load: Load
@@ -66,51 +64,44 @@ class Block:
     number: int | None = None
     """The number of its set in the cell, from 1; None for a warm-up."""
     session: int = 1
-    """The session in which it runs."""
-    supply: RequestSource | None = None
-    """The source of requests; None for a warm-up."""
+    """The session in which it runs. A set that is measured again has other nonces."""
+    counted: int = 0
+    """The minimum number of requests that count, equal for all sets of the cell; 0 for a warm-up."""
 
     @property
     def key(self) -> BlockKey:
         """The key of its record."""
         return self.arm, self.class_, self.load, self.round, self.number
 
-
-@dataclass(frozen=True, kw_only=True)
-class RequestSource:
-    """Unlimited pairs for one block: those that count, in the same order for each arm, and those of ramp and drain."""
-
-    plan: Plan
-    arm: PlannedArm
-    class_: str
-    load: Load
-    name: str
-    """The name of the block, with which the names of its pairs begin."""
-    arrivals: str
-    """The seed of its arrivals at a rate; the repeated cell has that of the first cell."""
-    first: int
-    """The number of requests that count in the blocks of the cell before."""
-    counted: int
-    """The minimum number of requests of the block that count."""
+    @property
+    def _name(self) -> str:
+        """The beginning of the names of its pairs."""
+        again = f".{self.session}" if self.session > 1 else ""
+        return f"{self.load}/{self.round}.{self.number}{again}"
 
     def measured(self) -> Iterator[Pair]:
-        """The requests that count."""
-        chance = random.Random(f"{self.plan.seed}/{self.class_}/{self.arrivals}")
+        """The requests that count, in the same order for each arm. A repeated cell has the prompts and arrivals of the first time."""
+        chance = random.Random(f"{self.plan.seed}/{self.class_}/{self.load}/1.{self.number}")
         gaps_s = _gaps_s(self.load, max(self.counted, _MIN_ARRIVALS), chance)
-        for index, prompt in enumerate(islice(_prompts(self.plan, self.class_), self.first, None)):
+        first = ((self.number or 1) - 1) * self.counted
+        for index, prompt in enumerate(islice(_prompts(self.plan, self.class_), first, None)):
             yield self._pair(prompt, f"{index:04d}", next(gaps_s, None))
 
     def unmeasured(self) -> Iterator[Pair]:
         """The requests of ramp and drain."""
-        chance = random.Random(f"{self.plan.seed}/{self.name}/beside/{self.arm.name}")
+        chance = random.Random(f"{self.plan.seed}/{self._name}/beside/{self.arm}")
         prompts = [p for p in self.plan.prompts if self.class_ in (MIXED, p.class_)]
         for index in count():
             gap_s = chance.expovariate(self.load.rate_per_s) if self.load.rate_per_s else None
             yield self._pair(chance.choice(prompts), f"beside-{index:04d}", gap_s)
 
     def _pair(self, prompt: PlannedPrompt, index: str, gap_s: float | None) -> Pair:
-        pair = _pair(f"{prompt.class_}/{self.name}.{index}", prompt, self.plan.seed)
-        return _for_arm(self.plan, self.arm, replace(pair, gap_s=gap_s))
+        """A pair with the nonce that the other arms have. An arm that shares the server of an arm before it (A/A) has another, because the
+        prompt would be cached there."""
+        id_, url = f"{prompt.class_}/{self._name}.{index}", self.plan.arm(self.arm).url
+        first = next(arm.name for arm in self.plan.arms if arm.url == url)
+        own = id_ if first == self.arm else f"{self.arm}/{id_}"
+        return Pair(id=id_, prompt=prompt, nonce=_nonce(self.plan.seed, own, prompt), gap_s=gap_s)
 
 
 def _prompts(plan: Plan, class_: str) -> Iterator[PlannedPrompt]:
@@ -133,56 +124,32 @@ def _gaps_s(load: Load, size: int, chance: random.Random) -> Iterator[float]:
         yield from (mean_s * gap for gap in drawn)
 
 
-_Arm = TypeVar("_Arm")
-
-
 def measured_blocks(plan: Plan, round_: int = 1, *, again: int = 1) -> Iterator[Block]:
     """All measured blocks of a round, in their order. `again` is the number of the session, so that a repeated set gets other
     nonces."""
-    sets, cells = range(1, SETS + 1), list(product(plan.loads, plan.loaded_with))
+    sets, cells = SETS, list(product(plan.loads, plan.loaded_with))
     if round_ == REPEATED:
-        sets, cells = range(1, SETS_REPEATED + 1), cells[:1]
-    for number, (load, class_) in enumerate(cells):
-        block = partial(Block, class_=class_, load=load, phase="measured", round=round_)
-        in_sets = (
-            [
-                block(arm=supply.arm.name, supply=supply, number=set_, session=again)
-                for supply in _sources(plan, load, class_, round_, set_, again)
-            ]
-            for set_ in sets
-        )
-        for index, blocks in enumerate(in_sets, start=2 * number):  # the next cell begins with another arm
-            yield from arm_order(blocks, index)
-
-
-def _sources(
-    plan: Plan, load: Load, class_: str, round_: int, set_: int, again: int
-) -> Iterator[RequestSource]:
-    """The source of requests for the block of each arm in a set. A repeated cell has the same prompts as the first time."""
-    size = set_size(plan, load)
-    for arm in plan.arms:
-        yield RequestSource(
-            plan=plan,
-            arm=arm,
-            class_=class_,
-            load=load,
-            name=f"{load}/{round_}.{set_}" + (f".{again}" if again > 1 else ""),
-            arrivals=f"{load}/1.{set_}",
-            first=(set_ - 1) * size,
-            counted=size,
-        )
+        sets, cells = SETS_REPEATED, cells[:1]
+    names = [arm.name for arm in plan.arms]
+    for (cell, (load, class_)), set_ in product(enumerate(cells), range(sets)):
+        for arm in arm_order(names, 2 * cell + set_):  # the next cell begins with another arm
+            yield Block(
+                plan=plan,
+                arm=arm,
+                class_=class_,
+                load=load,
+                phase="measured",
+                round=round_,
+                number=set_ + 1,
+                session=again,
+                counted=set_size(plan, load),
+            )
 
 
 def set_size(plan: Plan, load: Load) -> int:
     """The minimum number of requests of an arm that count in a set of a cell."""
     classes = len(plan.classes) if plan.loaded_with == (MIXED,) else 1
     return cell_size.set_size(requests=plan.requests, classes=classes, concurrency=load.concurrency)
-
-
-def asked_as(plan: Plan, record: RequestRecord) -> Pair:
-    """The pair of a record, with the nonce that was sent to the arm."""
-    prompt = next(prompt for prompt in plan.prompts if prompt.id == record.prompt_id)
-    return Pair(id=record.pair_id, class_=record.class_, prompt=prompt, nonce=record.nonce)
 
 
 def warmup_blocks(plan: Plan, session: int, *, concurrency: int | None = None) -> Iterator[Block]:
@@ -193,9 +160,21 @@ def warmup_blocks(plan: Plan, session: int, *, concurrency: int | None = None) -
     asked = len(plan.prompts)
     mixed = [plan.prompts[index * asked // number % asked] for index in range(number)]
     name = f"warmup/{session}" + (f"/{concurrency}" if concurrency else "")
-    chosen = tuple(_pair(f"{name}/{index:04d}", prompt, plan.seed) for index, prompt in enumerate(mixed))
+    ids = [f"{name}/{index:04d}" for index in range(number)]
+    chosen = tuple(
+        Pair(id=id_, prompt=prompt, nonce=_nonce(plan.seed, id_, prompt))
+        for id_, prompt in zip(ids, mixed, strict=True)
+    )
     for arm in plan.arms if chosen else ():
-        yield Block(arm=arm.name, class_="warm-up", load=load, phase="warmup", pairs=chosen)
+        yield Block(
+            plan=plan,
+            arm=arm.name,
+            class_="warm-up",
+            load=load,
+            phase="warmup",
+            pairs=chosen,
+            session=session,
+        )
 
 
 def _max_concurrency(plan: Plan) -> int:
@@ -210,7 +189,7 @@ def more_warmup(plan: Plan, concurrency: int, answer_s: float) -> int | None:
     return needed if needed > concurrency else None
 
 
-def arm_order(arms: list[_Arm], set_index: int) -> list[_Arm]:
+def arm_order(arms: list[str], set_index: int) -> list[str]:
     """The order of the arms in a set: reversed in every second set, rotated after every second set."""
     turn = set_index // 2 % len(arms)
     order = arms[turn:] + arms[:turn]
@@ -220,22 +199,8 @@ def arm_order(arms: list[_Arm], set_index: int) -> list[_Arm]:
 def requests_about(plan: Plan) -> int:
     """The approximate number of requests of a run, including ramp, drain and warm-up."""
     blocks = [*measured_blocks(plan), *measured_blocks(plan, REPEATED)]
-    sent = sum(block.supply.counted + 3 * (block.load.concurrency or 0) for block in blocks if block.supply)
-    return sent + sum(len(block.pairs) for block in chain(blocks, warmup_blocks(plan, 1)))
-
-
-def _for_arm(plan: Plan, arm: PlannedArm, pair: Pair) -> Pair:
-    """The pair for one arm, with the same nonce as for the other arms.
-
-    If an arm shares the server of an arm before it (A/A), it gets another nonce, because the prompt would be cached there.
-    """
-    if next(other for other in plan.arms if other.url == arm.url) is arm:
-        return pair
-    return replace(pair, nonce=_nonce(plan.seed, f"{arm.name}/{pair.id}", pair.prompt))
-
-
-def _pair(id_: str, prompt: PlannedPrompt, seed: int) -> Pair:
-    return Pair(id=id_, class_=prompt.class_, prompt=prompt, nonce=_nonce(seed, id_, prompt))
+    sent = sum(block.counted + 3 * (block.load.concurrency or 0) for block in blocks)
+    return sent + sum(len(block.pairs) for block in warmup_blocks(plan, 1))
 
 
 def _nonce(seed: int, id_: str, prompt: PlannedPrompt) -> str:

@@ -8,21 +8,22 @@ is calculated from them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from reprlib import repr as shown
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
+from trnspec.benchmark.measure.records import (
+    MAX_TOKENS,
+    Reply,
+    statistics_of,
+    tokens_in,
+)
 from trnspec.core.files import json_of
 
-TokenSource = Literal["usage-per-chunk", "final-usage", "chunks"]
+_DECIMALS = 6
+"""Times are recorded in microseconds."""
 END = "[DONE]"
-MAX_TOKENS = 1 << 24
-"""The maximum tokens of a prompt or an answer; more than any model accepts."""
-_OVERSHOOT_TOKENS = 64
-"""The tolerance for accepted drafts of the last step that are after the end of the answer."""
-_MAX_ENTRIES = 1024
-_MAX_CHARS = 200
+_MAX_KEY_CHARS = 200
 MAX_EVENT_BYTES = 2 << 20
 """The maximum size of an event or an unfinished line. An event of one step has some hundred bytes."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -128,34 +129,6 @@ class SseParser:
         return [piece.decode("utf-8", errors="replace") for piece in pieces]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Output:
-    """One complete streamed answer. Times are seconds since the request was sent."""
-
-    chunk_s: tuple[float, ...]
-    """Arrival of each chunk with output."""
-    chunk_tokens: tuple[int, ...] | None
-    """Tokens in each of these chunks; None unless the source is usage-per-chunk."""
-    chunk_chars: tuple[int, ...] | None
-    """Characters in each of these chunks; None where their tokens are known."""
-    output_keys: tuple[str, ...]
-    """The keys of the deltas under which output came, such as content."""
-    stream_chunks: int
-    """All chunks with a choice, including role-only and empty ones."""
-    prompt_tokens: int | None
-    cached_tokens: int | None
-    """Prompt tokens from the server's prefix cache, if it says so."""
-    completion_tokens: int | None
-    """Tokens of the answer; None if the server sends no usage."""
-    reasoning_tokens: int | None
-    """Tokens of its reasoning, if the server says so; they may not be in the stream."""
-    finish_reason: str | None
-    token_source: TokenSource
-    spec_stats: dict[str, Any] | None
-    """The server's statistics of speculation for this request, if it sends them."""
-    text: str
-
-
 class _Chunk(NamedTuple):
     at_s: float
     text: str
@@ -195,7 +168,7 @@ class StreamTally:
         event = _event(data)
         try:
             has_usage = self._take_usage(event)
-        except ImplausibleCount as error:
+        except ValueError as error:
             raise _untrue(str(error)) from error
         choices = event.get("choices") or []
         if not isinstance(choices, list) or (choices and not isinstance(choices[0], dict)):
@@ -215,7 +188,7 @@ class StreamTally:
             raise StreamFault("too_large", f"{size} for at most {self._max_tokens} tokens")
 
     def _take_usage(self, event: Mapping[str, Any]) -> bool:
-        """Read the usage of an event; returns whether it has any. Raises ImplausibleCount for impossible counts."""
+        """Read the usage of an event; returns whether it has any. Raises ValueError for impossible counts."""
         usage, metrics = event.get("usage"), event.get("metrics")
         drafts = metrics.get("speculative_decoding") if isinstance(metrics, dict) else None
         if isinstance(drafts, dict):
@@ -223,7 +196,7 @@ class StreamTally:
         if usage is None:
             return False
         if not isinstance(usage, dict):
-            raise ImplausibleCount(f"it is {shown(usage)}; must be a JSON object")
+            raise ValueError(f"it is {shown(usage)}; must be a JSON object")
         self._completion = tokens_in(usage, "completion_tokens", maximum=self._max_tokens)
         self._prompt, details = tokens_in(usage, "prompt_tokens"), usage.get("prompt_tokens_details")
         maximum, parts = (
@@ -246,7 +219,7 @@ class StreamTally:
             if value and key not in _NOT_OUTPUT and (found := dict.fromkeys(_texts(value))):
                 texts |= found
                 if len(self._keys) < _MAX_KEYS:
-                    self._keys[key[:_MAX_CHARS]] = None
+                    self._keys[key[:_MAX_KEY_CHARS]] = None
         return "".join(texts)
 
     def _check_end(self) -> None:
@@ -268,13 +241,15 @@ class StreamTally:
                 f"ended_{named}", f"finish_reason {reason!r} after {self.chunks} chunks: not a whole answer"
             )
 
-    def output(self) -> Output:
+    def reply(self) -> Reply:
         """The complete answer. Raises StreamFault if the stream had no output or did not end."""
         self._check_end()
         tokens, total = self._tokens_per_chunk(), self._completion
         counts = tokens or [0] * len(self._chunks)
         carrying = [
-            (c.at_s, n, len(c.text)) for c, n in zip(self._chunks, counts, strict=True) if n or c.text
+            (round(c.at_s, _DECIMALS), n, len(c.text))
+            for c, n in zip(self._chunks, counts, strict=True)
+            if n or c.text
         ]
         if not carrying:
             raise StreamFault("zero_tokens", f"no chunk carried output; the server's usage says {total}")
@@ -282,10 +257,13 @@ class StreamTally:
         if total is not None and total < max(maximum, 1):
             raise _untrue(f"{total} tokens at the end, {maximum} before, {self._chars} characters")
         text = "".join(chunk.text for chunk in self._chunks)
-        return Output(
-            chunk_s=tuple(at_s for at_s, _, _ in carrying),
-            chunk_tokens=None if tokens is None else tuple(n for _, n, _ in carrying),
-            chunk_chars=tuple(chars for _, _, chars in carrying) if tokens is None else None,
+        chunk_s, chunk_tokens, chunk_chars = zip(*carrying, strict=True)
+        return Reply(
+            ttft_s=chunk_s[0],
+            e2e_s=chunk_s[-1],
+            chunk_s=chunk_s,
+            chunk_tokens=None if tokens is None else chunk_tokens,
+            chunk_chars=chunk_chars if tokens is None else None,
             output_keys=tuple(self._keys),
             stream_chunks=len(self._chunks),
             prompt_tokens=self._prompt,
@@ -334,47 +312,5 @@ def _texts(value: Any) -> Iterator[str]:
         yield from (text for own in value for text in _texts(own))
 
 
-class ImplausibleCount(ValueError):
-    """An impossible count."""
-
-
 def _untrue(what: str) -> StreamFault:
     return StreamFault("implausible_usage", f"the server's usage cannot be true: {what}")
-
-
-def tokens_in(usage: Mapping[str, Any], key: str, *, maximum: int = MAX_TOKENS) -> int | None:
-    """The number of tokens under `key`, from 0 to `maximum`; None if the key is missing. Raises ImplausibleCount."""
-    value = usage.get(key)
-    if (isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < _MAX_CHARS) or (
-        isinstance(value, float) and value.is_integer()
-    ):
-        value = int(value)
-    if value is None or (type(value) is int and 0 <= value <= maximum):
-        return value
-    raise ImplausibleCount(f"{key} is {shown(value)}; must be a whole number from 0 to {maximum}")
-
-
-def statistics_of(drafts: Mapping[str, Any], *, max_tokens: int = MAX_TOKENS) -> dict[str, Any]:
-    """Statistics of speculation without nested or long values. Raises ImplausibleCount."""
-    maximum = max_tokens + _OVERSHOOT_TOKENS
-    for key in ("num_spec_steps", "num_accepted_draft_tokens"):
-        tokens_in(drafts, key, maximum=maximum)
-    histogram = drafts.get("acceptance_histogram")
-    if histogram is not None and not _are_counts(histogram, maximum):
-        wanted = f"a list of at most {_MAX_ENTRIES} counts"
-        raise ImplausibleCount(f"acceptance_histogram is {shown(histogram)}; must be {wanted}")
-    return {key: value for key, value in drafts.items() if len(key) <= _MAX_CHARS and _is_simple(value)}
-
-
-def _are_counts(value: Any, maximum: int) -> bool:
-    counts = isinstance(value, list) and len(value) <= _MAX_ENTRIES
-    return counts and all(type(n) is int and 0 <= n <= maximum for n in value)
-
-
-def _is_simple(value: Any) -> bool:
-    """Whether a value is a simple JSON value of usual size, or a list of counts."""
-    if isinstance(value, str):
-        return len(value) <= _MAX_CHARS
-    if isinstance(value, (int, float)):
-        return abs(value) < 1 << 63
-    return value is None or _are_counts(value, MAX_TOKENS)

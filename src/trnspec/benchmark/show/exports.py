@@ -25,7 +25,8 @@ from trnspec.benchmark.analyse.requests import Cells, Place
 from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.statistics import PERCENTILES
 from trnspec.benchmark.analyse.values import gaps, output_tokens, request_values
-from trnspec.benchmark.measure.journal import RawRun, write_whole
+from trnspec.benchmark.measure.journal import write_whole
+from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.measure.records import RequestRecord, to_json
 from trnspec.benchmark.plan import PlannedArm
 

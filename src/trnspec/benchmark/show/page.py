@@ -14,7 +14,7 @@ from trnspec.benchmark.analyse.requests import Cells, Place
 from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.speed_up import first_difference
 from trnspec.benchmark.errors import ResultsError
-from trnspec.benchmark.measure.journal import RawRun
+from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.measure.records import RequestRecord
 from trnspec.benchmark.plan import Load, PlannedPrompt
 from trnspec.benchmark.show import figures, tables

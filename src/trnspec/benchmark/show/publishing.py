@@ -26,7 +26,8 @@ from urllib.parse import urlsplit
 
 from trnspec.benchmark.analyse.values import published_values
 from trnspec.benchmark.errors import PlanError, PublishError, ResultsError, StorageError
-from trnspec.benchmark.measure.journal import FILE_NAME, JournalReader, RawRun
+from trnspec.benchmark.measure.journal import FILE_NAME, JournalReader
+from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.measure.records import RequestRecord, RunRecord
 from trnspec.benchmark.metrics import PUBLISHED, RUN_ACTIVE, Metric
 from trnspec.benchmark.plan import Plan
@@ -52,7 +53,7 @@ PRICES = (
     "AWS's own page was not read)"
 )
 UPLOADED_FILES = (
-    *("requests.jsonl", "repeats.jsonl", "sense.jsonl", "summary.json", "plan.json", "plan-as-run.json"),
+    *("requests.jsonl", "summary.json", "plan.json", "plan-as-run.json"),
     *("report.html", "*.csv", "llmperf/**/*.json"),
 )
 """The files that are copied to S3, if they exist. The ledger stays in the folder."""
