@@ -14,8 +14,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from statistics import fmean, median
 
+import numpy as np
+
 from trnspec.benchmark.analyse.requests import Cells, Place, Requests, joined
 from trnspec.benchmark.analyse.result import Evidence, Outcome
+from trnspec.benchmark.analyse.statistics import of_sample
 from trnspec.benchmark.analyse.values import COLLECTED_SHARE, arrival_starts, decoding, gaps, output_tokens
 from trnspec.benchmark.measure.records import RequestRecord
 from trnspec.benchmark.plan import PlannedArm
@@ -38,15 +41,24 @@ _EVEN = 0.1
 """Pauses within this share of their median are even."""
 _COUNTS_DIFFER = (1, 0.01)
 """Counts of equal texts differ if they do so by more tokens than this and by more than this share."""
-_ARMS_DIFFER, _ANSWERS_DIFFER = 1.5, 3.0
-"""Tokens per character that differ by more than this between two arms, or from an arm's median, are not of the same tokens."""
+_ANSWERS_DIFFER = 3.0
+"""Tokens per character of an answer that differ by more than this from an arm's median are not of the same tokens."""
 _PROSE_SHARE, _MAX_PER_CHAR, _MIN_PROSE = 0.8, 0.45, 32
 """Where this share of the characters are ASCII letters and spaces, a tokenizer writes fewer tokens per character than this: 0.2 to 0.3.
 Shorter answers tell nothing."""
 _MIN_ANSWERS = 8
 _MARKS = 16
 """Tokens of an answer that have no text, such as the one that ends it."""
-_KNOWN_KEYS = {"content", "text", "reasoning", "reasoning_content", "tool_calls", "function_call", "refusal"}
+_KNOWN_KEYS = {
+    "content",
+    "text",
+    "reasoning",
+    "reasoning_content",
+    "reasoning_details",
+    "tool_calls",
+    "function_call",
+    "refusal",
+}
 _Judged = tuple[Outcome, str, str]
 """Outcome, what it rests on, remedy."""
 
@@ -155,7 +167,11 @@ def _arrival(own: Requests, ways: Mapping[str, Collected | None], arm: str) -> _
                 f"the time per token of {of} is not known, because the server counts no tokens",
                 NO_USAGE,
             )
-        return "withheld", f"the time per token of {of} is not known, because they came in one piece", PROXY
+        return (
+            "withheld",
+            f"the time per token of {of} is not known, because they came in one piece or nearly so",
+            PROXY,
+        )
     error = sum(way.error for way in ways.values() if way)
     said = "; ".join(f"{name}: {way}" for name, way in ways.items() if way)
     if error > RIGHT_WITHIN:
@@ -174,7 +190,7 @@ def tokens_and_text(cells: Cells) -> Iterator[Evidence]:
         base = _by_class(cells, cells.baseline_of(arm))
 
         def judge(class_: str, own: Requests, base: Mapping[str, Requests] = base) -> _Judged:
-            return _counts(own, base.get(class_, cells.none))
+            return _counts(own, base.get(class_, cells.none), dummies=cells.plan.dummy_weights)
 
         yield from _rows(TEXT, arm.name, cells, judge)
         keys = {
@@ -187,7 +203,7 @@ def tokens_and_text(cells: Cells) -> Iterator[Evidence]:
             )
 
 
-def _counts(own: Requests, base: Requests) -> _Judged:
+def _counts(own: Requests, base: Requests, *, dummies: bool) -> _Judged:
     pairs = list(zip(*(side.answers for side in base.with_(own)), strict=True))
     equal = [(a, b) for a, b in pairs if a is not b and a.text_sha256 and a.text_sha256 == b.text_sha256]
     counts = [(a.completion_tokens, b.completion_tokens) for a, b in equal]
@@ -204,31 +220,33 @@ def _counts(own: Requests, base: Requests) -> _Judged:
             return "withheld", f"in {many} of {len(answers)} answers {says}", HIDDEN
     if known and len(known) * 2 >= len(pairs):
         return "fine", f"{len(known) - len(differ)} of {len(known)} equal texts have equal counts", ""
-    return _per_character(
-        answers, [one for one in base.answered.answers if one.completion_tokens and one.text]
-    )
+    if dummies:
+        return "not asked", "the weights are dummies, and their texts mean nothing", ""
+    return _per_character(own, base)
 
 
-def _per_character(answers: Sequence[RequestRecord], base: Sequence[RequestRecord]) -> _Judged:
-    if all(one.chunk_tokens for one in answers):
+def _per_character(own: Requests, base: Requests) -> _Judged:
+    """Tokens per character in pairs of the same prompt, by the tokens from which times per token are made."""
+    answers = own.answered.answers
+    if answers and all(one.chunk_tokens for one in answers):
         return "fine", "the server counts the tokens of each chunk", ""
-    if min(len(answers), len(base)) < _MIN_ANSWERS:
-        return "not asked", "too few answers have text and counts", ""
-    own, other = (
-        sum(one.completion_tokens or 0 for one in side) / sum(len(one.text or "") for one in side)
-        for side in (answers, base)
+    pairs = base.with_(own)
+    before, after = (
+        side.tokens / np.array([len(one.text or "") or math.nan for one in side.answers]) for side in pairs
     )
-    says = f"{own:.2f} tokens per character, the baseline {other:.2f}"
-    if max(own / other, other / own) > _ARMS_DIFFER:
-        return "withheld", f"{says}: not tokens of one kind of text", HIDDEN
-    each = [(one.completion_tokens or 0) / len(one.text or "") for one in answers]
-    uneven = sum(share > _ANSWERS_DIFFER * median(each) for share in each)
-    if uneven > len(each) * _FEW:
-        return (
-            "withheld",
-            f"{uneven} of {len(each)} answers have {_ANSWERS_DIFFER:g} times the usual tokens per character",
-            HIDDEN,
-        )
+    known = np.isfinite(before + after)
+    before, after = before[known], after[known]
+    if len(after) < _MIN_ANSWERS:
+        return "not asked", "too few answers have text and counts", ""
+    says = f"{after.mean():.3g} tokens per character, the baseline {before.mean():.3g}"
+    apart = of_sample(np.log(after / before), pairs[0].sources.of(known))
+    if max(apart.low or 0.0, -(apart.high or 0.0)) > RIGHT_WITHIN:
+        remedy = HIDDEN if all(one.completion_tokens for one in answers) else NO_USAGE
+        return "withheld", f"{says}: not the same tokens", remedy
+    uneven = int((after > _ANSWERS_DIFFER * np.median(after)).sum())
+    if uneven > len(after) * _FEW:
+        usual = f"{_ANSWERS_DIFFER:g} times the usual tokens per character"
+        return "withheld", f"{uneven} of {len(after)} answers have {usual}", HIDDEN
     return "fine", says, ""
 
 
