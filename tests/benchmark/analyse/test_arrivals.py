@@ -110,6 +110,46 @@ def test_what_cannot_be_bounded_within_3_percent_is_withheld() -> None:
     assert outcome == "fine"
 
 
+def pairs_of(at_s: tuple[float, ...] = STEPS_S, **changes: Any) -> list[RequestRecord]:
+    """Twelve answers of the baseline, and of an arm that is as fast."""
+    about = [
+        {"prompt_id": f"chat-{n}", "pair_id": f"{n}", "text": f"w{n} " + "word " * 59} for n in range(12)
+    ]
+    return [one for own in about for one in (made(**own), made(at_s, arm="spec", **own | changes))]
+
+
+@pytest.mark.parametrize(
+    ("at_s", "says"),
+    [
+        ((0.0, *(0.5 + at for at in STEPS_S[1:])), "in the beginning of an answer"),
+        ((*STEPS_S[:-1], STEPS_S[-1] + 0.2), "in the end of an answer"),
+        (tuple(0.1 + 0.002 * step for step in range(60)), "more than a step of at most 4 tokens can give"),
+    ],
+)
+def test_pauses_that_no_engine_makes_are_withheld(at_s: tuple[float, ...], says: str) -> None:
+    found = rows(arrivals, *pairs_of(at_s))
+    (said,) = [told for arm, outcome, told in found if (arm, outcome) == ("spec", "withheld")]
+    assert says in said
+    assert {outcome for _, outcome, _ in rows(arrivals, *pairs_of())} == {"fine"}
+
+
+def test_a_first_token_that_waits_for_the_answer_is_withheld() -> None:
+    answers = []
+    for n in range(12):
+        at_s = tuple(0.01 * (40 + n) + 0.003 * step for step in range(40 + n))
+        answers.append(made(at_s, prompt_id=f"chat-{n}", pair_id=f"{n}"))
+    ((_, outcome, says),) = rows(arrivals, *answers)
+    assert (outcome, says[:58]) == ("withheld", "each token of an answer delays its first token by 10.0 ms,")
+
+
+def test_other_tokens_per_character_are_withheld_where_texts_differ() -> None:
+    ((_, base, _), (arm, outcome, says)) = rows(
+        tokens_and_text, *pairs_of(completion_tokens=66, text_sha256="0" * 64)
+    )
+    assert (base, arm, outcome) == ("fine", "spec", "withheld")
+    assert says.endswith("not the same tokens")
+
+
 def test_equal_texts_with_other_counts_are_withheld() -> None:
     digest = hashlib.sha256(b"same").hexdigest()
     plain, more = made(text_sha256=digest), made(arm="spec", text_sha256=digest, completion_tokens=66)

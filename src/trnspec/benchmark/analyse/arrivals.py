@@ -18,9 +18,11 @@ import numpy as np
 
 from trnspec.benchmark.analyse.requests import Cells, Place, Requests, joined
 from trnspec.benchmark.analyse.result import Evidence, Outcome
+from trnspec.benchmark.analyse.speed_up import gain_of
 from trnspec.benchmark.analyse.statistics import of_sample
 from trnspec.benchmark.analyse.values import COLLECTED_SHARE, arrival_starts, decoding, gaps, output_tokens
 from trnspec.benchmark.measure.records import RequestRecord
+from trnspec.benchmark.metrics import TTFT
 from trnspec.benchmark.plan import PlannedArm
 
 ARRIVAL, TEXT = "arrival of tokens", "tokens and text"
@@ -37,6 +39,11 @@ _NEARLY_ALL, _MANY, _FEW = 0.9, 0.1, 0.05
 _MAX_WINDOW = 64
 """No engine drafts more; an arm whose window is not declared may yield all its tokens in a step."""
 _MIN_ARRIVALS = 4
+_PARTS, _UNEVEN = 8, 1.6
+"""Parts of an answer, and how much longer or shorter the typical pauses of one may be. In recorded runs of vLLM it was 1.0, after a burst of
+64 requests 1.5."""
+_CERTAIN = 5
+"""Standard errors."""
 _EVEN = 0.1
 """Pauses within this share of their median are even."""
 _COUNTS_DIFFER = (1, 0.01)
@@ -151,6 +158,19 @@ def arrivals(cells: Cells) -> Iterator[Evidence]:
             return _arrival(own, {one.name: found.get((one.name, class_)) for one in (arm, base)}, arm.name)
 
         yield from _rows(ARRIVAL, arm.name, cells, judge)
+        if base.max_tokens_per_step == 1 < arm.max_tokens_per_step <= _MAX_WINDOW:
+            yield from _impossible(cells, base, arm)
+
+
+def _impossible(cells: Cells, base: PlannedArm, arm: PlannedArm) -> Iterator[Evidence]:
+    """Classes in which an arm is faster than its window allows: a step takes at least as long as one without drafts."""
+    remedy = "look for a cache or a replay before it, or for what makes the baseline slow"
+    for place in cells.places:
+        gain = gain_of(cells.pairs((base, arm), place))
+        if gain and gain.low and gain.low > math.log(arm.max_tokens_per_step):
+            says = f"{math.exp(gain.mean):.1f} times as fast for {place}, more than a step of at most {arm.max_tokens_per_step} tokens can give"
+            about = {"check": ARRIVAL, "arm": arm.name, "class": place.class_, "outcome": "withheld"}
+            yield Evidence.model_validate({**about, "says": says, "remedy": remedy})
 
 
 def _arrival(own: Requests, ways: Mapping[str, Collected | None], arm: str) -> _Judged:
@@ -180,8 +200,51 @@ def _arrival(own: Requests, ways: Mapping[str, Collected | None], arm: str) -> _
     if ways[arm]:
         late = "the time to the first token includes the wait"
         return "caution", f"{said}; the time per token is right within {math.expm1(error):.1%}, {late}", PROXY
+    if wrong := _uneven(answers) or _waits(own.answered):
+        return "withheld", wrong, PROXY
     each = [len(gaps(one)) for one in answers]
     return "fine", f"tokens arrive as they are made: {fmean(each) + 1:.0f} arrivals per answer", ""
+
+
+def _uneven(answers: Sequence[RequestRecord]) -> str:
+    """What is wrong with the pauses between arrivals, which are steps of one length, however many tokens a step yields; empty if nothing is.
+
+    Something on the way may hold the beginning or the end back, or send text of its own before or after the model's.
+    """
+    parts = []
+    for one in answers:
+        if len(starts := arrival_starts(one)) > _PARTS:
+            pauses = np.diff(np.array(one.chunk_s)[starts])
+            own = np.array([part.mean() for part in np.array_split(pauses, _PARTS)])
+            parts.append(own / np.median(own))
+    if len(parts) < _MIN_ANSWERS:
+        return ""
+    usual = np.median(parts, axis=0)
+    worst = int(np.abs(np.log(usual)).argmax())
+    if 1 / _UNEVEN < usual[worst] < _UNEVEN:
+        return ""
+    where = (
+        f"part {worst + 1} of {_PARTS}" if 0 < worst < _PARTS - 1 else "the end" if worst else "the beginning"
+    )
+    return f"pauses between arrivals are {usual[worst]:.2g} times the usual ones in {where} of an answer, so something holds text back or adds it"
+
+
+def _waits(own: Requests) -> str:
+    """Whether the first token waits for the others, as where an answer is held back as a whole and sent again at another pace: then it comes
+    the later, the more tokens the answer has, for prompts of one length."""
+    first_s, tpot_s = own.metrics[TTFT.name], own.tpot_s
+    prompts = np.array([one.prompt_tokens or 0 for one in own.answers], float)
+    terms = np.stack([np.ones(len(own)), prompts, own.tokens], axis=1)[
+        known := np.isfinite(first_s + own.tokens)
+    ]
+    if tpot_s is None or len(terms) < _MIN_ANSWERS or not np.ptp(terms[:, 2]):
+        return ""
+    found, *_ = np.linalg.lstsq(terms, first_s[known], rcond=None)
+    left, length = first_s[known] - terms @ found, terms[:, 2] - terms[:, 2].mean()
+    error = math.sqrt(left @ left / (len(left) - 3) / (length @ length))
+    if found[2] < max(tpot_s, _CERTAIN * error):
+        return ""
+    return f"each token of an answer delays its first token by {found[2] * 1000:.1f} ms, so answers are held back and sent again"
 
 
 def tokens_and_text(cells: Cells) -> Iterator[Evidence]:
