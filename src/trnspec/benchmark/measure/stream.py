@@ -210,7 +210,10 @@ class StreamTally:
             raise StreamFault("malformed", f"one choice was asked for, index 0: {data!r}")
         if isinstance(reason := choice.get("finish_reason"), str):
             self._finish_reason = reason or self._finish_reason
-        text = self._text(choice)
+        try:
+            text = self._text(choice)
+        except RecursionError as error:
+            raise StreamFault("malformed", "a delta is nested too deeply") from error
         self._chunks.append(_Chunk(at_s, text, self._completion if has_usage else None))
         self._chars += len(text)
         if len(self._chunks) > self._max_chunks or self._chars > self._max_chars:
