@@ -21,7 +21,7 @@ from trnspec.benchmark.analyse.result import Evidence, Outcome
 from trnspec.benchmark.analyse.speed_up import gain_of
 from trnspec.benchmark.analyse.statistics import of_sample
 from trnspec.benchmark.analyse.values import COLLECTED_SHARE, arrival_starts, decoding, gaps, output_tokens
-from trnspec.benchmark.measure.records import RequestRecord
+from trnspec.benchmark.measure.records import LATE_S, RequestRecord
 from trnspec.benchmark.metrics import TTFT
 from trnspec.benchmark.plan import PlannedArm
 
@@ -29,6 +29,7 @@ ARRIVAL, TEXT = "arrival of tokens", "tokens and text"
 RIGHT_WITHIN = 0.03
 """A figure with a larger bound of its error is withheld."""
 PROXY = "a proxy between collects the stream: call the server itself, or turn its buffering off"
+BUSY = "the client was late, which looks the same: give it more CPU"
 NO_USAGE = (
     "let the server send its usage (stream_options: include_usage), or call it without what removes the usage"
 )
@@ -144,6 +145,8 @@ def _tokens_from(record: RequestRecord, total: int, chunk: int) -> float:
 def arrivals(cells: Cells) -> Iterator[Evidence]:
     """Whether the arrivals of each arm tell the time per token within `RIGHT_WITHIN`."""
     found: dict[tuple[str, str], Collected | None] = {}
+    late = any(block.client_lag_s > LATE_S for block in cells.raw.blocks)
+    remedy = f"{BUSY}; if that changes nothing, {PROXY}" if late else PROXY
     for others in (False, True):
         if others and not any(found.values()):
             break
@@ -155,7 +158,8 @@ def arrivals(cells: Cells) -> Iterator[Evidence]:
         base = cells.baseline_of(arm)
 
         def judge(class_: str, own: Requests, arm: PlannedArm = arm, base: PlannedArm = base) -> _Judged:
-            return _arrival(own, {one.name: found.get((one.name, class_)) for one in (arm, base)}, arm.name)
+            ways = {one.name: found.get((one.name, class_)) for one in (arm, base)}
+            return _arrival(own, ways, arm.name, remedy)
 
         yield from _rows(ARRIVAL, arm.name, cells, judge)
         if base.max_tokens_per_step == 1 < arm.max_tokens_per_step <= _MAX_WINDOW:
@@ -173,7 +177,7 @@ def _impossible(cells: Cells, base: PlannedArm, arm: PlannedArm) -> Iterator[Evi
             yield Evidence.model_validate({**about, "says": says, "remedy": remedy})
 
 
-def _arrival(own: Requests, ways: Mapping[str, Collected | None], arm: str) -> _Judged:
+def _arrival(own: Requests, ways: Mapping[str, Collected | None], arm: str, remedy: str) -> _Judged:
     answers = [one for one in own.answered.answers if one.completion_tokens != 1]
     uncounted = sum(one.completion_tokens is None for one in answers)
     unknown = sum(math.isnan(span) for span in own.answered.span_s) - (len(own.answered) - len(answers))
@@ -190,18 +194,22 @@ def _arrival(own: Requests, ways: Mapping[str, Collected | None], arm: str) -> _
         return (
             "withheld",
             f"the time per token of {of} is not known, because they came in one piece or nearly so",
-            PROXY,
+            remedy,
         )
     error = sum(way.error for way in ways.values() if way)
     said = "; ".join(f"{name}: {way}" for name, way in ways.items() if way)
     if error > RIGHT_WITHIN:
         bound = f"up to {math.expm1(error):.0%}" if math.isfinite(error) else "by an unknown share"
-        return "withheld", f"{said}; the time per token may be wrong {bound}", PROXY
+        return "withheld", f"{said}; the time per token may be wrong {bound}", remedy
     if ways[arm]:
         late = "the time to the first token includes the wait"
-        return "caution", f"{said}; the time per token is right within {math.expm1(error):.1%}, {late}", PROXY
+        return (
+            "caution",
+            f"{said}; the time per token is right within {math.expm1(error):.1%}, {late}",
+            remedy,
+        )
     if wrong := _uneven(answers) or _waits(own.answered):
-        return "withheld", wrong, PROXY
+        return "withheld", wrong, remedy
     each = [len(gaps(one)) for one in answers]
     return "fine", f"tokens arrive as they are made: {fmean(each) + 1:.0f} arrivals per answer", ""
 
