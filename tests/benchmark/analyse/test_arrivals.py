@@ -36,7 +36,7 @@ def by_clock(period_s: float, at_s: tuple[float, ...] = STEPS_S) -> tuple[float,
 
 def test_chunks_of_one_read_are_one_arrival_and_so_is_a_burst_in_parts() -> None:
     assert arrival_starts(made((0.1, 0.1, 0.2, 0.2003, 0.3))) == [0, 2, 4]
-    assert arrival_starts(made((0.1, 0.1004, 0.1008))) == [0, 1, 2], "an engine that is that fast"
+    assert arrival_starts(made((0.1, 0.1004, 0.1008))) == [0], "no engine is that fast"
     assert arrival_starts(made((0.1, 0.1))) == [0]
 
 
@@ -104,10 +104,50 @@ def test_what_cannot_be_bounded_within_3_percent_is_withheld() -> None:
     ((_, outcome, says),) = rows(arrivals, made((0.7,) * 60))
     assert (outcome, says) == (
         "withheld",
-        "the time per token of 1 of 1 answers is not known, because they came in one piece",
+        "the time per token of 1 of 1 answers is not known, because they came in one piece or nearly so",
     )
     ((_, outcome, _),) = rows(arrivals, made())
     assert outcome == "fine"
+
+
+def pairs_of(at_s: tuple[float, ...] = STEPS_S, **changes: Any) -> list[RequestRecord]:
+    """Twelve answers of the baseline, and of an arm that is as fast."""
+    about = [
+        {"prompt_id": f"chat-{n}", "pair_id": f"{n}", "text": f"w{n} " + "word " * 59} for n in range(12)
+    ]
+    return [one for own in about for one in (made(**own), made(at_s, arm="spec", **own | changes))]
+
+
+@pytest.mark.parametrize(
+    ("at_s", "says"),
+    [
+        ((0.0, *(0.5 + at for at in STEPS_S[1:])), "in the beginning of an answer"),
+        ((*STEPS_S[:-1], STEPS_S[-1] + 0.2), "in the end of an answer"),
+        (tuple(0.1 + 0.002 * step for step in range(60)), "more than a step of at most 4 tokens can give"),
+    ],
+)
+def test_pauses_that_no_engine_makes_are_withheld(at_s: tuple[float, ...], says: str) -> None:
+    found = rows(arrivals, *pairs_of(at_s))
+    (said,) = [told for arm, outcome, told in found if (arm, outcome) == ("spec", "withheld")]
+    assert says in said
+    assert {outcome for _, outcome, _ in rows(arrivals, *pairs_of())} == {"fine"}
+
+
+def test_a_first_token_that_waits_for_the_answer_is_withheld() -> None:
+    answers = []
+    for n in range(12):
+        at_s = tuple(0.01 * (40 + n) + 0.003 * step for step in range(40 + n))
+        answers.append(made(at_s, prompt_id=f"chat-{n}", pair_id=f"{n}"))
+    ((_, outcome, says),) = rows(arrivals, *answers)
+    assert (outcome, says[:58]) == ("withheld", "each token of an answer delays its first token by 10.0 ms,")
+
+
+def test_other_tokens_per_character_are_withheld_where_texts_differ() -> None:
+    ((_, base, _), (arm, outcome, says)) = rows(
+        tokens_and_text, *pairs_of(completion_tokens=66, text_sha256="0" * 64)
+    )
+    assert (base, arm, outcome) == ("fine", "spec", "withheld")
+    assert says.endswith("not the same tokens")
 
 
 def test_equal_texts_with_other_counts_are_withheld() -> None:

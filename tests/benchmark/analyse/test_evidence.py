@@ -69,6 +69,29 @@ def test_other_beginnings_are_a_fault_where_the_baseline_repeats_its_own() -> No
     assert result.mix[0].ratio == pytest.approx(2.0), "its times are sound"
 
 
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        (lambda text: text[:40], "only the beginning of steady's"),
+        (lambda text: f"{text} It rains.", "go on after its end"),
+    ],
+)
+def test_an_arm_that_ends_elsewhere_in_the_same_text_gets_no_verdict(
+    spec: Callable[[str], str], says: str
+) -> None:
+    result = result_of(run_of(spec))
+    (row, _) = rows(result, "beginnings")
+    assert row.outcome == "withheld"
+    assert says in row.says
+    assert verdicts(result) == {"withheld"}
+
+
+def test_some_other_beginnings_are_a_caution() -> None:
+    result = result_of(run_of(lambda text: text if int(text.split()[1]) < 6 else f"Well. {text}"))
+    (row,) = rows(result, "beginnings")
+    assert (row.outcome, row.says[:38]) == ("caution", "6 of 12 answers of spec equal steady's")
+
+
 def test_nothing_follows_from_beginnings_without_repeats() -> None:
     result = result_of(run_of(lambda text: f"Well. {text}", repeats=0))
     (row,) = rows(result, "beginnings")

@@ -131,6 +131,12 @@ def test_what_cannot_be_misread_is_read() -> None:
     assert ended(*said[:-1]) == "no_done"
 
 
+def test_a_delta_that_is_nested_too_deeply_is_named() -> None:
+    nested = "[" * 900 + '"a"' + "]" * 900
+    with pytest.raises(StreamFault, match="nested too deeply"):
+        StreamTally().take('{"choices": [{"delta": {"content": ' + nested + "}}]}", 0.1)
+
+
 @pytest.mark.parametrize(
     "data", ['{"error": {"message": "engine died"}}', '{"object": "error", "message": "engine died"}']
 )

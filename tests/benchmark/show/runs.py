@@ -39,7 +39,7 @@ def timed(
     right = ACCEPTED.get(class_, 0.6) * (0.7 if arm is SMALL else 1.0)
     drafted = arm.get("speculative_tokens", 0)
     at_once = (load["concurrency"] or 4) / 4
-    slower = at_once**1.5 if arm["name"] == CROWDED["name"] else 0.92 + 0.08 * at_once
+    slower = max(0.6, at_once**1.5) if arm["name"] == CROWDED["name"] else 0.92 + 0.08 * at_once
     step_s = (0.094 if arm is FUSED else 0.045 + 0.0057 * drafted) * slower * noise.gauss(1, 0.02)
     tokens, times = [1], [0.12 * noise.gauss(1, 0.1)]
     while sum(tokens) < 60:

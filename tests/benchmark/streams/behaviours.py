@@ -60,10 +60,19 @@ class Behaviour:
     halves: bool = False
     per_chunk: int = 1
     first_tokens: int = 0
+    first_s: float = 0.04
+    early: str = ""
+    """Text that is sent before the model's."""
+    footer_s: float = 0.0
+    """How long after the model's text a footer comes."""
+    differs: bool = False
+    """Whether the arms' texts differ late."""
     cut: int = 0
     hidden: int = 0
     overcount: float = 1.0
     whole: bool = False
+    replay_s: float = 0.0
+    """The pause between packets that were held as a whole."""
     flush_s: float = 0.0
     end_waits: bool = False
     held_bytes: int = 0
@@ -78,7 +87,8 @@ class Behaviour:
     """Asked by /completions."""
 
     def of(self, arm: str) -> Behaviour:
-        return self if self.only in ("", arm) else replace(CONTROL, tokens=self.tokens)
+        same = {"tokens": self.tokens, "differs": self.differs, "first_s": self.first_s, "raw": self.raw}
+        return self if self.only in ("", arm) else replace(CONTROL, **same)
 
     def refuses(self, body: Mapping[str, Any]) -> str:
         """The first field of a request that it does not take."""
@@ -125,10 +135,15 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "tail-held": either("a filter holds the last 10 chunks back", PROXY, lags=10),
     "whole": named("the whole answer in one packet", "came in one piece", whole=True, every_day=True),
     "whole-drafted": named("one arm in one packet", "came in one piece", whole=True, only="drafted"),
+    "replay": named("held as a whole, then sent on chunk by chunk", PROXY, whole=True, replay_s=0.0002),
+    "replay-drafted": named("one arm held as a whole, sent again every 3 ms", "held back", whole=True, replay_s=0.003, only="drafted", tokens=90),
+    "early": named("a gateway sends a tag before the model begins", "holds text back", early="<think>", first_s=0.4),
+    "footer": named("a footer 200 ms after the answer", "holds text back", footer_s=0.2),
     "ten-a-chunk": either("the server sends 10 tokens a chunk", PROXY, per_chunk=10, tokens=150),
     # Chunks are not steps, or hold other tokens.
     "first-of-12": right("the first chunk of one arm holds 12 tokens", first_tokens=12, only="drafted", every_day=True),
     "first-of-12-both": right("the first chunk of both arms holds 12 tokens", first_tokens=12),
+    "usage-zeros": right("usage of 0 until the end, first chunk of 12", usage="zeros", first_tokens=12, only="drafted"),
     "token-by-token": right("a chunk for each token of a step", by_token=True),
     "halves": right("two chunks for each word", by_token=True, halves=True),
     # Output under other keys.
@@ -141,6 +156,10 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "reasoning-content": right("reasoning_content, then text", delta=then(under("reasoning_content"), content, 0.5)),
     "both-keys": right("the same reasoning under two keys", delta=then(under("reasoning", "reasoning_content"), content)),
     "refusal": right("a refusal", delta=under("refusal")),
+    "details": right(
+        "reasoning_details beside reasoning",
+        delta=lambda text, at: {"reasoning": text, "reasoning_details": [{"type": "reasoning.text", "text": text, "format": "unknown"}]},
+    ),
     "unknown-key": right("a key that nobody knows", delta=then(under("musing"), content, 0.5)),
     "parts": right("a list of parts", delta=lambda text, at: {"content": [{"type": "text", "text": text}]}),
     # Ends.
@@ -155,11 +174,13 @@ BEHAVIOURS: dict[str, Behaviour] = {
         "an error in the stream", "stream_error", cut=7, only="drafted", last_events=(b'data: {"error": {"message": "out"}}\n\n', DONE)
     ),
     "reset": named("the connection breaks", "reset", cut=7, breaks=True, only="drafted"),
+    "stops-early": named("one arm stops within its answers", "only the beginning", cut=10, reason="stop", only="drafted"),
     # Forms.
     "choices-null": right("choices: null with the usage", choices_at_end=None, every_day=True),
     "data-null": right("data: null", between=b"data: null\n\n"),
     "data-empty": right("empty data", between=b"data:\n\ndata: \n\n"),
     "usage-float": right("usage as 60.0", usage="float"),
+    "usage-inside": right("usage inside the choice", usage="inside"),
     "usage-text": right('usage as "60"', usage="text"),
     "usage-null": right("usage: null in each chunk", usage="null"),
     "crlf": right("lines end with CR LF", newline="\r\n", last_events=(b"data: [DONE]\r\n\r\n",)),
@@ -175,6 +196,10 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "hidden-one": named("one arm counts 100 tokens more", HIDDEN, hidden=100, only="drafted"),
     "hidden-both": named("both arms count 100 tokens more", HIDDEN, hidden=100),
     "counts-10-percent": named("one arm counts 10 % more for the same text", HIDDEN, overcount=1.1, only="drafted", every_day=True),
+    "counts-differ": named(
+        "one arm counts 10 % more, texts differ", "not the same tokens", overcount=1.1, differs=True, only="drafted"
+    ),
+    "chunks-joined": named("one arm counts no tokens and joins 4 in a chunk", "not the same tokens", usage="none", per_chunk=4, only="plain"),
     # No stream.
     "503": named("503", "http_503", status=503, only="drafted"),
     "429": named("429", "http_429", status=429, only="drafted"),

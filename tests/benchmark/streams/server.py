@@ -17,7 +17,7 @@ from typing import Any
 
 from tests.benchmark.streams.behaviours import BEHAVIOURS, MODEL, Behaviour
 
-FIRST_S, STEP_S, PER_STEP = 0.04, {"plain": 0.010, "drafted": 0.012}, {"plain": 1, "drafted": 3}
+STEP_S, PER_STEP = {"plain": 0.010, "drafted": 0.012}, {"plain": 1, "drafted": 3}
 WORDS = ["the", "time", "people", "water", "could", "first", "day", "how", "number", "sound", "long", "little", "world", "after", "thing", "name", "good", "sentence", "man", "think", "say", "great", "where", "help", "through", "much", "before", "line", "right", "too", "mean", "old", "any", "same", "tell", "boy", "follow", "came", "want", "show"]  # fmt: skip
 TRUTH: dict[tuple[str, str], list[float]] = defaultdict(list)
 """The engine's seconds per token in each whole answer, by behaviour and arm."""
@@ -61,16 +61,20 @@ async def steps(arm: str, words: list[str], how: Behaviour) -> AsyncIterator[tup
     begun, done, number = perf_counter(), 0, 0
     while done < len(words):
         size = how.first_tokens if not done and how.first_tokens else PER_STEP[arm] if done else 1
-        await asyncio.sleep(max(0.0, begun + FIRST_S + number * STEP_S[arm] - perf_counter()))
+        await asyncio.sleep(max(0.0, begun + how.first_s + number * STEP_S[arm] - perf_counter()))
         yield words[done : done + size], perf_counter()
         done, number = done + size, number + 1
 
 
-def text_of(body: dict[str, Any], how: Behaviour) -> list[str]:
-    """The tokens of an answer, which depend on the question alone; a token is a word."""
+def text_of(body: dict[str, Any], how: Behaviour, arm: str) -> list[str]:
+    """The tokens of an answer, which depend on the question alone, but for the end where the arms differ; a token is a word."""
     chance = random.Random(json.dumps(body.get("messages") or body["prompt"]))
     length = int(how.tokens * chance.uniform(0.8, 1.0))
     words = [f" {chance.choice(WORDS)}" for _ in range(length)]
+    if how.differs:
+        words[12:] = [
+            f" {random.Random(f'{arm}{word}{at}').choice(WORDS)}" for at, word in enumerate(words[12:])
+        ]
     return [f"{word}🙂ü"[: len(word) + chance.randint(0, 2)] for word in words] if how.unicode else words
 
 
@@ -86,6 +90,8 @@ def chunk(how: Behaviour, text: str, done: int, total: int, at: float, chat: boo
     choice = {"index": 0, "delta": delta, "finish_reason": None} if chat else {"index": 0, "text": text}
     if how.usage == "each":
         usage = {"usage": {"prompt_tokens": 9, "completion_tokens": done}}
+    elif how.usage == "zeros":
+        usage = {"usage": {"prompt_tokens": 0, "completion_tokens": 0}}
     elif how.usage == "null":
         usage = {"usage": None}
     return sse(how, {"object": "chat.completion.chunk", "choices": [choice], **usage})
@@ -95,20 +101,24 @@ def ending(how: Behaviour, total: int, reason: str | None, chat: bool) -> list[b
     choice: dict[str, Any] = {"index": 0, "finish_reason": reason} | ({"delta": {}} if chat else {"text": ""})
     as_written: Callable[[int], Any] = {"float": float, "text": str}.get(how.usage, int)
     last = {"prompt_tokens": as_written(9), "completion_tokens": as_written(total), **how.more_usage}
-    events = [sse(how, {"choices": [choice]})]
-    events += [sse(how, {"choices": how.choices_at_end, "usage": last})] * (how.usage != "none")
+    with_it = how.usage in ("zeros", "inside")
+    choice |= {"usage": last} if how.usage == "inside" else {}
+    events = [sse(how, {"choices": [choice], **({"usage": last} if how.usage == "zeros" else {})})]
+    events += [sse(how, {"choices": how.choices_at_end, "usage": last})] * (
+        how.usage != "none" and not with_it
+    )
     return [*events, *how.last_events]
 
 
 async def stream(write: Write, body: dict[str, Any], name: str, arm: str, how: Behaviour) -> None:
-    chat, words, way = "messages" in body, text_of(body, how)[: body["max_tokens"]], Way(how, write)
+    chat, words, way = "messages" in body, text_of(body, how, arm)[: body["max_tokens"]], Way(how, write)
     clock = asyncio.create_task(way.clock())
     done, times, reason, packed = 0, list[tuple[float, int]](), how.reason, list[str]()
     if chat:
         way.send(
             sse(how, {"choices": [{"index": 0, "delta": {"role": "assistant", "content": how.role_text}}]})
         )
-    for event in how.first_events:
+    for event in (*how.first_events, *([chunk(how, how.early, 0, 0, 0, chat)] if how.early else ())):
         way.send(event)
     async for tokens, at_s in steps(arm, words, how):
         times.append((at_s, len(tokens)))
@@ -134,6 +144,9 @@ async def stream(write: Write, body: dict[str, Any], name: str, arm: str, how: B
         done, packed = done + len(packed), []
     if len(times) > 1 and not how.cut:
         TRUTH[name, arm].append((times[-1][0] - times[0][0]) / (done - times[0][1]))
+    if how.footer_s:
+        await asyncio.sleep(how.footer_s)
+        way.send(chunk(how, " This was written by a machine.", done, len(words), 1, chat))
     for event in (
         ending(how, round((done + how.hidden) * how.overcount), reason, chat) if not how.breaks else ()
     ):
@@ -141,6 +154,9 @@ async def stream(write: Write, body: dict[str, Any], name: str, arm: str, how: B
     if how.flush_s and how.end_waits:
         await asyncio.sleep(how.flush_s)
     clock.cancel()
+    while how.replay_s and way.kept:
+        way.write(way.kept.pop(0))
+        await asyncio.sleep(how.replay_s)
     way.flush()
     if how.breaks:
         raise ConnectionResetError

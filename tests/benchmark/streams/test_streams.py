@@ -22,7 +22,6 @@ from tests.benchmark.endpoint import wait_until
 from tests.benchmark.measure.once import ask_once
 from tests.benchmark.streams.behaviours import BEHAVIOURS, MODEL, Behaviour
 from tests.conftest import ROOT
-from trnspec.benchmark.analyse.arrivals import arrivals, tokens_and_text
 from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.summary import summarise
@@ -136,8 +135,7 @@ def judged(name: str, folder: Path, truth: dict[str, list[float]]) -> str:
         return "" if how.named and how.named in said else f"{name}: the run ended with {said!r}"
     cells = cells_of(journal.read(folder))
     result: Result = summarise(cells)
-    evidence = [*arrivals(cells), *tokens_and_text(cells)]
-    withheld = [f"{one.says}: {one.remedy}" for one in evidence if one.outcome == "withheld"]
+    withheld = [f"{one.says}: {one.remedy}" for one in result.evidence if one.outcome == "withheld"]
     failed = [error for cell in result.cells for error in cell.error_names]
     found = next(one for one in result.comparisons if one.metric == "tpot_s")
     if withheld or found.ratio is None or found.ci_low is None or found.ci_high is None:

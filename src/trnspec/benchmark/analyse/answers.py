@@ -22,6 +22,8 @@ from trnspec.core.words import count, listed
 QUESTIONS, LOOPS, BEGINNINGS, QUALITY = "questions", "loops and noise", "beginnings", "quality"
 BEGINNING = 32
 """Characters of the beginning of an answer."""
+_WHOLE = 0.9
+"""A text that is shorter than this share of another one, with which it begins, is only a beginning."""
 _MIN_PAIRS = 8
 """With fewer pairs, or second answers of the baseline, nothing is concluded from texts."""
 _ALIKE = 0.9
@@ -198,6 +200,7 @@ def beginnings(cells: Cells) -> Iterator[Evidence]:
         ]
         if pairs:
             names = (base.name, arm.name)
+            yield from _ends_elsewhere(names, pairs)
             rows = _whole_or_classes(cells, lambda class_, n=names, p=pairs: _different(n, p, class_, itself))
             yield from rows or [_begin_alike(names, pairs, itself)]
 
@@ -217,6 +220,23 @@ def _different(
     return Evidence(check=BEGINNINGS, arm=arm, class_=class_, outcome="withheld", says=says, remedy=remedy)
 
 
+def _ends_elsewhere(names: tuple[str, str], pairs: Sequence[tuple[str, str, str]]) -> Iterator[Evidence]:
+    """A fault: an arm stops within the text of its baseline, or goes on after its end."""
+    base, arm = names
+    for short, long, what in (
+        (2, 1, f"only the beginning of {base}'s"),
+        (1, 2, f"{base}'s, and go on after its end"),
+    ):
+        cut = sum(
+            len(pair[short]) < _WHOLE * len(pair[long]) and pair[long].startswith(pair[short])
+            for pair in pairs
+        )
+        if _more((cut, len(pairs)), (0, len(pairs))):
+            says = f"{cut} of {len(pairs)} answers of {arm} are {what}"
+            remedy = f"check how {arm} ends an answer: stop words, token that ends it, limits"
+            yield Evidence(check=BEGINNINGS, arm=arm, outcome="withheld", says=says, remedy=remedy)
+
+
 def _begin_alike(
     names: tuple[str, str], pairs: Sequence[tuple[str, str, str]], itself: tuple[int, int]
 ) -> Evidence:
@@ -224,6 +244,10 @@ def _begin_alike(
     base, arm = names
     equal, alike = sum(one == other for _, one, other in pairs), sum(_alike(pair[1:] for pair in pairs))
     says = f"{equal} of {len(pairs)} answers of {arm} equal {base}'s, {alike} begin alike"
+    if _more((len(pairs) - alike, len(pairs)), (itself[1] - itself[0], itself[1])):
+        says += f"; {base} repeats its own beginning in {itself[0]} of {itself[1]}"
+        remedy = f"look whether another model or an error answers for {arm}"
+        return Evidence(check=BEGINNINGS, arm=arm, outcome="caution", says=says, remedy=remedy)
     if equal == len(pairs) or alike > len(pairs) / 2:
         return Evidence(check=BEGINNINGS, arm=arm, outcome="fine", says=says)
     if itself[1] < _MIN_PAIRS:

@@ -191,7 +191,24 @@ def evidence(
     treatments = [arm.name for arm in cells.treatments]
     rows += [*answers.quality(quality, treatments), *conditions.engines(cells, engines)]
     rows += [*conditions.servers(cells.raw, course), *conditions.drift(course)]
-    return tuple(answers.outranked(rows, quality))
+    rows = [*answers.outranked(rows, quality)]
+    return (*rows, *_every_class(cells, rows))
+
+
+def _every_class(cells: Cells, rows: Sequence[Evidence]) -> Iterator[Evidence]:
+    """A row for each treatment that has no verdict in any class, so that none is left of its mix."""
+    for arms in cells.compared:
+        each = [
+            withheld_from(rows, Place(class_, Load()), *(arm.name for arm in arms))
+            for class_ in cells.plan.classes
+        ]
+        why = [one for own in each for one in own]
+        checks = list(dict.fromkeys(one.check for one in why))
+        if all(each) and all(one.class_ for one in why) and checks != [conditions.RECORDS]:
+            several = f"every class is withheld, by {listed(checks)}"
+            says = why[0].says if len(each) == 1 else several
+            about = {"check": checks[0], "arm": arms[1].name, "remedy": why[0].remedy}
+            yield Evidence(**about, outcome="withheld", says=says)
 
 
 def without_withheld(cells: Cells, evidence: Sequence[Evidence]) -> Cells:

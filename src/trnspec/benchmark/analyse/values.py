@@ -25,11 +25,11 @@ from trnspec.benchmark.measure.records import MAX_TOKENS, BlockRecord, RequestRe
 Records = Sequence[RequestRecord]
 Blocks = Sequence[BlockRecord]
 
-_TOGETHER_S, _TOGETHER_SHARE = 0.001, 0.2
-"""Pauses below this time and below this share of the mean pause do not separate arrivals."""
+_TOGETHER_S = 0.001
+"""Pauses below this time do not separate arrivals. No engine makes a step in less; what was held back can be sent in less."""
 COLLECTED_SHARE = 0.25
 """If more of an answer's chunks arrive together with the one before, the stream was collected on the way, or steps were split."""
-_LENGTHS_VARY = 0.6
+_LENGTHS_VARY, _KINDS_VARY = 0.6, 1.5
 _COUNTS_TOKENS = 0.97
 """If the counter of generated tokens advances by at least this share of the tokens, it counts tokens and not steps."""
 
@@ -115,18 +115,15 @@ class Decoding(NamedTuple):
 def arrival_starts(record: RequestRecord) -> list[int]:
     """The index of the first chunk of each arrival. An arrival is what one read of the socket gave: its chunks have one time.
 
-    A burst can be read in several parts. So pauses below a millisecond do not separate arrivals, unless the whole answer is that fast.
+    A burst can be read in several parts. So pauses below a millisecond do not separate arrivals.
     """
-    chunk_s = record.chunk_s
-    pause_s = (chunk_s[-1] - chunk_s[0]) / max(len(set(chunk_s)) - 1, 1)
-    together_s = min(_TOGETHER_S, pause_s * _TOGETHER_SHARE)
-    return [0, *(at for at, gap_s in enumerate(gaps(record), 1) if gap_s > together_s)]
+    return [0, *(at for at, gap_s in enumerate(gaps(record), 1) if gap_s > _TOGETHER_S)]
 
 
 def decoding(record: RequestRecord, tokens: int | None) -> Decoding | None:
     """The decoding of an answer of `tokens`, from its first arrival to its last.
 
-    None for an answer of one arrival.
+    None for an answer of one arrival, or if more than half of it, not counted, is in the first.
     """
     if tokens is None or record.error is not None or not record.chunk_s:
         return None
@@ -135,7 +132,7 @@ def decoding(record: RequestRecord, tokens: int | None) -> Decoding | None:
     if len(starts) < 2 or span_s <= 0:
         return None
     first, low, high = first_tokens(record, tokens, starts[1])
-    if not low <= first <= high < tokens:
+    if not low <= first <= high < tokens or (not record.chunk_tokens and first > tokens / 2):
         return None
     # A step can end at any moment before the flush of what something on the way collects.
     steps = len(record.chunk_s) if len(starts) < len(record.chunk_s) * (1 - COLLECTED_SHARE) else math.inf
@@ -147,7 +144,8 @@ def first_tokens(record: RequestRecord, tokens: int, chunks: int) -> tuple[float
     """The tokens in the first `chunks` of an answer of `tokens`, and their minimum and maximum.
 
     They are exact where the server counts as it goes. Else the share of the text estimates them. Tokens differ in length, by about
-    `_LENGTHS_VARY` of their mean in prose of a byte-pair vocabulary, so n of them are known to 1.96 * `_LENGTHS_VARY` * sqrt(n). A
+    `_LENGTHS_VARY` of their mean in prose of a byte-pair vocabulary, so n of them are known to 1.96 * `_LENGTHS_VARY` * sqrt(n). Their mean
+    itself can differ between the first and the later text, prose and code, by `_KINDS_VARY`. A
     chunk with text holds at least one token, unless there are more chunks than tokens.
     """
     if record.chunk_tokens:
@@ -161,7 +159,8 @@ def first_tokens(record: RequestRecord, tokens: int, chunks: int) -> tuple[float
     share = sum(chars[:chunks]) / sum(chars)
     first = min(max(tokens * share, low), high)
     doubt = Z * _LENGTHS_VARY * math.sqrt(tokens * share * (1 - share))
-    low, high = max(low, first - doubt), min(high, first + doubt, tokens - 0.5)
+    other = tokens * share * (1 - share) * (1 - 1 / _KINDS_VARY)
+    low, high = max(low, first - max(doubt, other)), min(high, first + max(doubt, other), tokens - 0.5)
     return min(first, high), low, high
 
 

@@ -47,8 +47,10 @@ _ANSWERED = frozenset(
 """Finish reasons of a whole answer: the model ended it, its length was reached, or it calls a tool. Words of the OpenAI API and of vLLM,
 Text Generation Inference (`eos_token`, `stop_sequence`), Anthropic (`end_turn`, `max_tokens`, `tool_use`) and Mistral (`model_length`).
 `content_filter` is none: the server counts text that it does not send."""
-_NOT_OUTPUT = frozenset(("role", "id", "type", "tool_call_id"))
-"""Strings of a delta that the model did not write."""
+_NOT_OUTPUT = frozenset(
+    ("role", "id", "type", "tool_call_id", "format", "signature", "context", "citations", "annotations")
+)
+"""Parts of a delta that the model did not write: its form, the signature of a reasoning, and what a search found."""
 _MAX_KEYS = 8
 
 
@@ -166,21 +168,25 @@ class StreamTally:
             self.done = True
             return
         event = _event(data)
-        try:
-            has_usage = self._take_usage(event)
-        except ValueError as error:
-            raise _untrue(str(error)) from error
         choices = event.get("choices") or []
         if not isinstance(choices, list) or (choices and not isinstance(choices[0], dict)):
             raise StreamFault("malformed", f"`choices` is not a list of objects: {data!r}")
+        inside = choices[0].get("usage") if choices else None  # of Moonshot
+        try:
+            has_usage = self._take_usage(event | {"usage": event.get("usage", inside)})
+        except ValueError as error:
+            raise _untrue(str(error)) from error
         if not choices:
             return
         choice = choices[0]
-        if len(choices) > 1 or choice.get("index"):
+        if len(choices) > 1 or choice.get("index") not in (None, 0, "0"):
             raise StreamFault("malformed", f"one choice was asked for, index 0: {data!r}")
         if isinstance(reason := choice.get("finish_reason"), str):
             self._finish_reason = reason or self._finish_reason
-        text = self._text(choice)
+        try:
+            text = self._text(choice)
+        except RecursionError as error:
+            raise StreamFault("malformed", "a delta is nested too deeply") from error
         self._chunks.append(_Chunk(at_s, text, self._completion if has_usage else None))
         self._chars += len(text)
         if len(self._chunks) > self._max_chunks or self._chars > self._max_chars:
@@ -278,14 +284,15 @@ class StreamTally:
         )
 
     def _tokens_per_chunk(self) -> list[int] | None:
-        """The new tokens of each chunk from cumulative usage; None if it is missing or contradicts itself."""
+        """The new tokens of each chunk from cumulative usage; None if it is missing, late (the first text has none) or contradicts itself."""
         if any(chunk.text and chunk.cumulative is None for chunk in self._chunks):
             return None
         totals = [0]
         for chunk in self._chunks:
             totals.append(totals[-1] if chunk.cumulative is None else chunk.cumulative)
         tokens = [after - before for before, after in pairwise(totals)]
-        sound = totals[-1] > 0 and min(tokens) >= 0 and totals[-1] == self._completion
+        begun = next((n for n, chunk in zip(tokens, self._chunks, strict=True) if n or chunk.text), 0)
+        sound = begun > 0 and min(tokens) >= 0 and totals[-1] == self._completion
         return tokens if sound else None
 
 
