@@ -4,18 +4,19 @@ On an accelerator whose graphs are compiled for one k this replaces a sweep. The
 rate; it uses the share of accepted drafts at each position (`trnspec.benchmark.analyse.windows`).
 
 - `origin`: "predicted"; `basis`: from what; `step_times`: whose
-- `cells`: [{class, concurrency, rate_per_s, arm, source, per_position, largest_k, unused_drafts, n_prompts,
+- `cells`: [{class, concurrency, rate_per_s, arm, source, per_position, largest_k, unused_drafts, n_prompts, together,
   plain_s, timed_s ({window: seconds of a step}), draft_s (mean price of a draft from window 1 to the largest), verify_s (the step of
   window 1 less that), draft_cost (draft_s / plain_s), by_k, best_k, recommended_k, not_told_apart, time_next, notes, text}], where
   `by_k` is [{k, tokens_per_step, tokens_per_step_low, tokens_per_step_high, step_s, tpot_s, speed_up, ci_low, ci_high, low, high}]
 - `left_out` (of a run only): [{class, concurrency, rate_per_s, arm, why}], cells whose chunks are not steps
-- `mixes`: [{concurrency, rate_per_s, arm, weights: {class: share}, by_k: [{k, speed_up, ci_low, ci_high, low, high}],
+- `mixes`: [{concurrency, rate_per_s, arm, weights: {class: share}, together, by_k: [{k, speed_up, ci_low, ci_high, low, high}],
   best_k, recommended_k, not_told_apart, time_next, text}]
 - `notes`: step times that were not used or that cannot be right, a sentence each
 - `by_load` (of a run only, that timed two loads or more): [{class (null: the mixture), arm, by: "concurrency" | "rate",
   windows: [{load, k (null: cannot choose)}], text}]
 
-`recommended_k` 0 means "keep plain decoding". The speed-up of a window that the run measured is the report's. Other step times are
+`recommended_k` 0 means "keep plain decoding". The speed-up of a window that the run measured is the report's, and so is its interval:
+`together` intervals of a load hold together, over classes and arms, or over the arms of the mixes (Bonferroni). Other step times are
 interpolated between the timed windows. `ci_low` and `ci_high` span the interval over prompts and, for a window that was not timed, other
 assumptions about the cost of drafts (`draft_cost.CURVES`). They are null if there are no prompts for an interval; `low` and `high` then
 still span the assumptions. If `recommended_k` is more than 5 % slower than another window under some assumption, the windows that may
@@ -26,6 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise, product
 from pathlib import Path
 from reprlib import repr as shown
@@ -38,6 +40,7 @@ from trnspec.benchmark.analyse.draft_cost import CURVES
 from trnspec.benchmark.analyse.requests import Cells, cells_of
 from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.sentences import rendered
+from trnspec.benchmark.analyse.speed_up import intervals_together
 from trnspec.benchmark.analyse.statistics import Estimate
 from trnspec.benchmark.analyse.windows import (
     AdviceOptions,
@@ -80,10 +83,12 @@ def advise(cells: Cells, options: AdviceOptions | None = None) -> dict[str, Any]
     speculating = {arm.name: arm for arm in plan.arms if arm.speculative_tokens}
     if not speculating or len(speculating) == len(plan.arms):
         raise ResultsError(f"run {run.run}: {_undeclared(plan, bool(speculating))}")
+    together = {load: intervals_together(cells, load) for load in plan.loads}
     timed, classes, left_out = list(_timed(cells, speculating, options)), [], []
     for place, arm in product(cells.places, speculating.values()):
         known = tokens_per_step_at(cells, arm, place)
         if found := class_at_load(cells, arm, place, known, options):
+            found = replace(found, together=(together[place.load], len(cells.compared)))
             others = [other for other in timed if other.cells is not cells or other.arm != arm]
             classes.append(with_timed_arms(found, cells, place, others) if others else found)
         if known.why_chunks_are_not_steps and not known.positions:
@@ -221,7 +226,7 @@ def _cell(one: ClassAtLoad, gains: _ByCurve, measure: str) -> dict[str, Any]:
     }
     prompts, estimates = (
         one.prompts,
-        [{k: mixture([(1.0, own)]) for k, own in curve.items()} for curve in gains],
+        [{k: mixture([(1.0, own)], one.together[0]) for k, own in curve.items()} for curve in gains],
     )
     return {
         **one.where,
@@ -230,6 +235,7 @@ def _cell(one: ClassAtLoad, gains: _ByCurve, measure: str) -> dict[str, Any]:
         "largest_k": one.largest_k,
         "unused_drafts": one.unused,
         "n_prompts": prompts if prompts > 1 else None,
+        "together": one.together[0],
         "plain_s": plain_s,
         "timed_s": {k: one.step_s(k) for k in one.times.timed},
         "verify_s": first_s - draft_s,
@@ -266,15 +272,17 @@ def _mix(
         raise ResultsError(f"--mix: no class of {', '.join(classes)} has a share above 0")
     weights = [share / total for share in shares]
     known = [(weight, *own) for weight, own in zip(weights, members, strict=True) if weight]
+    together = members[0][0].together[1]
     windows = min((gains[0] for _, gains in members), key=len)
     estimates = [
-        {k: mixture([(weight, gains[curve][k]) for weight, _, gains in known]) for k in windows}
+        {k: mixture([(weight, gains[curve][k]) for weight, _, gains in known], together) for k in windows}
         for curve in range(len(CURVES))
     ]
     timed = [k for k in windows if all(k in one.times.timed for one, _ in members)]
     return {
         **{name: value for name, value in members[0][0].where.items() if name != "class"},
         "weights": dict(zip(classes, weights, strict=True)),
+        "together": together,
         **_choice(estimates, timed, measure),
     }
 

@@ -3,7 +3,8 @@
 A proxy can collect a stream and send it on when its buffer is full (nginx) or when its clock says so. The arrivals then tell when the
 proxy sent, not when the engine decoded. A buffer sends all tokens up to now, so the time between two arrivals is still that of the
 tokens between them, but for the last arrival, which may wait for a clock. So the time per token without the last arrival bounds the
-error. A usage that counts tokens which are not in the stream makes a time per token that is too short.
+error, and that of the tokens per second of whole requests. The first token has waited for as long as the others of its arrival took. A
+usage that counts tokens which are not in the stream makes a time per token that is too short.
 """
 
 from __future__ import annotations
@@ -11,19 +12,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from statistics import fmean, median
+from typing import Any
 
 from trnspec.benchmark.analyse.requests import Cells, Place, Requests, joined
 from trnspec.benchmark.analyse.result import Evidence, Outcome
 from trnspec.benchmark.analyse.values import COLLECTED_SHARE, arrival_starts, decoding, gaps, output_tokens
-from trnspec.benchmark.measure.records import RequestRecord
+from trnspec.benchmark.measure.records import LATE_S, RequestRecord
+from trnspec.benchmark.metrics import OUTPUT_TOKENS_PER_S, TPOT, TTFT
 from trnspec.benchmark.plan import PlannedArm
+from trnspec.core.words import listed
 
 ARRIVAL, TEXT = "arrival of tokens", "tokens and text"
 RIGHT_WITHIN = 0.03
 """A figure with a larger bound of its error is withheld."""
 PROXY = "a proxy between collects the stream: call the server itself, or turn its buffering off"
+OVERLOADED = "the client itself was late: give it more CPU, or send fewer concurrent requests"
 NO_USAGE = (
     "let the server send its usage (stream_options: include_usage), or call it without what removes the usage"
 )
@@ -47,8 +51,8 @@ _MIN_ANSWERS = 8
 _MARKS = 16
 """Tokens of an answer that have no text, such as the one that ends it."""
 _KNOWN_KEYS = {"content", "text", "reasoning", "reasoning_content", "tool_calls", "function_call", "refusal"}
-_Judged = tuple[Outcome, str, str]
-"""Outcome, what it rests on, remedy."""
+_Judged = tuple[Outcome, str, str, str | None]
+"""Outcome, what it rests on, remedy, the metric that is withheld (None: every one)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +68,8 @@ class Collected:
     """Whether the pauses are even, as of a proxy that sends at a fixed rate."""
     error: float
     """The bound of the error of the log time per token; infinite where most answers have too few arrivals to tell."""
+    end_error: float
+    """The bound of that of the time of whole requests."""
 
     def __str__(self) -> str:
         clock = f", every {self.pause_s * 1000:.0f} ms" if self.by_clock else ""
@@ -110,11 +116,32 @@ def collected(
         error = abs(fmean(change for change, _ in changes)) + fmean(step for _, step in changes)
     even = fmean(abs(pause / pause_s - 1) < _EVEN for pause in pauses) > _NEARLY_ALL - _MANY
     return Collected(
-        together=together, tokens_per_arrival=per_arrival, pause_s=pause_s, by_clock=even, error=error
+        together=together,
+        tokens_per_arrival=per_arrival,
+        pause_s=pause_s,
+        by_clock=even,
+        error=error,
+        end_error=min(error, pause_s / fmean(record.e2e_s or math.inf for record in answers)),
     )
 
 
-def _tokens_from(record: RequestRecord, total: int, chunk: int) -> float:
+def first_waits(own: Requests, way: Collected | None) -> float:
+    """The share of the time to the first token for which that token may have waited in its arrival, on average: for as long as the other
+    chunks of the arrival took or, where the stream is collected, all of its tokens, or those that were held back to the end."""
+    shares = []
+    for record, tokens, span_s, decoded, ttft_s in zip(
+        own.answers, own.tokens, own.span_s, own.decoded, own.metrics[TTFT.name], strict=True
+    ):
+        if decoded > 0:
+            starts = arrival_starts(record)
+            waited_s = (starts[1] - 1) * span_s / (len(record.chunk_s) - starts[1])
+            if way:
+                waited_s = max(tokens - decoded, _tokens_from(record, tokens, starts[-1])) * span_s / decoded
+            shares.append(waited_s / ttft_s)
+    return fmean(shares) if shares else 0.0
+
+
+def _tokens_from(record: RequestRecord, total: float, chunk: int) -> float:
     """The tokens from this chunk on: counted, or by their share of the text."""
     if record.chunk_tokens:
         return sum(record.chunk_tokens[chunk:])
@@ -123,7 +150,7 @@ def _tokens_from(record: RequestRecord, total: int, chunk: int) -> float:
 
 
 def arrivals(cells: Cells) -> Iterator[Evidence]:
-    """Whether the arrivals of each arm tell the time per token within `RIGHT_WITHIN`."""
+    """Whether the arrivals of each arm tell the time per token, that to the first token and that of whole requests within `RIGHT_WITHIN`."""
     found: dict[tuple[str, str], Collected | None] = {}
     for others in (False, True):
         if others and not any(found.values()):
@@ -133,39 +160,71 @@ def arrivals(cells: Cells) -> Iterator[Evidence]:
                 answers = own.answered.answers
                 found[arm.name, class_] = collected(answers, arm.max_tokens_per_step, others=others)
     for arm in cells.plan.arms:
-        base = cells.baseline_of(arm)
+        sides = {one.name: _by_class(cells, one) for one in (cells.baseline_of(arm), arm)}
 
-        def judge(class_: str, own: Requests, arm: PlannedArm = arm, base: PlannedArm = base) -> _Judged:
-            return _arrival(own, {one.name: found.get((one.name, class_)) for one in (arm, base)}, arm.name)
+        def judge(class_: str, own: Requests, arm: PlannedArm = arm, sides: Any = sides) -> list[_Judged]:
+            ways = {name: found.get((name, class_)) for name in sides}
+            waits = {
+                name: first_waits(of[class_].answered, ways[name])
+                for name, of in sides.items()
+                if class_ in of
+            }
+            return _arrival(own.answered, ways, waits, OVERLOADED if _late(cells, arm, class_) else PROXY)
 
         yield from _rows(ARRIVAL, arm.name, cells, judge)
 
 
-def _arrival(own: Requests, ways: Mapping[str, Collected | None], arm: str) -> _Judged:
-    answers = [one for one in own.answered.answers if one.completion_tokens != 1]
+def _late(cells: Cells, arm: PlannedArm, class_: str) -> bool:
+    """Whether the client was late in most blocks, so that it may have joined the arrivals itself."""
+    blocks = [block for load in cells.plan.loads for block in cells.blocks_of(arm, Place(class_, load))]
+    return bool(blocks) and median(block.client_lag_s for block in blocks) > LATE_S
+
+
+def _arrival(
+    own: Requests, ways: Mapping[str, Collected | None], waits: Mapping[str, float], cause: str
+) -> list[_Judged]:
+    """What the arrivals tell; `ways` and `waits` are those of the arm and of its baseline."""
+    answers = [one for one in own.answers if one.completion_tokens != 1]
     uncounted = sum(one.completion_tokens is None for one in answers)
-    unknown = sum(math.isnan(span) for span in own.answered.span_s) - (len(own.answered) - len(answers))
+    unknown = sum(math.isnan(span) for span in own.span_s) - (len(own) - len(answers))
     if not answers:
-        return "not asked", "no answer has two tokens", ""
+        return [("not asked", "no answer has two tokens", "", None)]
     if unknown > len(answers) * _MANY:
-        of = f"{unknown} of {len(answers)} answers"
+        says = f"the time per token of {unknown} of {len(answers)} answers is not known, because"
         if uncounted > len(answers) * _MANY:
-            return (
-                "withheld",
-                f"the time per token of {of} is not known, because the server counts no tokens",
-                NO_USAGE,
-            )
-        return "withheld", f"the time per token of {of} is not known, because they came in one piece", PROXY
-    error = sum(way.error for way in ways.values() if way)
+            return [("withheld", f"{says} the server counts no tokens", NO_USAGE, TPOT.name)]
+        return [("withheld", f"{says} they came in one piece", cause, None)]
     said = "; ".join(f"{name}: {way}" for name, way in ways.items() if way)
-    if error > RIGHT_WITHIN:
-        bound = f"up to {math.expm1(error):.0%}" if math.isfinite(error) else "by an unknown share"
-        return "withheld", f"{said}; the time per token may be wrong {bound}", PROXY
-    if ways[arm]:
-        late = "the time to the first token includes the wait"
-        return "caution", f"{said}; the time per token is right within {math.expm1(error):.1%}, {late}", PROXY
+    known = [way for way in ways.values() if way]
+    errors = {
+        TPOT.name: (sum(way.error for way in known), "time per token"),
+        TTFT.name: (sum(waits.values()), "time to the first token"),
+        OUTPUT_TOKENS_PER_S.name: (
+            sum(way.end_error for way in known),
+            "tokens per second of whole requests",
+        ),
+    }
+    wrong = {name: error for name, error in errors.items() if error[0] > RIGHT_WITHIN}
+    rows: list[_Judged] = []
+    if wrong:
+        bounds = listed([f"{title} by {_bound(error)}" for error, title in wrong.values()])
+        says = f"{said or 'several chunks came first'}; may be wrong: {bounds}"
+        metrics = [None] if len(wrong) == len(errors) else [*wrong]
+        rows += [("withheld", says, cause, metric) for metric in metrics]
+    if known and TPOT.name not in wrong:
+        error = errors[TPOT.name][0]
+        rows.append(
+            ("caution", f"{said}; the time per token is right within {math.expm1(error):.1%}", cause, None)
+        )
     each = [len(gaps(one)) for one in answers]
-    return "fine", f"tokens arrive as they are made: {fmean(each) + 1:.0f} arrivals per answer", ""
+    fine = f"tokens arrive as they are made: {fmean(each) + 1:.0f} arrivals per answer"
+    if not rows:
+        rows.append(("fine", fine, "", None))
+    return rows
+
+
+def _bound(error: float) -> str:
+    return f"up to {math.expm1(error):.0%}" if math.isfinite(error) else "an unknown share"
 
 
 def tokens_and_text(cells: Cells) -> Iterator[Evidence]:
@@ -173,8 +232,8 @@ def tokens_and_text(cells: Cells) -> Iterator[Evidence]:
     for arm in cells.plan.arms:
         base = _by_class(cells, cells.baseline_of(arm))
 
-        def judge(class_: str, own: Requests, base: Mapping[str, Requests] = base) -> _Judged:
-            return _counts(own, base.get(class_, cells.none))
+        def judge(class_: str, own: Requests, base: Mapping[str, Requests] = base) -> list[_Judged]:
+            return [(*_counts(own, base.get(class_, cells.none), cells.plan.dummy_weights), None)]
 
         yield from _rows(TEXT, arm.name, cells, judge)
         keys = {
@@ -182,12 +241,10 @@ def tokens_and_text(cells: Cells) -> Iterator[Evidence]:
         }
         if unknown := sorted(keys - _KNOWN_KEYS):
             says = f"output came under {', '.join(unknown)}, which is no known key; it counts as text"
-            yield Evidence.model_validate(
-                {"check": TEXT, "arm": arm.name, "outcome": "caution", "says": says}
-            )
+            yield Evidence(check=TEXT, arm=arm.name, outcome="caution", says=says)
 
 
-def _counts(own: Requests, base: Requests) -> _Judged:
+def _counts(own: Requests, base: Requests, dummies: bool) -> tuple[Outcome, str, str]:
     pairs = list(zip(*(side.answers for side in base.with_(own)), strict=True))
     equal = [(a, b) for a, b in pairs if a is not b and a.text_sha256 and a.text_sha256 == b.text_sha256]
     counts = [(a.completion_tokens, b.completion_tokens) for a, b in equal]
@@ -197,6 +254,8 @@ def _counts(own: Requests, base: Requests) -> _Judged:
         a, b = differ[0]
         says = f"{len(differ)} of {len(known)} equal texts have other counts, such as {a} and {b} tokens"
         return "withheld", says, HIDDEN
+    if dummies:
+        return "not asked", "the plan says that the weights are dummies, and their texts mean nothing", ""
     answers = [one for one in own.answered.answers if one.completion_tokens and one.text]
     for says, holds in _TOO_MANY.items():
         many = sum(map(holds, answers))
@@ -209,7 +268,9 @@ def _counts(own: Requests, base: Requests) -> _Judged:
     )
 
 
-def _per_character(answers: Sequence[RequestRecord], base: Sequence[RequestRecord]) -> _Judged:
+def _per_character(
+    answers: Sequence[RequestRecord], base: Sequence[RequestRecord]
+) -> tuple[Outcome, str, str]:
     if all(one.chunk_tokens for one in answers):
         return "fine", "the server counts the tokens of each chunk", ""
     if min(len(answers), len(base)) < _MIN_ANSWERS:
@@ -268,23 +329,13 @@ def _by_class(cells: Cells, arm: PlannedArm) -> dict[str, Requests]:
 
 
 def _rows(
-    check: str, arm: str, cells: Cells, judge: Callable[[str, Requests], _Judged]
+    check: str, arm: str, cells: Cells, judge: Callable[[str, Requests], list[_Judged]]
 ) -> Iterator[Evidence]:
-    """A row for each class; one for all where they have one outcome."""
+    """What was found in each class; once for all where it is the same kind of finding in each."""
     judged = {class_: judge(class_, own) for class_, own in _by_class(cells, cells.plan.arm(arm)).items()}
-    alike = len({outcome for outcome, _, _ in judged.values()}) == 1
-    for outcome, rows in groupby(judged.items(), key=lambda row: row[1][0]):
-        for class_, (_, says, remedy) in rows:
+    alike = len({tuple((outcome, metric) for outcome, *_, metric in rows) for rows in judged.values()}) == 1
+    for class_, rows in list(judged.items())[: 1 if alike else None]:
+        for outcome, says, remedy, metric in rows:
+            about: dict[str, Any] = {"check": check, "arm": arm, "outcome": outcome, "metric": metric}
             where = None if alike else class_
-            yield Evidence.model_validate(
-                {
-                    "check": check,
-                    "arm": arm,
-                    "class": where,
-                    "outcome": outcome,
-                    "says": says,
-                    "remedy": remedy,
-                }
-            )
-            if alike:
-                return
+            yield Evidence(**about, class_=where, says=says, remedy=remedy)

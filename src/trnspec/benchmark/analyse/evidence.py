@@ -17,6 +17,7 @@ from trnspec.benchmark.analyse.requests import Cells, Place, Requests
 from trnspec.benchmark.analyse.result import Course, Evidence
 from trnspec.benchmark.analyse.statistics import fisher_more
 from trnspec.benchmark.measure.journal import extent
+from trnspec.benchmark.metrics import TPOT
 from trnspec.benchmark.plan import Load
 from trnspec.core.words import listed
 
@@ -31,10 +32,14 @@ TIMES_STAY = {FAILURES, answers.BEGINNINGS, answers.QUALITY}
 
 
 def withheld_for(
-    evidence: Iterable[Evidence], arm: str, class_: str | None = None, load: Load | None = None
+    evidence: Iterable[Evidence],
+    arm: str,
+    class_: str | None = None,
+    load: Load | None = None,
+    metric: str = TPOT.name,
 ) -> list[Evidence]:
-    """The rows that withhold every verdict about an arm in a class under a load; for None those about the arm in all classes, under all
-    loads. A comparison is withheld if there is a row for its baseline or for its treatment."""
+    """The rows that withhold the verdicts about an arm in a class under a load by a metric; for None those about the arm in all classes,
+    under all loads. A comparison is withheld if there is a row for its baseline or for its treatment."""
     return [
         one
         for one in evidence
@@ -42,12 +47,16 @@ def withheld_for(
         and one.arm in (None, arm)
         and one.class_ in (None, class_)
         and one.load in (Load(), load)
+        and one.metric in (None, metric)
     ]
 
 
-def withheld_from(evidence: Sequence[Evidence], place: Place, *arms: str) -> list[Evidence]:
+def withheld_from(
+    evidence: Sequence[Evidence], place: Place, *arms: str, metric: str = TPOT.name
+) -> list[Evidence]:
     """The rows that withhold the verdict of a comparison of these arms, each once."""
-    own = (row for arm in arms for row in withheld_for(evidence, arm, place.class_ or None, place.load))
+    at = place.class_ or None, place.load
+    own = (row for arm in arms for row in withheld_for(evidence, arm, *at, metric))
     return list(dict.fromkeys(own))
 
 

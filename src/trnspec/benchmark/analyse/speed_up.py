@@ -32,7 +32,7 @@ best of each one's treatments.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -90,16 +90,24 @@ def _at(cells: Cells, load: Load) -> Iterator[dict[str, Any]]:
         # An emulator made up the acceptance of an arm: neither ratio nor verdict.
         unknown = {} if judged else {"verdict": "withheld", "n_pairs": len(pairs[0]), "prompts_to_tell": None}
         known.append((where, gains, unknown))
-    together = {metric: max(1, sum(claims(gains[metric]) for _, gains, _ in known)) for metric in COMPARED}
+    together = {metric: sharing(gains[metric] for _, gains, _ in known) for metric in COMPARED}
     for (where, gains, more), metric in product(known, COMPARED):
         gain, number = gains[metric], together[metric]
         row = as_ratio(gain and replace(gain, together=number), cells.footing(load), metric)
         yield {**where, "metric": metric.name, "together": number, **row, **more}
 
 
-def claims(gain: Estimate | None) -> bool:
-    """Whether a comparison can have a verdict, and so counts among those that are read together."""
-    return gain is not None and gain.clusters >= MIN_PROMPTS
+def sharing(gains: Iterable[Estimate | None]) -> int:
+    """The number of comparisons whose intervals hold together: those that can have a verdict."""
+    return max(1, sum(gain is not None and gain.clusters >= MIN_PROMPTS for gain in gains))
+
+
+def intervals_together(cells: Cells, load: Load) -> int:
+    """The number of intervals of the time per token that hold together under a load, over classes and treatments."""
+    places = product((Place(class_, load) for class_ in cells.plan.classes), cells.compared)
+    return sharing(
+        gain_of(cells.pairs(arms, place)) if cells.judged(arms, place) else None for place, arms in places
+    )
 
 
 def log_gains(pairs: tuple[Requests, Requests], metric: Metric) -> tuple[Array, Sources]:

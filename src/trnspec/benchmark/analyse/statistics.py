@@ -7,17 +7,18 @@ their intersections, which both contain (Cameron, Gelbach and Miller 2011, Journ
 
     V = V_prompts + max(0, V_blocks - V_within)
 
-Its degrees of freedom are Satterthwaite's (1946, Biometrics Bulletin 2), but not fewer than the smaller number of the two parts. If blocks
-add nothing, they are those of the prompts. With one start, the interval is only about that start. With several starts, the mean is over
-starts, and starts replace blocks, which they contain. Two or three starts may be similar by chance, so the interval is the widest of
-three: over prompts, over starts, and over both.
+Its degrees of freedom are Satterthwaite's (1946, Biometrics Bulletin 2), but not fewer than the smaller number of the two parts. Few
+blocks may be similar by chance, and far in the tails, where many intervals hold together, that happens too often. So an interval is the
+widest of three: over prompts, over blocks, and over both. With one start, it is only about that start. With several starts, the mean is
+over starts, and starts replace blocks, which they contain.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,6 +86,8 @@ class Estimate:
     """Standard error of the mean; None for fewer than two clusters."""
     degrees: float = 0.0
     """Degrees of freedom of `error`."""
+    others: tuple[Variance, ...] = ()
+    """Further estimates of the variance: the interval is the widest of all."""
     n: int
     clusters: int
     together: int = 1
@@ -94,24 +97,25 @@ class Estimate:
 
     @property
     def low(self) -> float | None:
-        return None if self.error is None else self.mean - self._half(self.error) - self.doubt
+        return None if self.error is None else self.mean - self._half - self.doubt
 
     @property
     def high(self) -> float | None:
-        return None if self.error is None else self.mean + self._half(self.error) + self.doubt
+        return None if self.error is None else self.mean + self._half + self.doubt
 
     def p_value(self, low: float = 0.0, high: float = 0.0) -> float | None:
         """The two-sided p-value of a mean between `low` and `high`: below 5 % exactly if the whole interval is outside of that range."""
         if self.error is None:
             return None
         away = max(self.mean - high - self.doubt, low - self.mean - self.doubt, 0.0)
-        if self.error == 0:
+        if not any(error for error, _ in self._errors):
             return 0.0 if away else 1.0
         from scipy.special import (
             stdtr,  # takes half a second to import, and a run without an interval needs none
         )
 
-        return min(1.0, self.together * 2 * float(stdtr(self.degrees, -away / self.error)))
+        tails = (float(stdtr(degrees, -away / error)) for error, degrees in self._errors if error)
+        return min(1.0, self.together * 2 * max(tails))
 
     @property
     def detectable(self) -> float | None:
@@ -121,12 +125,23 @@ class Estimate:
         """
         if self.error is None:
             return None
-        return self._half(self.error) + t_quantile(POWER, self.degrees) * self.error + self.doubt
+        return self._half + max(t_quantile(POWER, own) * error for error, own in self._errors) + self.doubt
 
-    def _half(self, error: float) -> float:
-        return t_quantile(1 - (1 - CONFIDENCE) / 2 / self.together, self.degrees) * error
+    @property
+    def _errors(self) -> list[tuple[float, float]]:
+        """Each standard error with its degrees of freedom."""
+        return [
+            (self.error or 0.0, self.degrees),
+            *((math.sqrt(own), degrees) for own, degrees in self.others),
+        ]
+
+    @property
+    def _half(self) -> float:
+        probability = 1 - (1 - CONFIDENCE) / 2 / self.together
+        return max(t_quantile(probability, degrees) * error for error, degrees in self._errors)
 
 
+@cache
 def t_quantile(probability: float, degrees: float) -> float:
     """Quantile of Student's t for `probability` in (0, 1)."""
     from scipy.special import stdtrit
@@ -219,30 +234,29 @@ def estimate(mean: float, moves: Array, sources: Sources) -> Estimate:
     n, clusters = len(moves), len(classes)
     if np.unique(classes, return_counts=True)[1].min(initial=n) < 2:
         return Estimate(mean=mean, error=None, n=n, clusters=clusters)
-    variance, degrees = spread(moves, sources)
-    return Estimate(mean=mean, error=math.sqrt(variance), degrees=degrees, n=n, clusters=clusters)
+    (variance, degrees), *others = variances(moves, sources)
+    known = Estimate(mean=mean, error=math.sqrt(variance), degrees=degrees, n=n, clusters=clusters)
+    return replace(known, others=tuple(others))
 
 
-def spread(moves: Array, sources: Sources) -> Variance:
-    """The variance of a mean with these moves, and its degrees of freedom."""
-    prompts, class_ = between(moves, sources.class_, sources.prompt), sources.class_
+def variances(moves: Array, sources: Sources) -> list[Variance]:
+    """The estimates of the variance of a mean with these moves: over prompts and, if blocks are known, over blocks and over both."""
+    prompts, blocks = between(moves, sources.class_, sources.prompt), over_blocks(moves, sources)
+    if not blocks:
+        return [prompts]
+    return [prompts, blocks, _both(prompts, blocks, between(moves, sources.class_, sources.within))]
+
+
+def over_blocks(moves: Array, sources: Sources) -> Variance | None:
+    """The variance over blocks or, with several starts, over starts; None if blocks are not known."""
     if sources.several_starts:
-        starts = between(moves, np.zeros_like(class_), sources.start)
-        parts = (prompts, starts, _both(prompts, starts, between(moves, class_, sources.within)))
-        return max(parts, key=lambda of: t_quantile((1 + CONFIDENCE) / 2, round(of[1], 1)) * math.sqrt(of[0]))
-    if sources.blocks_known:
-        blocks, within = between(moves, sources.queue, sources.block), between(moves, class_, sources.within)
-        return prompts if blocks[0] <= within[0] else _both(prompts, blocks, within)
-    return prompts
+        return between(moves, np.zeros_like(sources.start), sources.start)
+    return between(moves, sources.queue, sources.block) if sources.blocks_known else None
 
 
 def variance_beyond_prompts(moves: Array, sources: Sources) -> Variance | None:
     """The variance that blocks (with several starts, starts) add to that over prompts; None if they add nothing."""
-    if sources.several_starts:
-        whole = between(moves, np.zeros_like(sources.start), sources.start)
-    elif sources.blocks_known:
-        whole = between(moves, sources.queue, sources.block)
-    else:
+    if (whole := over_blocks(moves, sources)) is None:
         return None
     extra = whole[0] - between(moves, sources.class_, sources.within)[0]
     return (extra, whole[1]) if extra > 0 else None

@@ -105,7 +105,8 @@ def summarise(cells: Cells, folder: Path | None = None) -> Result:
 def _judged(found: Sequence[Evidence], row: dict[str, Any]) -> dict[str, Any]:
     """The comparison, without a verdict if evidence withholds it. The ratio stays if its times are sound: those of a server that writes
     nonsense say nothing about a working server. The measurements of each arm are kept."""
-    why = withheld_from(found, Place.of(row), row["baseline"], row["treatment"])
+    metric = row.get("metric", _HEADLINE)
+    why = withheld_from(found, Place.of(row), row["baseline"], row["treatment"], metric=metric)
     if not why:
         return row
     kept = (
