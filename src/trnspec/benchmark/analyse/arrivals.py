@@ -309,9 +309,11 @@ def _more_than_bytes(one: RequestRecord) -> bool:
 
 def _more_than_prose(one: RequestRecord) -> bool:
     text = one.text or ""
-    plain = sum(char.isascii() and (char.isalpha() or char == " ") for char in text)
-    many = (one.completion_tokens or 0) > max(_MIN_PROSE, _MAX_PER_CHAR * len(text))
-    return many and plain >= _PROSE_SHARE * len(text)
+    if (one.completion_tokens or 0) <= max(_MIN_PROSE, _MAX_PER_CHAR * len(text)):
+        return False
+    return sum(char.isascii() and (char.isalpha() or char == " ") for char in text) >= _PROSE_SHARE * len(
+        text
+    )
 
 
 _TOO_MANY: Mapping[str, Callable[[RequestRecord], bool]] = {

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trnspec.benchmark.analyse.statistics import UNKNOWN, Array, Sources
-from trnspec.benchmark.analyse.values import decoding, output_tokens, request_values
+from trnspec.benchmark.analyse.values import decoding, output_tokens, values_of
 from trnspec.benchmark.measure.journal import RawRun
 from trnspec.benchmark.measure.records import REPEATED, BlockRecord, RequestRecord
 from trnspec.benchmark.metrics import METRICS
@@ -290,12 +290,13 @@ def table(
     tokens, span_s, decoded, tpot_error = (np.full(len(records), np.nan) for _ in range(4))
     for row, record in enumerate(records):
         ceiling = ceilings[record.arm]
-        for name, value in request_values(record, ceiling).items():
+        known = output_tokens(record, ceiling)
+        after = decoding(record, known)
+        for name, value in values_of(record, ceiling, known, after).items():
             metrics[name][row] = value
-        if (known := output_tokens(record, ceiling)) is not None:
-            tokens[row] = known
-            if after := decoding(record, known):
-                span_s[row], decoded[row], tpot_error[row] = after.span_s, after.tokens, after.doubt
+        tokens[row] = np.nan if known is None else known
+        if after:
+            span_s[row], decoded[row], tpot_error[row] = after.span_s, after.tokens, after.doubt
     return Requests(
         answers=records,
         ok=np.array([record.error is None for record in records], bool),

@@ -64,8 +64,8 @@ class Sources(NamedTuple):
         """Whether the block of each value is known, and a class has at least two blocks."""
         if not len(self.block) or (self.block == UNKNOWN).any():
             return False
-        queues, _ = np.unique(np.stack([self.queue, self.block]), axis=1)
-        return bool(np.bincount(queues).max() > 1)
+        _, first = np.unique(paired_codes(self.queue, self.block), return_index=True)
+        return bool(np.bincount(self.queue[first]).max() > 1)
 
 
 def joined(parts: Sequence[Sources]) -> Sources:
@@ -230,9 +230,9 @@ def of_sample(values: Array, sources: Sources) -> Estimate:
 
 def estimate(mean: float, moves: Array, sources: Sources) -> Estimate:
     """A mean with the error from its moves; without an error if a class has one prompt."""
-    classes, _ = np.unique(np.stack([sources.class_, sources.prompt]), axis=1)
-    n, clusters = len(moves), len(classes)
-    if np.unique(classes, return_counts=True)[1].min(initial=n) < 2:
+    _, first = np.unique(paired_codes(sources.class_, sources.prompt), return_index=True)
+    n, clusters = len(moves), len(first)
+    if np.unique(sources.class_[first], return_counts=True)[1].min(initial=n) < 2:
         return Estimate(mean=mean, error=None, n=n, clusters=clusters)
     (variance, degrees), *others = variances(moves, sources)
     known = Estimate(mean=mean, error=math.sqrt(variance), degrees=degrees, n=n, clusters=clusters)
@@ -264,8 +264,9 @@ def variance_beyond_prompts(moves: Array, sources: Sources) -> Variance | None:
 
 def between(moves: Array, strata: Array, units: Array) -> Variance:
     """The variance between units, summed over strata. A stratum with one unit does not count."""
-    (own, _), unit = np.unique(np.stack([strata, units]), axis=1, return_inverse=True)
-    sums, counts = np.bincount(unit.ravel(), moves), np.bincount(own)
+    _, first, unit = np.unique(paired_codes(strata, units), return_index=True, return_inverse=True)
+    own = strata[first]
+    sums, counts = np.bincount(unit, moves), np.bincount(own)
     squares = np.bincount(own, sums**2)
     several = counts > 1
     parts = squares[several] * counts[several] / (counts[several] - 1)

@@ -37,7 +37,6 @@ from trnspec.benchmark.analyse.values import gaps, server_counts
 from trnspec.benchmark.measure import sanity_check
 from trnspec.benchmark.measure.journal import RawRun, extent, write_whole
 from trnspec.benchmark.plan import PlannedArm
-from trnspec.core.json_text import json_text
 
 FILE_NAME = "summary.json"
 _HEADLINE = metrics.COMPARED[0].name
@@ -125,7 +124,7 @@ def _judged(found: Sequence[Evidence], row: dict[str, Any]) -> dict[str, Any]:
 
 def write(result: Result, folder: Path) -> Path:
     """Store the result in `folder`, completely or not at all. Raises StorageError."""
-    return write_whole(folder / FILE_NAME, json_text(result.model_dump(mode="json"), indent=1) + "\n")
+    return write_whole(folder / FILE_NAME, result.model_dump_json(indent=1) + "\n")
 
 
 def _named(cells: Cells, row: Mapping[str, Any]) -> dict[str, Any]:
