@@ -12,7 +12,8 @@ from typing import Any
 
 import click
 
-from trnspec.benchmark.analyse.advice import advise, forecast, survivals
+from trnspec.benchmark.analyse.acceptance import survivals
+from trnspec.benchmark.analyse.advice import advise, forecast
 from trnspec.benchmark.analyse.draft_cost import CURVES, StepTimes, step_times
 from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.analyse.windows import AdviceOptions

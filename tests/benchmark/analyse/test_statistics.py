@@ -12,15 +12,16 @@ import pytest
 from scipy import stats
 
 from trnspec.benchmark.analyse.requests import Footing
-from trnspec.benchmark.analyse.result_files import compare, mcnemar
 from trnspec.benchmark.analyse.speed_up import BAND, as_ratio, verdict
 from trnspec.benchmark.analyse.statistics import (
     Array,
     Estimate,
     Sources,
+    compare,
     distribution,
     fisher_more,
     holm,
+    mcnemar,
     of_sample,
     t_quantile,
     weighted_mean,

@@ -28,17 +28,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise, product
-from pathlib import Path
-from reprlib import repr as shown
+from itertools import product
 from typing import Any
 
 import numpy as np
 
-from trnspec.benchmark.analyse.acceptance import tokens_per_step_at
+from trnspec.benchmark.analyse.acceptance import MAX_WINDOWS, tokens_per_step_at
 from trnspec.benchmark.analyse.draft_cost import CURVES
 from trnspec.benchmark.analyse.requests import Cells, cells_of
-from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.sentences import rendered
 from trnspec.benchmark.analyse.speed_up import intervals_together
 from trnspec.benchmark.analyse.statistics import Estimate
@@ -58,10 +55,7 @@ from trnspec.benchmark.cell_size import MIN_PROMPTS
 from trnspec.benchmark.errors import ResultsError
 from trnspec.benchmark.measure import sanity_check
 from trnspec.benchmark.plan import Plan, PlannedArm
-from trnspec.core.files import UnreadableFile, json_in, model_in
 
-_MAX_WINDOWS = 1001
-"""A limit for the time: each window is a sum over its positions."""
 _MIN_GAIN = 1.05
 """A window that is faster by a smaller factor is not worth another measurement."""
 _OTHER_MACHINE = "as given, of another machine"
@@ -203,9 +197,9 @@ def _gains(one: ClassAtLoad, k_max: int | None) -> _ByCurve:
             f"--k-max: {k_max} is beyond k = {one.largest_k}, the largest that is known of "
             f"{class_}; what later positions would accept is not to be guessed"
         )
-    if largest > _MAX_WINDOWS:
+    if largest > MAX_WINDOWS:
         raise ResultsError(
-            f"{class_}: {largest} windows are more than {_MAX_WINDOWS}; ask for fewer with --k-max"
+            f"{class_}: {largest} windows are more than {MAX_WINDOWS}; ask for fewer with --k-max"
         )
     return [{k: curve.gains(k) for k in range(1, largest + 1)} for curve in map(one.with_cost, CURVES)]
 
@@ -337,47 +331,3 @@ def _by_load(advised: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         if len(windows) > 1:
             text = rendered("windows", kind="loads", windows=windows)
             yield {"class": class_, "arm": arm, "by": by, "windows": windows, "text": text}
-
-
-_SHAPE = 'JSON {"class": [0.9, 0.8, ...]}, the share of steps in which draft 1, 2, ... was accepted'
-
-
-def survivals(path: Path) -> dict[str, Sequence[float]]:
-    """The share of steps in which position 1, 2, ... was accepted, by class. The file is the summary of a run, or has only these
-    shares. Raises ResultsError."""
-    try:
-        content = json_in(path)
-        known = isinstance(content, dict)
-        shares = _of_summary(model_in(path, Result)) if known and "schema" in content else content
-    except UnreadableFile as error:
-        raise ResultsError(f"{path}: {error}; give a summary.json, or {_SHAPE}") from None
-    if not known:
-        raise ResultsError(f"{path}: no JSON object; give a summary.json, or {_SHAPE}")
-    if not shares:
-        raise ResultsError(f"{path}: knows nothing by position; give the summary of a run that speculates")
-    for class_, own in shares.items():
-        problem = _problem(own) if class_.isprintable() else "a class is printable text"
-        if problem:
-            raise ResultsError(
-                f"{path}: {class_ if class_.isprintable() else shown(class_)}: {problem}; must be {_SHAPE}"
-            )
-    return shares
-
-
-def _of_summary(result: Result) -> dict[str, Sequence[float]]:
-    """The shares of the cell with the most steps, by class."""
-    drafted = [cell for cell in result.cells if cell.acceptance.per_position]
-    drafted.sort(key=lambda cell: cell.acceptance.steps or 0)
-    return {cell.class_ or "": cell.acceptance.per_position or () for cell in drafted}
-
-
-def _problem(shares: Any) -> str | None:
-    if not isinstance(shares, list) or not shares:
-        return f"{str(shares)[:60]!r} is not a list of shares"
-    if len(shares) >= _MAX_WINDOWS:
-        return f"{len(shares)} positions are more than {_MAX_WINDOWS - 1}"
-    if any(type(share) not in (int, float) or not 0 <= share <= 1 for share in shares):
-        return f"{shown(shares)} are not all numbers from 0 to 1"
-    if any(later > earlier for earlier, later in pairwise(shares)):
-        return f"{shown(shares)} rise, but no later draft is accepted more often than the one before it"
-    return None

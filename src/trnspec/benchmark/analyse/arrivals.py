@@ -208,7 +208,8 @@ def _arrival(
     rows: list[_Judged] = []
     if wrong:
         bounds = listed([f"{title} by {_bound(error)}" for error, title in wrong.values()])
-        says = f"{said or 'several chunks came first'}; may be wrong: {bounds}"
+        first = f"several chunks came first from {listed([name for name, wait in waits.items() if wait])}"
+        says = f"{said or first}; may be wrong: {bounds}"
         metrics = [None] if len(wrong) == len(errors) else [*wrong]
         rows += [("withheld", says, cause, metric) for metric in metrics]
     if known and TPOT.name not in wrong:

@@ -197,7 +197,7 @@ def evidence(
 ) -> tuple[Evidence, ...]:
     """The rows that come before the verdicts; `quality` and `engines` are those of the result."""
     rows = [row for check in CHECKS for row in check(cells)]
-    treatments = [arm.name for arm in cells.treatments]
+    treatments = [arm.name for _, arm in cells.compared]
     rows += [*answers.quality(quality, treatments), *conditions.engines(cells, engines)]
     rows += [*conditions.servers(cells.raw, course), *conditions.drift(course)]
     return tuple(answers.outranked(rows, quality))
