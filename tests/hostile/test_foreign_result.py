@@ -18,7 +18,7 @@ from tests.benchmark.records import store
 from tests.benchmark.show.runs import at_once, run_of
 from tests.hostile.test_untrusted_input import FOLDER, ODD, clean, quickly
 from trnspec.benchmark.__main__ import main
-from trnspec.benchmark.analyse.advice import survivals
+from trnspec.benchmark.analyse.acceptance import survivals
 from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.runs import row_of

@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from trnspec.benchmark.analyse.advice import forecast, survivals
+from trnspec.benchmark.analyse.acceptance import survivals
+from trnspec.benchmark.analyse.advice import forecast
 from trnspec.benchmark.analyse.draft_cost import CURVES, StepTimes, step_times
 from trnspec.benchmark.analyse.windows import AdviceOptions
 from trnspec.core.findings import Misuse

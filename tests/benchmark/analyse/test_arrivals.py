@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.benchmark.records import answered, raw_run
-from trnspec.benchmark.analyse.arrivals import arrivals, collected, tokens_and_text
+from tests.benchmark.records import answered, block, raw_run
+from trnspec.benchmark.analyse.arrivals import arrivals, collected
 from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.analyse.speed_up import gain_of
+from trnspec.benchmark.analyse.tokens_and_text import tokens_and_text
 from trnspec.benchmark.analyse.values import arrival_starts, decoding
 from trnspec.benchmark.measure.records import RequestRecord
 
@@ -148,6 +150,24 @@ def test_other_tokens_per_character_are_withheld_where_texts_differ() -> None:
     )
     assert (base, arm, outcome) == ("fine", "spec", "withheld")
     assert says.endswith("not the same tokens")
+
+
+def test_a_first_token_that_waited_is_withheld_though_the_time_per_token_is_right() -> None:
+    long = tuple(0.1 + 0.01 * step for step in range(600))
+    found = list(arrivals(cells_of(raw_run(made(by_clock(0.1, long))))))
+    assert [(row.outcome, row.metric) for row in found] == [("withheld", "ttft_s"), ("caution", None)]
+    held = made((0.25,) * 15 + STEPS_S[15:])
+    (row,) = arrivals(cells_of(raw_run(held)))
+    assert (row.outcome, row.metric) == ("withheld", "ttft_s"), "the beginning was held back, and no more"
+    assert "first token" in row.says
+
+
+@pytest.mark.parametrize(("lag_s", "named"), [(0.001, "a proxy between"), (0.08, "the client was late")])
+def test_a_client_that_was_late_is_named_before_a_proxy(lag_s: float, named: str) -> None:
+    late = replace(raw_run(made(by_clock(0.3))), blocks=(block(arm="steady", client_lag_s=lag_s),))
+    for row in arrivals(cells_of(late)):
+        assert row.outcome == "withheld"
+        assert row.remedy.startswith(named)
 
 
 def test_equal_texts_with_other_counts_are_withheld() -> None:

@@ -127,6 +127,7 @@ def test_two_arms_that_loop_alike_are_only_a_caution_and_dummies_are_not_asked()
         assert row.outcome == "not asked"
         assert "weights are dummies" in row.says
     assert dummies.mix[0].verdict == "faster"
+    assert dummies.sentence.startswith("DUMMY WEIGHTS, INCOMPLETE")
 
 
 def test_each_arm_is_judged_by_the_questions() -> None:

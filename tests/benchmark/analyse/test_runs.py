@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -12,11 +13,12 @@ import pytest
 from tests.benchmark.analyse.process import Process
 from tests.benchmark.conftest import Captured
 from tests.benchmark.records import answered, block, cautions, emulated, held, raw_run, store, summary_of
+from tests.benchmark.streams.server import WORDS
 from trnspec.benchmark.__main__ import main
 from trnspec.benchmark.analyse.runs import judge
 from trnspec.benchmark.errors import ResultsError
 from trnspec.benchmark.measure.raw_run import RawRun
-from trnspec.benchmark.measure.records import REPEATED
+from trnspec.benchmark.measure.records import REPEATED, RequestRecord
 from trnspec.benchmark.measure.schedule import measured_blocks
 
 ENGINE = Process(conditional=(0.9,) * 4, k=4)
@@ -117,6 +119,28 @@ def test_what_an_emulator_made_up_is_not_judged_and_passes_no_gate(in_old: bool)
     assert row(found, "steady")["verdict"] == "same"
     told = regressions(old, new, slower_by=0.5, more_errors=0.5)
     assert any("chat" in text and "cannot be judged" in text for text in told)
+
+
+def _spoilt(one: RequestRecord, spoil: str) -> RequestRecord:
+    if one.arm == "spec" and spoil == "one piece":
+        return replace(one, chunk_s=(1.0, 1.0))
+    return replace(one, text="ha ha " * 300) if (one.arm, spoil) == ("spec", "loops") else one
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"), [("loops", "repeat themselves or are noise"), ("one piece", "they came in one piece")]
+)
+def test_an_arm_against_which_evidence_speaks_passes_no_gate(spoil: str, why: str) -> None:
+    texts = {one.pair_id: " ".join(Random(one.pair_id).choices(WORDS, k=400)) for one in OLD.requests}
+    sane = replace(OLD, requests=tuple(replace(one, text=texts[one.pair_id]) for one in OLD.requests))
+    spoilt = replace(sane, requests=tuple(_spoilt(one, spoil) for one in sane.requests))
+    assert regressions(sane, sane) == []
+    for pair in ((sane, spoilt), (spoilt, sane)):
+        (told,) = (text for text in regressions(*pair) if "cannot be judged" in text)
+        assert ", spec: cannot be judged: run r1: " in told
+        assert why in told
+        assert row(judged(*pair), "spec")["verdict"] == "withheld"
+        assert row(judged(*pair), "steady")["verdict"] == "same"
 
 
 def test_more_failures_what_cannot_be_judged_and_an_arm_that_is_gone_do_not_pass() -> None:

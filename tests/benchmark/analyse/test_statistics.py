@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -11,15 +12,16 @@ import pytest
 from scipy import stats
 
 from trnspec.benchmark.analyse.requests import Footing
-from trnspec.benchmark.analyse.result_files import compare, mcnemar
 from trnspec.benchmark.analyse.speed_up import BAND, as_ratio, verdict
 from trnspec.benchmark.analyse.statistics import (
     Array,
     Estimate,
     Sources,
+    compare,
     distribution,
     fisher_more,
     holm,
+    mcnemar,
     of_sample,
     t_quantile,
     weighted_mean,
@@ -97,10 +99,26 @@ def test_what_blocks_share_widens_an_interval_and_leaves_it_as_few_degrees_as_th
     apart = [0.1 * (block % 2) for block in range(4) for _ in range(16)]
     found = of_sample(*sample(*apart, prompts=16, blocks=4))
     between, within = 4 / 3 * 4 * (0.05 / 4) ** 2, 64 / 63 * 64 * (0.05 / 64) ** 2
-    assert found.error == pytest.approx(math.sqrt(between - within))
-    assert found.degrees == pytest.approx(3)
+    blocks, both = found.others
+    assert blocks == pytest.approx((between, 3))
+    assert both == pytest.approx((between - within, 3))
+    assert found.high == pytest.approx(found.mean + t_quantile(0.975, 3) * math.sqrt(between))
+
+
+def test_an_interval_is_the_widest_where_blocks_are_alike_by_chance() -> None:
     alike = of_sample(*sample(*(0.1 * (index % 2) for index in range(64)), prompts=16, blocks=4))
-    assert alike.degrees == 15, "blocks add nothing"
+    assert (alike.others[0][0], alike.degrees) == (pytest.approx(0), 15), "blocks add nothing"
+    assert alike.error
+    for together in (1, 5):
+        half = t_quantile(1 - 0.025 / together, 15) * alike.error
+        assert replace(alike, together=together).high == pytest.approx(alike.mean + half)
+
+
+def test_the_widest_is_taken_at_the_level_that_is_printed() -> None:
+    """Three degrees of freedom grow faster in the tails than fifteen, so of several intervals another part decides."""
+    known = Estimate(mean=0.0, error=1.0, degrees=15, others=((0.6**2, 3.0),), n=64, clusters=16)
+    assert known.high == pytest.approx(t_quantile(0.975, 15))
+    assert replace(known, together=5).high == pytest.approx(0.6 * t_quantile(0.995, 3))
 
 
 @pytest.mark.parametrize(

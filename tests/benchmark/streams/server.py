@@ -19,8 +19,8 @@ from tests.benchmark.streams.behaviours import BEHAVIOURS, MODEL, Behaviour
 
 STEP_S, PER_STEP = {"plain": 0.010, "drafted": 0.012}, {"plain": 1, "drafted": 3}
 WORDS = ["the", "time", "people", "water", "could", "first", "day", "how", "number", "sound", "long", "little", "world", "after", "thing", "name", "good", "sentence", "man", "think", "say", "great", "where", "help", "through", "much", "before", "line", "right", "too", "mean", "old", "any", "same", "tell", "boy", "follow", "came", "want", "show"]  # fmt: skip
-TRUTH: dict[tuple[str, str], list[float]] = defaultdict(list)
-"""The engine's seconds per token in each whole answer, by behaviour and arm."""
+TRUTH: dict[tuple[str, str], list[dict[str, float]]] = defaultdict(list)
+"""What the engine really did in each whole answer, by behaviour and arm."""
 Write = Callable[[bytes], None]
 
 
@@ -112,7 +112,7 @@ def ending(how: Behaviour, total: int, reason: str | None, chat: bool) -> list[b
 
 async def stream(write: Write, body: dict[str, Any], name: str, arm: str, how: Behaviour) -> None:
     chat, words, way = "messages" in body, text_of(body, how, arm)[: body["max_tokens"]], Way(how, write)
-    clock = asyncio.create_task(way.clock())
+    clock, begun_s = asyncio.create_task(way.clock()), perf_counter()
     done, times, reason, packed = 0, list[tuple[float, int]](), how.reason, list[str]()
     if chat:
         way.send(
@@ -143,7 +143,9 @@ async def stream(write: Write, body: dict[str, Any], name: str, arm: str, how: B
         way.send(how.between) if how.between else None
         done, packed = done + len(packed), []
     if len(times) > 1 and not how.cut:
-        TRUTH[name, arm].append((times[-1][0] - times[0][0]) / (done - times[0][1]))
+        (first_s, first), last_s = times[0], times[-1][0]
+        truth = {"ttft_s": first_s - begun_s, "tpot_s": (last_s - first_s) / (done - first)}
+        TRUTH[name, arm].append(truth | {"output_tokens_per_s": done / (last_s - begun_s)})
     if how.footer_s:
         await asyncio.sleep(how.footer_s)
         way.send(chunk(how, " This was written by a machine.", done, len(words), 1, chat))

@@ -29,6 +29,7 @@ from trnspec.benchmark.errors import EndpointError
 from trnspec.benchmark.measure import journal
 from trnspec.benchmark.measure.progress import Progress
 from trnspec.benchmark.measure.rounds import run
+from trnspec.benchmark.metrics import OUTPUT_TOKENS_PER_S, TPOT, TTFT, Metric
 from trnspec.benchmark.plan import Plan, from_dict
 
 TOGETHER = 6
@@ -127,7 +128,10 @@ async def measured(names: list[str], folder: Path, server: str, proxies: dict[st
     await asyncio.gather(*map(one, names))
 
 
-def judged(name: str, folder: Path, truth: dict[str, list[float]]) -> str:
+Truth = dict[str, list[dict[str, float]]]
+
+
+def judged(name: str, folder: Path, truth: Truth) -> str:
     """What is wrong with the outcome of a behaviour; empty if nothing is."""
     how, refused = BEHAVIOURS[name], folder / REFUSED
     if refused.exists():
@@ -135,21 +139,45 @@ def judged(name: str, folder: Path, truth: dict[str, list[float]]) -> str:
         return "" if how.named and how.named in said else f"{name}: the run ended with {said!r}"
     cells = cells_of(journal.read(folder))
     result: Result = summarise(cells)
-    withheld = [f"{one.says}: {one.remedy}" for one in result.evidence if one.outcome == "withheld"]
+    withheld = [
+        f"{one.says}: {one.remedy}"
+        for one in result.evidence
+        if one.outcome == "withheld" and one.metric in (None, TPOT.name)
+    ]
     failed = [error for cell in result.cells for error in cell.error_names]
-    found = next(one for one in result.comparisons if one.metric == "tpot_s")
+    found = next(one for one in result.comparisons if one.metric == TPOT.name)
+    if beside := _wrong_beside(name, result, truth):
+        return beside
     if withheld or found.ratio is None or found.ci_low is None or found.ci_high is None:
         said = "; ".join([*withheld, *failed])
         if how.must == "right":
             return f"{name}: no verdict, because {said}"
         return "" if how.named in said else f"{name}: the cause is {how.named!r}, said was {said!r}"
-    plain, drafted = (fmean(map(math.log, truth[f"{name}/{arm}"])) for arm in ("plain", "drafted"))
-    right = math.exp(plain - drafted)
+    right = _right(name, TPOT, truth)
     shown = f"{name}: {found.ratio:.3f} [{found.ci_low:.3f}, {found.ci_high:.3f}], the truth is {right:.3f}"
     if how.must == "named":
         return f"{shown}; the cause {how.named!r} is not named"
     held = found.ci_low * (1 - LOOPBACK) <= right <= found.ci_high * (1 + LOOPBACK)
     return "" if held and abs(found.ratio / right - 1) < RIGHT_WITHIN else shown
+
+
+def _right(name: str, metric: Metric, truth: Truth) -> float:
+    """The true speed-up by a metric."""
+    plain, drafted = (
+        fmean(math.log(one[metric.name]) for one in truth[f"{name}/{arm}"]) for arm in ("plain", "drafted")
+    )
+    return math.exp(plain - drafted if metric.better == "lower" else drafted - plain)
+
+
+def _wrong_beside(name: str, result: Result, truth: Truth) -> str:
+    """What is wrong with the verdicts by the first token and by tokens per second; empty if they are right, or there are none."""
+    metrics = {metric.name: metric for metric in (TTFT, OUTPUT_TOKENS_PER_S)}
+    for one in result.comparisons:
+        if one.metric in metrics and one.verdict not in ("withheld", "too few prompts") and one.ci_low:
+            right = _right(name, metrics[one.metric], truth)
+            if not one.ci_low * (1 - RIGHT_WITHIN) <= right <= (one.ci_high or 0) * (1 + RIGHT_WITHIN):
+                return f"{name}: {one.metric} {one.ratio} [{one.ci_low}, {one.ci_high}], the truth is {right:.3f}"
+    return ""
 
 
 def problems(names: list[str], folder: Path) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 from cdk8s_charts.stores import UNUSABLE
 from tests.conftest import ROOT
 from tests.operations.driver import Driver, driver_of
-from trnspec.benchmark.analyse.result_files import optional_results
+from trnspec.benchmark.analyse.result_files import engines_in
 from trnspec.experiment import load
 from trnspec.experiment.naming import artifact_path
 from trnspec.operations.cloud.aws import Aws
@@ -104,8 +104,8 @@ def test_what_a_native_server_compiled_itself_is_told_and_goes_into_the_report(
     driver.world.on_tick.append(log)
     driver.run()
     assert any(f"{drafting}: its server compiled 3 graphs, which s3://" in line for line in driver.said)
-    found = optional_results(driver.out, {plain: plain, drafting: plain})["engines"]
-    assert {arm: one["compiled_at_serving"] for arm, one in found.items()} == {drafting: 3}
+    found = engines_in(driver.out, (plain, drafting))
+    assert {arm: one.compiled_at_serving for arm, one in found.items()} == {drafting: 3}
     said[plain] = []
     log()
     driver.clock.time += timedelta(days=1)

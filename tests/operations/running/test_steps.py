@@ -19,7 +19,7 @@ from cdk8s_charts.workloads.proofs import proof_name
 from tests.conftest import ROOT
 from tests.experiment.edits import put
 from tests.operations.driver import Driver, driver_of
-from trnspec.benchmark.analyse.result_files import EXPECTED, optional_results
+from trnspec.benchmark.analyse.result_files import EXPECTED, engines_in, quality_in
 from trnspec.benchmark.plan import from_dict
 from trnspec.experiment import load
 from trnspec.experiment.compilation import artifact_key
@@ -175,11 +175,18 @@ def test_every_arm_of_a_sweep_is_asked_once_and_compared_once_with_the_baseline(
     assert sorted(asked) == sorted(arm.name for arm in swept.world.experiment.arms)
     for number, treatment in enumerate(swept.world.experiment.arms[1:], start=1):
         arms = dict.fromkeys(["qwen-vllm", treatment.name], "qwen-vllm")
-        found = optional_results(swept.out / f"round-{number}", arms)
-        assert [one["treatment"] for one in found["quality"]["comparisons"]] == [treatment.name]
-        assert found["quality"]["questions"]["revision"] == "0" * 40
-        (difference,) = found["engines"][treatment.name]["undeclared"]
-        assert difference == {"path": "neuron_config.async_mode", "baseline": False, "this": True}
+        folder = swept.out / f"round-{number}"
+        quality = quality_in(folder, arms)
+        assert quality
+        assert quality.questions
+        assert [one.treatment for one in quality.comparisons] == [treatment.name]
+        assert quality.questions.revision == "0" * 40
+        (difference,) = engines_in(folder, arms)[treatment.name].undeclared
+        assert (difference.path, difference.baseline, difference.this) == (
+            "neuron_config.async_mode",
+            False,
+            True,
+        )
     key = f"{artifact_path(swept.world.experiment.arms[1])}/{DIFFERENCES}"
     stored = json.loads(swept.world.stored("artifacts")[key])
     assert stored["baseline"].endswith(f"/{artifact_path(swept.world.experiment.baseline)}")

@@ -4,18 +4,19 @@ On an accelerator whose graphs are compiled for one k this replaces a sweep. The
 rate; it uses the share of accepted drafts at each position (`trnspec.benchmark.analyse.windows`).
 
 - `origin`: "predicted"; `basis`: from what; `step_times`: whose
-- `cells`: [{class, concurrency, rate_per_s, arm, source, per_position, largest_k, unused_drafts, n_prompts,
+- `cells`: [{class, concurrency, rate_per_s, arm, source, per_position, largest_k, unused_drafts, n_prompts, together,
   plain_s, timed_s ({window: seconds of a step}), draft_s (mean price of a draft from window 1 to the largest), verify_s (the step of
   window 1 less that), draft_cost (draft_s / plain_s), by_k, best_k, recommended_k, not_told_apart, time_next, notes, text}], where
   `by_k` is [{k, tokens_per_step, tokens_per_step_low, tokens_per_step_high, step_s, tpot_s, speed_up, ci_low, ci_high, low, high}]
 - `left_out` (of a run only): [{class, concurrency, rate_per_s, arm, why}], cells whose chunks are not steps
-- `mixes`: [{concurrency, rate_per_s, arm, weights: {class: share}, by_k: [{k, speed_up, ci_low, ci_high, low, high}],
+- `mixes`: [{concurrency, rate_per_s, arm, weights: {class: share}, together, by_k: [{k, speed_up, ci_low, ci_high, low, high}],
   best_k, recommended_k, not_told_apart, time_next, text}]
 - `notes`: step times that were not used or that cannot be right, a sentence each
 - `by_load` (of a run only, that timed two loads or more): [{class (null: the mixture), arm, by: "concurrency" | "rate",
   windows: [{load, k (null: cannot choose)}], text}]
 
-`recommended_k` 0 means "keep plain decoding". The speed-up of a window that the run measured is the report's. Other step times are
+`recommended_k` 0 means "keep plain decoding". The speed-up of a window that the run measured is the report's, and so is its interval:
+`together` intervals of a load hold together, over classes and arms, or over the arms of the mixes (Bonferroni). Other step times are
 interpolated between the timed windows. `ci_low` and `ci_high` span the interval over prompts and, for a window that was not timed, other
 assumptions about the cost of drafts (`draft_cost.CURVES`). They are null if there are no prompts for an interval; `low` and `high` then
 still span the assumptions. If `recommended_k` is more than 5 % slower than another window under some assumption, the windows that may
@@ -26,18 +27,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise, product
-from pathlib import Path
-from reprlib import repr as shown
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 
-from trnspec.benchmark.analyse.acceptance import tokens_per_step_at
+from trnspec.benchmark.analyse.acceptance import MAX_WINDOWS, tokens_per_step_at
 from trnspec.benchmark.analyse.draft_cost import CURVES
 from trnspec.benchmark.analyse.requests import Cells, cells_of
-from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.sentences import rendered
+from trnspec.benchmark.analyse.speed_up import intervals_together
 from trnspec.benchmark.analyse.statistics import Estimate
 from trnspec.benchmark.analyse.windows import (
     AdviceOptions,
@@ -55,10 +55,7 @@ from trnspec.benchmark.cell_size import MIN_PROMPTS
 from trnspec.benchmark.errors import ResultsError
 from trnspec.benchmark.measure import sanity_check
 from trnspec.benchmark.plan import Plan, PlannedArm
-from trnspec.core.files import UnreadableFile, json_in, model_in
 
-_MAX_WINDOWS = 1001
-"""A limit for the time: each window is a sum over its positions."""
 _MIN_GAIN = 1.05
 """A window that is faster by a smaller factor is not worth another measurement."""
 _OTHER_MACHINE = "as given, of another machine"
@@ -80,10 +77,12 @@ def advise(cells: Cells, options: AdviceOptions | None = None) -> dict[str, Any]
     speculating = {arm.name: arm for arm in plan.arms if arm.speculative_tokens}
     if not speculating or len(speculating) == len(plan.arms):
         raise ResultsError(f"run {run.run}: {_undeclared(plan, bool(speculating))}")
+    together = {load: intervals_together(cells, load) for load in plan.loads}
     timed, classes, left_out = list(_timed(cells, speculating, options)), [], []
     for place, arm in product(cells.places, speculating.values()):
         known = tokens_per_step_at(cells, arm, place)
         if found := class_at_load(cells, arm, place, known, options):
+            found = replace(found, together=(together[place.load], len(cells.compared)))
             others = [other for other in timed if other.cells is not cells or other.arm != arm]
             classes.append(with_timed_arms(found, cells, place, others) if others else found)
         if known.why_chunks_are_not_steps and not known.positions:
@@ -198,9 +197,9 @@ def _gains(one: ClassAtLoad, k_max: int | None) -> _ByCurve:
             f"--k-max: {k_max} is beyond k = {one.largest_k}, the largest that is known of "
             f"{class_}; what later positions would accept is not to be guessed"
         )
-    if largest > _MAX_WINDOWS:
+    if largest > MAX_WINDOWS:
         raise ResultsError(
-            f"{class_}: {largest} windows are more than {_MAX_WINDOWS}; ask for fewer with --k-max"
+            f"{class_}: {largest} windows are more than {MAX_WINDOWS}; ask for fewer with --k-max"
         )
     return [{k: curve.gains(k) for k in range(1, largest + 1)} for curve in map(one.with_cost, CURVES)]
 
@@ -221,7 +220,7 @@ def _cell(one: ClassAtLoad, gains: _ByCurve, measure: str) -> dict[str, Any]:
     }
     prompts, estimates = (
         one.prompts,
-        [{k: mixture([(1.0, own)]) for k, own in curve.items()} for curve in gains],
+        [{k: mixture([(1.0, own)], one.together[0]) for k, own in curve.items()} for curve in gains],
     )
     return {
         **one.where,
@@ -230,6 +229,7 @@ def _cell(one: ClassAtLoad, gains: _ByCurve, measure: str) -> dict[str, Any]:
         "largest_k": one.largest_k,
         "unused_drafts": one.unused,
         "n_prompts": prompts if prompts > 1 else None,
+        "together": one.together[0],
         "plain_s": plain_s,
         "timed_s": {k: one.step_s(k) for k in one.times.timed},
         "verify_s": first_s - draft_s,
@@ -266,15 +266,17 @@ def _mix(
         raise ResultsError(f"--mix: no class of {', '.join(classes)} has a share above 0")
     weights = [share / total for share in shares]
     known = [(weight, *own) for weight, own in zip(weights, members, strict=True) if weight]
+    together = members[0][0].together[1]
     windows = min((gains[0] for _, gains in members), key=len)
     estimates = [
-        {k: mixture([(weight, gains[curve][k]) for weight, _, gains in known]) for k in windows}
+        {k: mixture([(weight, gains[curve][k]) for weight, _, gains in known], together) for k in windows}
         for curve in range(len(CURVES))
     ]
     timed = [k for k in windows if all(k in one.times.timed for one, _ in members)]
     return {
         **{name: value for name, value in members[0][0].where.items() if name != "class"},
         "weights": dict(zip(classes, weights, strict=True)),
+        "together": together,
         **_choice(estimates, timed, measure),
     }
 
@@ -329,47 +331,3 @@ def _by_load(advised: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         if len(windows) > 1:
             text = rendered("windows", kind="loads", windows=windows)
             yield {"class": class_, "arm": arm, "by": by, "windows": windows, "text": text}
-
-
-_SHAPE = 'JSON {"class": [0.9, 0.8, ...]}, the share of steps in which draft 1, 2, ... was accepted'
-
-
-def survivals(path: Path) -> dict[str, Sequence[float]]:
-    """The share of steps in which position 1, 2, ... was accepted, by class. The file is the summary of a run, or has only these
-    shares. Raises ResultsError."""
-    try:
-        content = json_in(path)
-        known = isinstance(content, dict)
-        shares = _of_summary(model_in(path, Result)) if known and "schema" in content else content
-    except UnreadableFile as error:
-        raise ResultsError(f"{path}: {error}; give a summary.json, or {_SHAPE}") from None
-    if not known:
-        raise ResultsError(f"{path}: no JSON object; give a summary.json, or {_SHAPE}")
-    if not shares:
-        raise ResultsError(f"{path}: knows nothing by position; give the summary of a run that speculates")
-    for class_, own in shares.items():
-        problem = _problem(own) if class_.isprintable() else "a class is printable text"
-        if problem:
-            raise ResultsError(
-                f"{path}: {class_ if class_.isprintable() else shown(class_)}: {problem}; must be {_SHAPE}"
-            )
-    return shares
-
-
-def _of_summary(result: Result) -> dict[str, Sequence[float]]:
-    """The shares of the cell with the most steps, by class."""
-    drafted = [cell for cell in result.cells if cell.acceptance.per_position]
-    drafted.sort(key=lambda cell: cell.acceptance.steps or 0)
-    return {cell.class_ or "": cell.acceptance.per_position or () for cell in drafted}
-
-
-def _problem(shares: Any) -> str | None:
-    if not isinstance(shares, list) or not shares:
-        return f"{str(shares)[:60]!r} is not a list of shares"
-    if len(shares) >= _MAX_WINDOWS:
-        return f"{len(shares)} positions are more than {_MAX_WINDOWS - 1}"
-    if any(type(share) not in (int, float) or not 0 <= share <= 1 for share in shares):
-        return f"{shown(shares)} are not all numbers from 0 to 1"
-    if any(later > earlier for earlier, later in pairwise(shares)):
-        return f"{shown(shares)} rise, but no later draft is accepted more often than the one before it"
-    return None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from trnspec.benchmark.analyse.attached import Losslessness, Quality
-from trnspec.benchmark.analyse.requests import Cells
+from trnspec.benchmark.analyse.requests import Cells, Requests
 from trnspec.benchmark.analyse.result import Evidence
 from trnspec.benchmark.analyse.speed_up import SIGNIFICANT
 from trnspec.benchmark.analyse.statistics import fisher_more, holm, wilson
@@ -32,6 +32,35 @@ _MORE, _CERTAIN = 0.1, 0.01
 """An arm has more loops than its baseline if its share is larger by this, and chance is less likely than `_CERTAIN` (Fisher's exact test)."""
 _HELPS = 0.1
 """gsm8k says something about an arm that answers at least this share of it, if it excludes a loss of this share."""
+
+
+def output_equality(baseline: str, pairs: tuple[Requests, Requests]) -> dict[str, Any]:
+    """How often both arms wrote the same text, and the positions, in characters, at which the other pairs differ first. With greedy
+    decoding speculation must not change the text.
+
+    Pairs without a recorded text are left out, and so are pairs of arms that share a server, because their nonces differ.
+    """
+    both = zip(pairs[0].answers, pairs[1].answers, strict=True)
+    known = [(a, b) for a, b in both if a.text_sha256 and b.text_sha256 and a.nonce == b.nonce]
+    differences = sorted(
+        first_difference(a.text or "", b.text or "") for a, b in known if a.text_sha256 != b.text_sha256
+    )
+    equal = len(known) - len(differences)
+    return {
+        "baseline": baseline,
+        "n_pairs": len(known),
+        "equal": equal,
+        "rate": equal / len(known) if known else None,
+        "first_divergence_chars": differences,
+    }
+
+
+def first_difference(text: str, other: str) -> int:
+    """The index of the first different character of two texts; the length of the shorter text if the longer one only continues it."""
+    for index, (left, right) in enumerate(zip(text, other, strict=False)):
+        if left != right:
+            return index
+    return min(len(text), len(other))
 
 
 def losslessness(raw: RawRun) -> Losslessness | None:

@@ -111,8 +111,9 @@ def advised(result: Result) -> Result:
         sentence = paragraph("advice", at=loads[here], code=advice[here].advice, **told[here][1], **sizes)
         sentence += f" {paragraph('loads', others=[at for at in loads if at is not loads[here]])}"
     done = f"INCOMPLETE ({run.requests_recorded} of {run.requests_planned} requests)"
-    if labels := ", ".join(["EMULATED"] * (run.provenance == "emulated") + [done] * (not run.complete)):
-        sentence = f"{labels}: {sentence[:1].lower()}{sentence[1:]}"
+    labels = ["EMULATED"] * (run.provenance == "emulated") + ["DUMMY WEIGHTS"] * run.dummy_weights
+    if labels := [*labels, *[done] * (not run.complete)]:
+        sentence = f"{', '.join(labels)}: {sentence[:1].lower()}{sentence[1:]}"
     draft = {name: drafting.draft for name, drafting in result.drafts.items()}
     said = {"question": question(run, draft), "sentence": sentence, "here": here, "advice": advice}
     return result.model_copy(update=said)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from trnspec.benchmark.analyse.requests import CLOCK_S, Cells, Requests, size_of
+from trnspec.benchmark.analyse.requests import CLOCK_S, Cells, Requests
 from trnspec.benchmark.analyse.statistics import Array, wilson
 from trnspec.benchmark.measure.records import BlockRecord, RequestRecord
 from trnspec.benchmark.metrics import E2E, TPOT
@@ -80,7 +80,7 @@ def limits_kept(cells: Cells) -> Iterator[dict[str, Any]]:
             if (kept := _within(limit, requests)) is not None:
                 n, within, prompts = len(requests), int(kept.sum()), requests.prompts
                 low, high = wilson(within / n * prompts, prompts)
-                row = {"arm": arm.name, **size_of(load), "metric": metric, "limit_s": metric and slo[metric]}
+                row = {"arm": arm.name, **vars(load), "metric": metric, "limit_s": metric and slo[metric]}
                 row |= {"n": n, "within": within, "prompts": prompts, "share": within / n}
                 yield row | {"low": low, "high": high}
 

@@ -16,7 +16,9 @@ from trnspec.benchmark.analyse.attached import EngineDifferences, Quality
 from trnspec.benchmark.analyse.requests import Cells, Place, Requests
 from trnspec.benchmark.analyse.result import Course, Evidence
 from trnspec.benchmark.analyse.statistics import fisher_more
+from trnspec.benchmark.analyse.tokens_and_text import tokens_and_text
 from trnspec.benchmark.measure.raw_run import extent
+from trnspec.benchmark.metrics import TPOT
 from trnspec.benchmark.plan import Load
 from trnspec.core.words import listed
 
@@ -31,10 +33,14 @@ TIMES_STAY = {FAILURES, answers.BEGINNINGS, answers.QUALITY}
 
 
 def withheld_for(
-    evidence: Iterable[Evidence], arm: str, class_: str | None = None, load: Load | None = None
+    evidence: Iterable[Evidence],
+    arm: str,
+    class_: str | None = None,
+    load: Load | None = None,
+    metric: str = TPOT.name,
 ) -> list[Evidence]:
-    """The rows that withhold every verdict about an arm in a class under a load; for None those about the arm in all classes, under all
-    loads. A comparison is withheld if there is a row for its baseline or for its treatment."""
+    """The rows that withhold the verdicts about an arm in a class under a load by a metric; for None those about the arm in all classes,
+    under all loads. A comparison is withheld if there is a row for its baseline or for its treatment."""
     return [
         one
         for one in evidence
@@ -42,12 +48,16 @@ def withheld_for(
         and one.arm in (None, arm)
         and one.class_ in (None, class_)
         and one.load in (Load(), load)
+        and one.metric in (None, metric)
     ]
 
 
-def withheld_from(evidence: Sequence[Evidence], place: Place, *arms: str) -> list[Evidence]:
+def withheld_from(
+    evidence: Sequence[Evidence], place: Place, *arms: str, metric: str = TPOT.name
+) -> list[Evidence]:
     """The rows that withhold the verdict of a comparison of these arms, each once."""
-    own = (row for arm in arms for row in withheld_for(evidence, arm, place.class_ or None, place.load))
+    at = place.class_ or None, place.load
+    own = (row for arm in arms for row in withheld_for(evidence, arm, *at, metric))
     return list(dict.fromkeys(own))
 
 
@@ -171,7 +181,7 @@ CHECKS: tuple[Check, ...] = (
     failures,
     endings,
     arrivals.arrivals,
-    arrivals.tokens_and_text,
+    tokens_and_text,
     answers.questions,
     answers.loops,
     answers.beginnings,
@@ -188,7 +198,7 @@ def evidence(
 ) -> tuple[Evidence, ...]:
     """The rows that come before the verdicts; `quality` and `engines` are those of the result."""
     rows = [row for check in CHECKS for row in check(cells)]
-    treatments = [arm.name for arm in cells.treatments]
+    treatments = [arm.name for _, arm in cells.compared]
     rows += [*answers.quality(quality, treatments), *conditions.engines(cells, engines)]
     rows += [*conditions.servers(cells.raw, course), *conditions.drift(course)]
     rows = [*answers.outranked(rows, quality)]

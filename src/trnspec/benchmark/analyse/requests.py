@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from trnspec.benchmark.analyse import statistics
 from trnspec.benchmark.analyse.statistics import UNKNOWN, Array, Sources
-from trnspec.benchmark.analyse.values import decoding, output_tokens, request_values
+from trnspec.benchmark.analyse.values import decoding, output_tokens, values_of
 from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.measure.records import REPEATED, BlockRecord, RequestRecord
 from trnspec.benchmark.metrics import METRICS
@@ -40,11 +41,7 @@ class Place(NamedTuple):
         return f"{self.class_}, {self.load.in_words}"
 
     def to_dict(self) -> dict[str, Any]:
-        return {"class": self.class_, **size_of(self.load)}
-
-
-def size_of(load: Load) -> dict[str, Any]:
-    return {"concurrency": load.concurrency, "rate_per_s": load.rate_per_s}
+        return {"class": self.class_, **vars(self.load)}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -153,13 +150,10 @@ class Cells:
         return self.plan.arm(self.plan.baselines[arm.name])
 
     @property
-    def treatments(self) -> list[PlannedArm]:
-        return [arm for arm in self.plan.arms if self.baseline_of(arm) is not arm]
-
-    @property
     def compared(self) -> list[tuple[PlannedArm, PlannedArm]]:
         """Each treatment with its baseline, the baseline first."""
-        return [(self.baseline_of(arm), arm) for arm in self.treatments]
+        both = ((self.baseline_of(arm), arm) for arm in self.plan.arms)
+        return [(base, arm) for base, arm in both if base is not arm]
 
     def of(self, arm: PlannedArm, place: Place) -> Requests:
         """All measured requests of a cell, failed ones too."""
@@ -268,7 +262,7 @@ def joined(parts: Sequence[Requests]) -> Requests:
         answers=[answer for part in parts for answer in part.answers],
         ok=np.concatenate([part.ok for part in parts]),
         pair=np.concatenate([part.pair for part in parts]),
-        sources=Sources(*map(np.concatenate, zip(*(part.sources for part in parts), strict=True))),
+        sources=statistics.joined([part.sources for part in parts]),
         metrics={name: np.concatenate([part.metrics[name] for part in parts]) for name in _METRICS},
         tokens=np.concatenate([part.tokens for part in parts]),
         span_s=np.concatenate([part.span_s for part in parts]),
@@ -290,12 +284,13 @@ def table(
     tokens, span_s, decoded, tpot_error = (np.full(len(records), np.nan) for _ in range(4))
     for row, record in enumerate(records):
         ceiling = ceilings[record.arm]
-        for name, value in request_values(record, ceiling).items():
+        known = output_tokens(record, ceiling)
+        after = decoding(record, known)
+        for name, value in values_of(record, ceiling, known, after).items():
             metrics[name][row] = value
-        if (known := output_tokens(record, ceiling)) is not None:
-            tokens[row] = known
-            if after := decoding(record, known):
-                span_s[row], decoded[row], tpot_error[row] = after.span_s, after.tokens, after.doubt
+        tokens[row] = np.nan if known is None else known
+        if after:
+            span_s[row], decoded[row], tpot_error[row] = after.span_s, after.tokens, after.doubt
     return Requests(
         answers=records,
         ok=np.array([record.error is None for record in records], bool),
@@ -348,6 +343,6 @@ def _begun(blocks: Sequence[BlockRecord]) -> list[tuple[float, float, int]]:
     spans = []
     for block in sorted(blocks, key=lambda block: block.started_unix_s):
         numbers[block.start, block.round] += 1
-        until_s = block.started_unix_s + block.duration_s + CLOCK_S
-        spans.append((block.started_unix_s, until_s, numbers[block.start, block.round]))
+        begin_s = block.started_unix_s
+        spans.append((begin_s, begin_s + block.duration_s + CLOCK_S, numbers[block.start, block.round]))
     return spans

@@ -25,6 +25,7 @@ from trnspec.benchmark.analyse.attached import (
     Sense,
 )
 from trnspec.benchmark.analyse.result_cells import At, Cell, UnderLoad
+from trnspec.benchmark.metrics import TPOT
 from trnspec.benchmark.plan import Load
 
 Verdict = Literal[
@@ -280,6 +281,8 @@ class Evidence(UnderLoad):
     concurrency: int | None = None
     rate_per_s: float | None = None
     """Without either: all loads."""
+    metric: str | None = None
+    """None: every metric."""
     outcome: Outcome
     says: str
     """What was found, with its numbers: a clause without a full stop, as `remedy` is."""
@@ -338,8 +341,8 @@ class Result(ResultPart):
 
     @property
     def withheld(self) -> bool:
-        """Whether the whole answer is withheld: every verdict or, without a comparison, every cell."""
-        verdicts = [one.verdict for one in (*self.comparisons, *self.mix)]
+        """Whether the whole answer is withheld: every verdict about the time per token or, without a comparison, every cell."""
+        verdicts = [one.verdict for one in (*self.comparisons, *self.mix) if one.metric == TPOT.name]
         return {*verdicts} == {"withheld"} or not (verdicts or any(cell.n for cell in self.cells))
 
     @property

@@ -14,9 +14,9 @@ is about all classes. It is reproduced if the whole interval of the run is withi
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
@@ -25,11 +25,20 @@ import numpy as np
 from pydantic import BaseModel, Field, ValidationError
 
 from trnspec.benchmark.analyse.acceptance import tokens_per_step_at
-from trnspec.benchmark.analyse.attached import Drafting, Questions, Quoted, Setting
+from trnspec.benchmark.analyse.attached import (
+    Drafting,
+    EngineDifferences,
+    Quality,
+    Questions,
+    Quoted,
+    Score,
+    ScoreDifference,
+    Setting,
+)
 from trnspec.benchmark.analyse.requests import Cells
 from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.speed_up import log_gains, mapped_back
-from trnspec.benchmark.analyse.statistics import Estimate, Z, joined, of_sample
+from trnspec.benchmark.analyse.statistics import Estimate, compare, joined, of_sample
 from trnspec.benchmark.cell_size import MIN_PROMPTS
 from trnspec.benchmark.errors import ResultsError
 from trnspec.benchmark.measure.raw_run import RawRun
@@ -44,14 +53,6 @@ VERDICTS = {"reproduced": "reproduced", "not reproduced": "not reproduced", "can
 """The words of each code of the summary."""
 Answers = Mapping[str, bool]
 """Question -> whether the answer is correct."""
-
-
-def optional_results(folder: Path, baselines: Mapping[str, str]) -> dict[str, Any]:
-    """`engines` and `quality` of a result; `baselines` has the baseline of each arm. Raises ResultsError for an invalid file."""
-    return {
-        "engines": _engines(folder / ENGINES, baselines),
-        "quality": _quality(folder / ANSWERS, baselines),
-    }
 
 
 Part = TypeVar("Part", bound=BaseModel)
@@ -81,46 +82,41 @@ class _EngineFile(BaseModel):
     differences: list[_Difference] = []
 
 
-def _engines(folder: Path, arms: Iterable[str]) -> dict[str, Any]:
-    """For each arm: whether its configuration was compared, and which differences are not declared as speculation."""
-    rows: dict[str, Any] = {}
+def engines_in(folder: Path, arms: Iterable[str]) -> dict[str, EngineDifferences]:
+    """For each arm: whether its configuration was compared, and which differences are not declared as speculation. Raises ResultsError."""
+    rows = {}
     for arm in arms:
-        if (path := folder / f"{arm}.json").exists():
+        if (path := folder / ENGINES / f"{arm}.json").exists():
             file = _read(path, _EngineFile)
             undeclared = [one for one in file.differences if not one.declared]
-            rows[arm] = {
-                "compared": file.compared,
-                "compiled_at_serving": file.compiled_at_serving,
-                "baseline_key": file.baseline.rstrip("/").rpartition("/")[2],
-                "declared": len(file.differences) - len(undeclared),
-                "undeclared": [one.model_dump(include={"path", "baseline", "this"}) for one in undeclared],
-            }
+            rows[arm] = EngineDifferences(
+                compared=file.compared,
+                compiled_at_serving=file.compiled_at_serving,
+                baseline_key=file.baseline.rstrip("/").rpartition("/")[2],
+                declared=len(file.differences) - len(undeclared),
+                undeclared=undeclared,
+            )
     return rows
 
 
-def _quality(folder: Path, baselines: Mapping[str, str]) -> dict[str, Any] | None:
-    """Scores of every arm with answers, and each treatment compared with its baseline; None without any answers."""
+def quality_in(folder: Path, baselines: Mapping[str, str]) -> Quality | None:
+    """Scores of every arm with answers, and each treatment compared with its baseline; None without any answers. Raises ResultsError."""
+    folder = folder / ANSWERS
     files = {arm: file for arm in baselines if (file := _last_answers(folder / arm))}
     asked = {arm: answers for arm, file in files.items() if (answers := _answers(file))}
     if not asked:
         return None
     scores, pairs, path = [], [], folder / QUESTIONS
-    questions = _read(path, Questions).model_dump() if path.exists() else None
+    questions = _read(path, Questions) if path.exists() else None
     for arm, answers in asked.items():
         for name, marks in answers.items():
-            scores.append({"arm": arm, "filter": name, "n": len(marks), "correct": sum(marks.values())})
+            scores.append(Score(arm=arm, filter=name, n=len(marks), correct=sum(marks.values())))
             if arm != (baseline := baselines[arm]) and name in asked.get(baseline, {}):
-                names = {"filter": name, "baseline": baseline, "treatment": arm}
-                pairs.append({**names, **compare(asked[baseline][name], marks)})
+                known = compare(asked[baseline][name], marks)
+                pairs.append(ScoreDifference(filter=name, baseline=baseline, treatment=arm, **known))
     days = {arm: re.search(r"\d{4}-\d\d-\d\d", files[arm].name) for arm in asked}
     answered = {arm: day[0] if day else "an unknown day" for arm, day in days.items()}
-    return {
-        "task": "gsm8k",
-        "questions": questions,
-        "answered": answered,
-        "scores": scores,
-        "comparisons": pairs,
-    }
+    return Quality(task="gsm8k", questions=questions, answered=answered, scores=scores, comparisons=pairs)
 
 
 def _last_answers(folder: Path) -> Path | None:
@@ -148,34 +144,6 @@ def _answers(path: Path) -> Mapping[str, Answers]:
             raise _invalid(path, f"line {number} is not an answer of lm-eval") from None
         rows.setdefault(one.filter, {})[one.doc_hash] = one.exact_match == 1
     return rows
-
-
-def compare(baseline: Answers, treatment: Answers) -> dict[str, Any]:
-    """Difference of the shares of correct answers over the common questions, with interval and p-value.
-
-    The interval is Agresti and Min's adjusted Wald interval for matched proportions, which is never of width zero
-    (Statistics in Medicine 24, 2005): half an observation is added to each of the four kinds of pairs. The p-value is
-    McNemar's, exact: given that answers differ, either arm is as likely to have the right one.
-    """
-    common = baseline.keys() & treatment.keys()
-    n = len(common)
-    lost = sum(baseline[question] and not treatment[question] for question in common)
-    gained = sum(treatment[question] and not baseline[question] for question in common)
-    difference = low = high = p_value = None
-    if n:
-        more, fewer, total = gained + 0.5, lost + 0.5, n + 2
-        middle = (more - fewer) / total
-        half = Z * (math.sqrt(more + fewer - (more - fewer) ** 2 / total) / total)
-        difference, p_value = (gained - lost) / n, mcnemar(gained, lost)
-        low, high = max(-1.0, middle - half), min(1.0, middle + half)
-    interval = {"difference": difference, "ci_low": low, "ci_high": high}
-    return {"n": n, **interval, "gained": gained, "lost": lost, "p_value": p_value}
-
-
-def mcnemar(gained: int, lost: int) -> float:
-    """The exact two-sided probability of a split at least as uneven, if both sides are equally likely."""
-    tail = sum(math.comb(gained + lost, count) for count in range(min(gained, lost) + 1))
-    return float(min(1, 2 * tail / 2 ** (gained + lost)))
 
 
 class Quantity(NamedTuple):
@@ -252,15 +220,14 @@ def against_published(folder: Path, result: Result, cells: Cells) -> dict[str, A
 
     Raises ResultsError for an invalid file.
     """
-    path, expected = folder / EXPECTED, _ExpectedFile(arms=[], quoted=[], figures=[])
-    if path.exists():
-        expected = _read(path, _ExpectedFile)
+    path = folder / EXPECTED
+    expected = _read(path, _ExpectedFile) if path.exists() else _ExpectedFile(arms=[], quoted=[], figures=[])
     arms = expected.arms
     figures = [_met(figure, cells, result.run.provenance) for figure in expected.figures]
     return {
         "expectations": [*figures, *(row for arm in arms for row in _of_arm(arm, result))],
-        "quoted": [quoted.model_dump() for quoted in expected.quoted],
-        "drafts": {arm.arm: arm.speculation.model_dump() for arm in arms if arm.speculation},
+        "quoted": expected.quoted,
+        "drafts": {arm.arm: arm.speculation for arm in arms if arm.speculation},
         "hardware": {arm.arm: {"instance": arm.instance, "chips": arm.chips} for arm in arms},
         "predicted_cost": {
             arm.arm: {
@@ -331,7 +298,7 @@ def _estimate(figure: _PublishedFigure, cells: Cells) -> tuple[Estimate | None, 
         return None, "it was not measured"
     together = joined(sources)
     # All classes of a figure count as one class.
-    return of_sample(np.concatenate(logs), together._replace(class_=np.zeros_like(together.class_))), ""
+    return of_sample(np.concatenate(logs), replace(together, class_=np.zeros_like(together.class_))), ""
 
 
 def _of_arm(arm: _ArmForecast, result: Result) -> Iterator[dict[str, Any]]:

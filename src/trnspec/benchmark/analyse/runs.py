@@ -2,12 +2,14 @@
 
 Two runs are paired by prompt: the mean of a prompt in one run is compared with its mean in the other, and Student's t over prompts gives the
 interval. It includes the variation of prompts and requests, but not of blocks of time or of starts of a server. A gate refuses a run that it
-cannot judge: with too few prompts, a load that was not held, a missing arm, or unfinished.
+cannot judge: with too few prompts, a load that was not held, a missing arm, unfinished, or where the evidence that withholds a verdict of
+a report speaks against an arm of either run.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -15,14 +17,16 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from trnspec.benchmark.analyse.decision import at_loads
+from trnspec.benchmark.analyse.evidence import FAILURES, evidence, withheld_for
 from trnspec.benchmark.analyse.requests import Cells, Footing, Place, Requests, cells_of
-from trnspec.benchmark.analyse.result import Result
+from trnspec.benchmark.analyse.result import Evidence, Result
 from trnspec.benchmark.analyse.sentences import rendered
-from trnspec.benchmark.analyse.speed_up import as_ratio, claims
+from trnspec.benchmark.analyse.speed_up import as_ratio, sharing
+from trnspec.benchmark.analyse.stability import stability
 from trnspec.benchmark.analyse.statistics import weighted_mean
 from trnspec.benchmark.analyse.summary import FILE_NAME
 from trnspec.benchmark.errors import ResultsError
-from trnspec.benchmark.measure import journal, sanity_check
+from trnspec.benchmark.measure import journal
 from trnspec.benchmark.measure.raw_run import RawRun, extent
 from trnspec.benchmark.metrics import COMPARED
 from trnspec.benchmark.plan import Plan
@@ -129,8 +133,9 @@ def _refuse(old: Plan, new: Plan) -> None:
 
 def _cells(old: RawRun, new: RawRun) -> list[dict[str, Any]]:
     """The time per token of each arm that both runs have, at each load: old divided by new, so above 1 the new run is faster. All intervals
-    hold together. Without a verdict if an emulator made up the acceptance, or the answers of a run make no sense."""
+    hold together. `why` is empty or says what withholds the verdict."""
     runs = (cells_of(old), cells_of(new))
+    found = [evidence(cells, stability(cells), quality=None, engines={}) for cells in runs]
     known = set(runs[0].places)
     places = [place for place in runs[1].places if place in known]
     if not places:
@@ -142,26 +147,39 @@ def _cells(old: RawRun, new: RawRun) -> list[dict[str, Any]]:
             f"the runs share no arm (old: {names[0]}; new: {names[1]}); give them the same names"
         )
     shared = {where: _shared(runs, *where) for where in product(places, arms)}
-    judged = [
-        (place, arm)
+    why = {
+        (place, arm): _against(found, [raw.sessions[0].run for raw in (old, new)], place, arm)
         for place, arm in shared
-        if not (_senseless(old, new) or any((arm, place.class_) in cells.made_up for cells in runs))
-    ]
-    gains = {
-        where: weighted_mean([before - after for before, after in shared[where]])
-        for where in judged
-        if shared[where]
     }
-    together = max(1, sum(map(claims, gains.values())))
+    gains = {
+        where: weighted_mean([before - after for before, after in logs])
+        for where, logs in shared.items()
+        if logs and not why[where]
+    }
+    together = sharing(gains.values())
     rows = []
     for (place, arm), logs in shared.items():
         means = [math.exp(fmean(values)) for values in zip(*logs, strict=True)] or [None, None]
         gain = gains.get((place, arm))
         row = as_ratio(gain and replace(gain, together=together), _footing(runs, place))
-        row |= {} if (place, arm) in judged else {"verdict": "withheld"}
-        where = {**place.to_dict(), "arm": arm, "metric": _METRIC.name}
+        row |= {"verdict": "withheld"} if why[place, arm] else {}
+        where = {**place.to_dict(), "arm": arm, "metric": _METRIC.name, "why": why[place, arm]}
         rows.append({**where, "old": means[0], "new": means[1], **_EMPTY, **row})
     return rows
+
+
+def _against(found: Sequence[Sequence[Evidence]], runs: Sequence[str], place: Place, arm: str) -> str:
+    """What withholds the verdict about an arm. More failures are judged by the limit of the gate instead."""
+    rows = (
+        (run, row)
+        for run, evidence in zip(runs, found, strict=True)
+        for row in withheld_for(evidence, arm, place.class_, place.load, _METRIC.name)
+    )
+    return "; ".join(
+        f"run {run}: {'; '.join(filter(None, (row.says, row.remedy)))}"
+        for run, row in rows
+        if row.check != FAILURES
+    )
 
 
 def _shared(runs: tuple[Cells, Cells], place: Place, name: str) -> list[tuple[float, float]]:
@@ -191,7 +209,7 @@ def judge(baseline: RawRun, run: RawRun, *, slower_by: float, more_errors: float
     `slower_by` is the tolerated increase of the time per token: only if the whole interval is beyond it, it is a regression.
     `more_errors` is the tolerated increase of the share of failed requests. Returns {schema, baseline, run: {run, provenance,
     started_unix_s, client}, cells: [{class, concurrency, rate_per_s, arm, metric, old, new (geometric means), ratio, ci_low, ci_high,
-    n_pairs (prompts), verdict, p_value, ...}], errors: [{arm, old, new}], regressions: [text], warnings: [text]}.
+    n_pairs (prompts), verdict, why, p_value, ...}], errors: [{arm, old, new}], regressions: [text], warnings: [text]}.
 
     Raises ResultsError if the runs cannot be compared: different origins, models or prompts, no arm or no load in common.
     """
@@ -202,7 +220,7 @@ def judge(baseline: RawRun, run: RawRun, *, slower_by: float, more_errors: float
             "give two runs of one origin"
         )
     _refuse(baseline.plan, run.plan)
-    cells, senseless = _cells(baseline, run), _senseless(baseline, run)
+    cells = _cells(baseline, run)
     gone = [arm for arm in baseline.plan.prices if arm not in run.plan.prices]
     errors = [
         {"arm": arm, "old": _error_rate(baseline, arm), "new": _error_rate(run, arm)}
@@ -211,11 +229,10 @@ def judge(baseline: RawRun, run: RawRun, *, slower_by: float, more_errors: float
     ]
     regressions = _lines(
         "against",
-        senseless_runs=senseless,
         unfinished=not extent(run)[1],
         recorded=len(run.requests),
         gone=gone,
-        cells=[] if senseless else cells,
+        cells=cells,
         slower_by=slower_by,
         errors=errors,
         more_errors=more_errors,
@@ -236,10 +253,6 @@ def judge(baseline: RawRun, run: RawRun, *, slower_by: float, more_errors: float
             settings=[(name, getattr(baseline.plan, name), getattr(run.plan, name)) for name in _MAY_DIFFER],
         ),
     }
-
-
-def _senseless(*runs: RawRun) -> list[tuple[str, str]]:
-    return [(raw.sessions[0].run, why) for raw in runs if (why := sanity_check.withholds(raw.sense))]
 
 
 def _lines(kind: str, **known: Any) -> list[str]:

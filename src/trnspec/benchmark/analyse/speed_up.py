@@ -32,7 +32,7 @@ best of each one's treatments.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -40,7 +40,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trnspec.benchmark.analyse.requests import Cells, Footing, Place, Requests, size_of
+from trnspec.benchmark.analyse.requests import Cells, Footing, Place, Requests
 from trnspec.benchmark.analyse.result import Comparison, PaysUpTo, Verdict
 from trnspec.benchmark.analyse.statistics import (
     Array,
@@ -90,16 +90,24 @@ def _at(cells: Cells, load: Load) -> Iterator[dict[str, Any]]:
         # An emulator made up the acceptance of an arm: neither ratio nor verdict.
         unknown = {} if judged else {"verdict": "withheld", "n_pairs": len(pairs[0]), "prompts_to_tell": None}
         known.append((where, gains, unknown))
-    together = {metric: max(1, sum(claims(gains[metric]) for _, gains, _ in known)) for metric in COMPARED}
+    together = {metric: sharing(gains[metric] for _, gains, _ in known) for metric in COMPARED}
     for (where, gains, more), metric in product(known, COMPARED):
         gain, number = gains[metric], together[metric]
         row = as_ratio(gain and replace(gain, together=number), cells.footing(load), metric)
         yield {**where, "metric": metric.name, "together": number, **row, **more}
 
 
-def claims(gain: Estimate | None) -> bool:
-    """Whether a comparison can have a verdict, and so counts among those that are read together."""
-    return gain is not None and gain.clusters >= MIN_PROMPTS
+def sharing(gains: Iterable[Estimate | None]) -> int:
+    """The number of comparisons whose intervals hold together: those that can have a verdict."""
+    return max(1, sum(gain is not None and gain.clusters >= MIN_PROMPTS for gain in gains))
+
+
+def intervals_together(cells: Cells, load: Load) -> int:
+    """The number of intervals of the time per token that hold together under a load, over classes and treatments."""
+    places = product((Place(class_, load) for class_ in cells.plan.classes), cells.compared)
+    return sharing(
+        gain_of(cells.pairs(arms, place)) if cells.judged(arms, place) else None for place, arms in places
+    )
 
 
 def log_gains(pairs: tuple[Requests, Requests], metric: Metric) -> tuple[Array, Sources]:
@@ -184,35 +192,6 @@ def verdict(estimate: Estimate | None, footing: Footing = DEFAULT_FOOTING, metri
     return "a little faster" if low > 0 else "a little slower" if high < 0 else "cannot tell"
 
 
-def output_equality(baseline: str, pairs: tuple[Requests, Requests]) -> dict[str, Any]:
-    """How often both arms wrote the same text, and the positions, in characters, at which the other pairs differ first. With greedy
-    decoding speculation must not change the text.
-
-    Pairs without a recorded text are left out, and so are pairs of arms that share a server, because their nonces differ.
-    """
-    both = zip(pairs[0].answers, pairs[1].answers, strict=True)
-    known = [(a, b) for a, b in both if a.text_sha256 and b.text_sha256 and a.nonce == b.nonce]
-    differences = sorted(
-        first_difference(a.text or "", b.text or "") for a, b in known if a.text_sha256 != b.text_sha256
-    )
-    equal = len(known) - len(differences)
-    return {
-        "baseline": baseline,
-        "n_pairs": len(known),
-        "equal": equal,
-        "rate": equal / len(known) if known else None,
-        "first_divergence_chars": differences,
-    }
-
-
-def first_difference(text: str, other: str) -> int:
-    """The index of the first different character of two texts; the length of the shorter text if the longer one only continues it."""
-    for index, (left, right) in enumerate(zip(text, other, strict=False)):
-        if left != right:
-            return index
-    return min(len(text), len(other))
-
-
 Classes = Mapping[str, Requests]
 """The requests of an arm under one load, by class."""
 
@@ -226,7 +205,7 @@ def mixes(cells: Cells) -> Iterator[dict[str, Any]]:
             row = over(known[base], known[arm], together=len(cells.compared), footing=footing)
             if not any(cells.judged(arms, Place(class_, load)) for class_ in cells.plan.classes):
                 row["verdict"] = "withheld"
-            yield {"class": None, **size_of(load), "baseline": base, "treatment": arm, **row}
+            yield {"class": None, **vars(load), "baseline": base, "treatment": arm, **row}
 
 
 def bests(cells: Cells) -> Iterator[dict[str, Any]]:
@@ -246,7 +225,7 @@ def bests(cells: Cells) -> Iterator[dict[str, Any]]:
             {"arm": arm, **over(known[arm], known[best], together=pairs, footing=footing)} for arm in others
         ]
         if others:
-            yield {"class": class_, **size_of(load), "baseline": base, "arm": best, "over": rest}
+            yield {"class": class_, **vars(load), "baseline": base, "arm": best, "over": rest}
 
 
 def pays_up_to(rows: Sequence[Comparison]) -> Iterator[PaysUpTo]:

@@ -7,17 +7,18 @@ their intersections, which both contain (Cameron, Gelbach and Miller 2011, Journ
 
     V = V_prompts + max(0, V_blocks - V_within)
 
-Its degrees of freedom are Satterthwaite's (1946, Biometrics Bulletin 2), but not fewer than the smaller number of the two parts. If blocks
-add nothing, they are those of the prompts. With one start, the interval is only about that start. With several starts, the mean is over
-starts, and starts replace blocks, which they contain. Two or three starts may be similar by chance, so the interval is the widest of
-three: over prompts, over starts, and over both.
+Its degrees of freedom are Satterthwaite's (1946, Biometrics Bulletin 2), but not fewer than the smaller number of the two parts. Few
+blocks may be similar by chance, and far in the tails, where many intervals hold together, that happens too often. So an interval is the
+widest of three: over prompts, over blocks, and over both. With one start, it is only about that start. With several starts, the mean is
+over starts, and starts replace blocks, which they contain.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ CONFIDENCE = 0.95
 POWER = 0.8
 Z = 1.959963984540054
 """The quantile of the normal distribution for CONFIDENCE."""
+_CODES = ("class_", "prompt", "queue", "block", "start")
 UNKNOWN = -1
 """The code of a block that is not known."""
 Array = np.ndarray[Any, Any]
@@ -34,7 +36,25 @@ Variance = tuple[float, float]
 """A variance and its degrees of freedom."""
 
 
-class Sources(NamedTuple):
+class Units(NamedTuple):
+    """The clusters of values."""
+
+    stratum: Array
+    """The number of units in the stratum of each unit."""
+    strata: Array
+    """The code of the stratum of each unit."""
+    unit: Array
+    """The number of the unit of each value."""
+
+    @classmethod
+    def of(cls, strata: Array, codes: Array) -> Units:
+        _, first, unit = np.unique(paired_codes(strata, codes), return_index=True, return_inverse=True)
+        of_units = np.unique(strata[first], return_inverse=True, return_counts=True)
+        return cls(of_units[2][of_units[1]], of_units[1], unit)
+
+
+@dataclass(frozen=True, eq=False)
+class Sources:
     """The sources of random variation of values: arrays of codes, one for each value."""
 
     class_: Array
@@ -46,29 +66,39 @@ class Sources(NamedTuple):
     start: Array
 
     def of(self, rows: Any) -> Sources:
-        return Sources(*(codes[rows] for codes in self))
+        return Sources(*(getattr(self, name)[rows] for name in _CODES))
 
-    @property
-    def within(self) -> Array:
+    @cached_property
+    def prompts(self) -> Units:
+        return Units.of(self.class_, self.prompt)
+
+    @cached_property
+    def blocks(self) -> Units | None:
+        """Blocks of a queue or, with several starts, starts; None if blocks are not known, or no queue has two."""
+        if self.several_starts:
+            return Units.of(np.zeros_like(self.start), self.start)
+        if not len(self.block) or (self.block == UNKNOWN).any():
+            return None
+        blocks = Units.of(self.queue, self.block)
+        return blocks if blocks.stratum.max() > 1 else None
+
+    @cached_property
+    def within(self) -> Units:
         """Prompts in blocks; with several starts, prompts in starts."""
-        return paired_codes(self.prompt, self.start if self.several_starts else self.block)
+        return Units.of(
+            self.class_, paired_codes(self.prompt, self.start if self.several_starts else self.block)
+        )
 
-    @property
+    @cached_property
     def several_starts(self) -> bool:
         """Whether a class had several starts. Different classes may have different starts, if a node was replaced between them."""
-        return len(np.unique(paired_codes(self.class_, self.start))) > len(np.unique(self.class_))
-
-    @property
-    def blocks_known(self) -> bool:
-        """Whether the block of each value is known, and a class has at least two blocks."""
-        if not len(self.block) or (self.block == UNKNOWN).any():
-            return False
-        queues, _ = np.unique(np.stack([self.queue, self.block]), axis=1)
-        return bool(np.bincount(queues).max() > 1)
+        return bool(Units.of(self.class_, self.start).stratum.max(initial=0) > 1)
 
 
 def joined(parts: Sequence[Sources]) -> Sources:
-    return Sources(*(np.concatenate(codes) for codes in zip(*parts, strict=True)))
+    if len(parts) == 1:
+        return parts[0]
+    return Sources(*(np.concatenate([getattr(part, name) for part in parts]) for name in _CODES))
 
 
 def paired_codes(codes: Array, others: Array) -> Array:
@@ -85,6 +115,8 @@ class Estimate:
     """Standard error of the mean; None for fewer than two clusters."""
     degrees: float = 0.0
     """Degrees of freedom of `error`."""
+    others: tuple[Variance, ...] = ()
+    """Further estimates of the variance: the interval is the widest of all."""
     n: int
     clusters: int
     together: int = 1
@@ -94,24 +126,25 @@ class Estimate:
 
     @property
     def low(self) -> float | None:
-        return None if self.error is None else self.mean - self._half(self.error) - self.doubt
+        return None if self.error is None else self.mean - self._half - self.doubt
 
     @property
     def high(self) -> float | None:
-        return None if self.error is None else self.mean + self._half(self.error) + self.doubt
+        return None if self.error is None else self.mean + self._half + self.doubt
 
     def p_value(self, low: float = 0.0, high: float = 0.0) -> float | None:
         """The two-sided p-value of a mean between `low` and `high`: below 5 % exactly if the whole interval is outside of that range."""
         if self.error is None:
             return None
         away = max(self.mean - high - self.doubt, low - self.mean - self.doubt, 0.0)
-        if self.error == 0:
+        if not any(error for error, _ in self._errors):
             return 0.0 if away else 1.0
         from scipy.special import (
             stdtr,  # takes half a second to import, and a run without an interval needs none
         )
 
-        return min(1.0, self.together * 2 * float(stdtr(self.degrees, -away / self.error)))
+        tails = (float(stdtr(degrees, -away / error)) for error, degrees in self._errors if error)
+        return min(1.0, self.together * 2 * max(tails))
 
     @property
     def detectable(self) -> float | None:
@@ -121,12 +154,23 @@ class Estimate:
         """
         if self.error is None:
             return None
-        return self._half(self.error) + t_quantile(POWER, self.degrees) * self.error + self.doubt
+        return self._half + max(t_quantile(POWER, own) * error for error, own in self._errors) + self.doubt
 
-    def _half(self, error: float) -> float:
-        return t_quantile(1 - (1 - CONFIDENCE) / 2 / self.together, self.degrees) * error
+    @property
+    def _errors(self) -> list[tuple[float, float]]:
+        """Each standard error with its degrees of freedom."""
+        return [
+            (self.error or 0.0, self.degrees),
+            *((math.sqrt(own), degrees) for own, degrees in self.others),
+        ]
+
+    @property
+    def _half(self) -> float:
+        probability = 1 - (1 - CONFIDENCE) / 2 / self.together
+        return max(t_quantile(probability, degrees) * error for error, degrees in self._errors)
 
 
+@cache
 def t_quantile(probability: float, degrees: float) -> float:
     """Quantile of Student's t for `probability` in (0, 1)."""
     from scipy.special import stdtrit
@@ -148,6 +192,34 @@ def fisher_more(count: int, n: int, other: int, n_other: int) -> float:
     total = count + other
     ways = sum(math.comb(n, k) * math.comb(n_other, total - k) for k in range(count, min(n, total) + 1))
     return ways / math.comb(n + n_other, total)
+
+
+def compare(baseline: Mapping[str, bool], treatment: Mapping[str, bool]) -> dict[str, Any]:
+    """Difference of the shares of correct answers over the common questions, with interval and p-value.
+
+    The interval is Agresti and Min's adjusted Wald interval for matched proportions, which is never of width zero
+    (Statistics in Medicine 24, 2005): half an observation is added to each of the four kinds of pairs. The p-value is
+    McNemar's, exact: given that answers differ, either arm is as likely to have the right one.
+    """
+    common = baseline.keys() & treatment.keys()
+    n = len(common)
+    lost = sum(baseline[question] and not treatment[question] for question in common)
+    gained = sum(treatment[question] and not baseline[question] for question in common)
+    difference = low = high = p_value = None
+    if n:
+        more, fewer, total = gained + 0.5, lost + 0.5, n + 2
+        middle = (more - fewer) / total
+        half = Z * (math.sqrt(more + fewer - (more - fewer) ** 2 / total) / total)
+        difference, p_value = (gained - lost) / n, mcnemar(gained, lost)
+        low, high = max(-1.0, middle - half), min(1.0, middle + half)
+    interval = {"difference": difference, "ci_low": low, "ci_high": high}
+    return {"n": n, **interval, "gained": gained, "lost": lost, "p_value": p_value}
+
+
+def mcnemar(gained: int, lost: int) -> float:
+    """The exact two-sided probability of a split at least as uneven, if both sides are equally likely."""
+    tail = sum(math.comb(gained + lost, count) for count in range(min(gained, lost) + 1))
+    return float(min(1, 2 * tail / 2 ** (gained + lost)))
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
@@ -215,44 +287,36 @@ def of_sample(values: Array, sources: Sources) -> Estimate:
 
 def estimate(mean: float, moves: Array, sources: Sources) -> Estimate:
     """A mean with the error from its moves; without an error if a class has one prompt."""
-    classes, _ = np.unique(np.stack([sources.class_, sources.prompt]), axis=1)
-    n, clusters = len(moves), len(classes)
-    if np.unique(classes, return_counts=True)[1].min(initial=n) < 2:
+    n, clusters = len(moves), len(sources.prompts.stratum)
+    if sources.prompts.stratum.min(initial=n) < 2:
         return Estimate(mean=mean, error=None, n=n, clusters=clusters)
-    variance, degrees = spread(moves, sources)
-    return Estimate(mean=mean, error=math.sqrt(variance), degrees=degrees, n=n, clusters=clusters)
+    (variance, degrees), *others = variances(moves, sources)
+    known = Estimate(mean=mean, error=math.sqrt(variance), degrees=degrees, n=n, clusters=clusters)
+    return replace(known, others=tuple(others))
 
 
-def spread(moves: Array, sources: Sources) -> Variance:
-    """The variance of a mean with these moves, and its degrees of freedom."""
-    prompts, class_ = between(moves, sources.class_, sources.prompt), sources.class_
-    if sources.several_starts:
-        starts = between(moves, np.zeros_like(class_), sources.start)
-        parts = (prompts, starts, _both(prompts, starts, between(moves, class_, sources.within)))
-        return max(parts, key=lambda of: t_quantile((1 + CONFIDENCE) / 2, round(of[1], 1)) * math.sqrt(of[0]))
-    if sources.blocks_known:
-        blocks, within = between(moves, sources.queue, sources.block), between(moves, class_, sources.within)
-        return prompts if blocks[0] <= within[0] else _both(prompts, blocks, within)
-    return prompts
+def variances(moves: Array, sources: Sources) -> list[Variance]:
+    """The estimates of the variance of a mean with these moves: over prompts and, if blocks are known, over blocks and over both."""
+    prompts = between(moves, sources.prompts)
+    if not sources.blocks:
+        return [prompts]
+    blocks = between(moves, sources.blocks)
+    return [prompts, blocks, _both(prompts, blocks, between(moves, sources.within))]
 
 
 def variance_beyond_prompts(moves: Array, sources: Sources) -> Variance | None:
     """The variance that blocks (with several starts, starts) add to that over prompts; None if they add nothing."""
-    if sources.several_starts:
-        whole = between(moves, np.zeros_like(sources.start), sources.start)
-    elif sources.blocks_known:
-        whole = between(moves, sources.queue, sources.block)
-    else:
+    if not sources.blocks:
         return None
-    extra = whole[0] - between(moves, sources.class_, sources.within)[0]
+    whole = between(moves, sources.blocks)
+    extra = whole[0] - between(moves, sources.within)[0]
     return (extra, whole[1]) if extra > 0 else None
 
 
-def between(moves: Array, strata: Array, units: Array) -> Variance:
+def between(moves: Array, units: Units) -> Variance:
     """The variance between units, summed over strata. A stratum with one unit does not count."""
-    (own, _), unit = np.unique(np.stack([strata, units]), axis=1, return_inverse=True)
-    sums, counts = np.bincount(unit.ravel(), moves), np.bincount(own)
-    squares = np.bincount(own, sums**2)
+    counts = np.bincount(units.strata)
+    squares = np.bincount(units.strata, np.bincount(units.unit, moves) ** 2)
     several = counts > 1
     parts = squares[several] * counts[several] / (counts[several] - 1)
     return added(list(zip(parts.tolist(), (counts[several] - 1.0).tolist(), strict=True)))

@@ -14,8 +14,7 @@ import numpy as np
 from trnspec.benchmark import metrics
 from trnspec.benchmark.analyse import stability
 from trnspec.benchmark.analyse.acceptance import acceptance, tokens_per_step_at
-from trnspec.benchmark.analyse.answers import losslessness
-from trnspec.benchmark.analyse.attached import EngineDifferences, Quality
+from trnspec.benchmark.analyse.answers import losslessness, output_equality
 from trnspec.benchmark.analyse.conditions import is_aa, one_start
 from trnspec.benchmark.analyse.decision import advised, average
 from trnspec.benchmark.analyse.delivered import cost, goodput, limits_kept, throughput, token_source
@@ -24,12 +23,11 @@ from trnspec.benchmark.analyse.explanation import explain
 from trnspec.benchmark.analyse.requests import Cells, Place, Requests
 from trnspec.benchmark.analyse.result import Comparison, Evidence, Explanation, Result
 from trnspec.benchmark.analyse.result_cells import Cell
-from trnspec.benchmark.analyse.result_files import against_published, optional_results, served_by
+from trnspec.benchmark.analyse.result_files import against_published, engines_in, quality_in, served_by
 from trnspec.benchmark.analyse.speed_up import (
     bests,
     comparisons,
     mixes,
-    output_equality,
     pays_up_to,
 )
 from trnspec.benchmark.analyse.statistics import distribution
@@ -38,7 +36,6 @@ from trnspec.benchmark.measure import sanity_check
 from trnspec.benchmark.measure.journal import write_whole
 from trnspec.benchmark.measure.raw_run import RawRun, extent
 from trnspec.benchmark.plan import PlannedArm
-from trnspec.core.json_text import json_text
 
 FILE_NAME = "summary.json"
 _HEADLINE = metrics.COMPARED[0].name
@@ -61,9 +58,8 @@ _UNJUDGED = (
 def summarise(cells: Cells, folder: Path | None = None) -> Result:
     """The result of a run, finished or not; `folder` may hold further files of it. Raises ResultsError for an invalid file."""
     raw, course = cells.raw, stability.stability(cells)
-    files = optional_results(folder, raw.plan.baselines) if folder else {"engines": {}, "quality": None}
-    engines = {arm: EngineDifferences.model_validate(one) for arm, one in files["engines"].items()}
-    quality = files["quality"] and Quality.model_validate(files["quality"])
+    engines = engines_in(folder, raw.plan.baselines) if folder else {}
+    quality = quality_in(folder, raw.plan.baselines) if folder else None
     found = evidence(cells, course, quality=quality, engines=engines)
     left = without_withheld(cells, found)
     described = {
@@ -106,7 +102,8 @@ def summarise(cells: Cells, folder: Path | None = None) -> Result:
 def _judged(found: Sequence[Evidence], row: dict[str, Any]) -> dict[str, Any]:
     """The comparison, without a verdict if evidence withholds it. The ratio stays if its times are sound: those of a server that writes
     nonsense say nothing about a working server. The measurements of each arm are kept."""
-    why = withheld_from(found, Place.of(row), row["baseline"], row["treatment"])
+    metric = row.get("metric", _HEADLINE)
+    why = withheld_from(found, Place.of(row), row["baseline"], row["treatment"], metric=metric)
     if not why:
         return row
     kept = (
@@ -125,7 +122,7 @@ def _judged(found: Sequence[Evidence], row: dict[str, Any]) -> dict[str, Any]:
 
 def write(result: Result, folder: Path) -> Path:
     """Store the result in `folder`, completely or not at all. Raises StorageError."""
-    return write_whole(folder / FILE_NAME, json_text(result.model_dump(mode="json"), indent=1) + "\n")
+    return write_whole(folder / FILE_NAME, result.model_dump_json(indent=1) + "\n")
 
 
 def _named(cells: Cells, row: Mapping[str, Any]) -> dict[str, Any]:

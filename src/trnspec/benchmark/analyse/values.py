@@ -39,14 +39,17 @@ def request_values(record: RequestRecord, max_tokens_per_step: int) -> dict[str,
 
     `max_tokens_per_step` of the arm decides whether chunks may count as tokens if the server reports none.
     """
+    tokens = output_tokens(record, max_tokens_per_step)
+    return values_of(record, max_tokens_per_step, tokens, decoding(record, tokens))
+
+
+def values_of(
+    record: RequestRecord, max_tokens_per_step: int, tokens: int | None, decoded: Decoding | None
+) -> dict[str, float]:
+    """The same, where its tokens and its decoding are known."""
     if record.error is not None or record.ttft_s is None or record.e2e_s is None:
         return {}
-    tokens = output_tokens(record, max_tokens_per_step)
-    decoded, counts, per_chunk = (
-        decoding(record, tokens),
-        server_counts(record),
-        tokens_per_chunk(record, tokens),
-    )
+    counts, per_chunk = server_counts(record), tokens_per_chunk(record, tokens)
     per_step = counts.tokens_per_step if counts and counts.steps else per_chunk
     if per_step is not None and not 1 <= per_step <= max_tokens_per_step:
         per_step = None  # chunks were merged or split on the way, so they do not show steps

@@ -35,7 +35,7 @@ from trnspec.benchmark.analyse.acceptance import (
 )
 from trnspec.benchmark.analyse.draft_cost import DraftCostModel, StepTimes, step_times
 from trnspec.benchmark.analyse.requests import Cells, Place, Requests
-from trnspec.benchmark.analyse.speed_up import log_gains
+from trnspec.benchmark.analyse.speed_up import log_gains, mean_error
 from trnspec.benchmark.analyse.statistics import UNKNOWN, Array, Estimate, Sources, Variance
 from trnspec.benchmark.analyse.values import Drafts
 from trnspec.benchmark.measure.raw_run import RawRun
@@ -74,6 +74,8 @@ class Gains(NamedTuple):
     sources: Sources
     beyond: Variance = (0.0, 1.0)
     """What blocks and starts of another run, in which the step was timed, add to the variance of the mean."""
+    doubt: float = 0.0
+    """The bound of the error of the mean, because the tokens of first arrivals are estimated."""
 
     @property
     def prompts(self) -> Array:
@@ -89,10 +91,11 @@ class Gains(NamedTuple):
         return math.exp(stats.mean_of(self.log_plain_s, self.sources.start)[0])
 
 
-def mixture(parts: Sequence[tuple[float, Gains]]) -> Estimate:
+def mixture(parts: Sequence[tuple[float, Gains]], together: int = 1) -> Estimate:
     """The log speed-up of a class, or of mixed traffic, with its interval, from (share of the output tokens, gains) of each class.
 
-    It is the ratio of two sums of times, linearised as in the report (`trnspec.benchmark.analyse.speed_up`).
+    It is the ratio of two sums of times, linearised as in the report (`trnspec.benchmark.analyse.speed_up`), with the same interval, of
+    which `together` hold together.
     """
     before = [share * own.plain_s for share, own in parts]
     after = [plain_s * math.exp(-own.mean) for plain_s, (_, own) in zip(before, parts, strict=True)]
@@ -103,10 +106,13 @@ def mixture(parts: Sequence[tuple[float, Gains]]) -> Estimate:
         beyond.append((v**2 * own.beyond[0], own.beyond[1]))
     mean, sources = math.log(math.fsum(before) / math.fsum(after)), [own.sources for _, own in parts]
     known = stats.estimate(mean, np.concatenate(moves), stats.joined(sources))
+    known = replace(known, together=together, doubt=max(own.doubt for _, own in parts))
     if known.error is None or not any(variance for variance, _ in beyond):
         return known
-    variance, degrees = stats.added([(known.error**2, known.degrees), *beyond])
-    return replace(known, error=math.sqrt(variance), degrees=degrees)
+    (variance, degrees), *others = (
+        stats.added([own, *beyond]) for own in ((known.error**2, known.degrees), *known.others)
+    )
+    return replace(known, error=math.sqrt(variance), degrees=degrees, others=tuple(others))
 
 
 def recommended(speed_ups: Mapping[int, float]) -> int:
@@ -151,6 +157,8 @@ class ClassAtLoad:
     """The windows that were measured, with the pairs of the report."""
     elsewhere: Mapping[int, Variance] = field(default_factory=dict)
     """The windows that were timed in another run or class, with what its blocks and starts add to the variance of its gain."""
+    together: tuple[int, int] = (1, 1)
+    """The number of intervals that hold together, over classes and over mixes: as in the report of the run."""
     unused: int
     """Drafts per step that never count."""
     largest_k: int
@@ -243,7 +251,12 @@ def _of_pairs(
     both = (plain_s > 0) & (drafted_s > 0)
     if not both.any():
         return None
-    gains = Gains(log_gains(pairs, TPOT)[0], np.log(plain_s[both]), pairs[0].sources.of(both))
+    gains = Gains(
+        log_gains(pairs, TPOT)[0],
+        np.log(plain_s[both]),
+        pairs[0].sources.of(both),
+        doubt=sum(map(mean_error, pairs)),
+    )
     acceptance, prompt = _acceptance(arm, known, pairs[1].at(both))
     mean_gain = np.bincount(prompt, gains.log_gain) / np.bincount(prompt)
     step = acceptance.tokens_per_step(drafts) / np.exp(mean_gain)

@@ -213,6 +213,7 @@ def gate(folder: Path, baseline: Path, slower_by: float, more_errors: float, jso
 def advise(**given: Any) -> int:
     """Predict tokens per step and speed-up of every smaller window k, recommend one or what to time next."""
     from trnspec.benchmark.analyse import advice
+    from trnspec.benchmark.analyse.acceptance import survivals
     from trnspec.benchmark.analyse.draft_cost import step_times
     from trnspec.benchmark.analyse.requests import cells_of
     from trnspec.benchmark.analyse.windows import AdviceOptions
@@ -245,9 +246,7 @@ def advise(**given: Any) -> int:
     if raw:
         predicted = advice.advise(cells_of(raw), wishes)
     else:
-        predicted = advice.forecast(
-            advice.survivals(acceptance), wishes, basis=f"acceptance as in {acceptance}"
-        )
+        predicted = advice.forecast(survivals(acceptance), wishes, basis=f"acceptance as in {acceptance}")
     _print(predicted, "advise.txt", as_json=given["json"])
     return 0
 

@@ -10,6 +10,7 @@ import csv
 import hashlib
 import io
 import json
+import math
 import re
 import statistics
 from collections import Counter
@@ -21,14 +22,13 @@ import numpy as np
 
 from trnspec.benchmark import metrics
 from trnspec.benchmark.analyse.delivered import covered
-from trnspec.benchmark.analyse.requests import Cells, Place
+from trnspec.benchmark.analyse.requests import Cells, Place, Requests
 from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.statistics import PERCENTILES
-from trnspec.benchmark.analyse.values import gaps, output_tokens, request_values
+from trnspec.benchmark.analyse.values import gaps, request_values
 from trnspec.benchmark.measure.journal import write_whole
 from trnspec.benchmark.measure.raw_run import RawRun
-from trnspec.benchmark.measure.records import RequestRecord, to_json
-from trnspec.benchmark.plan import PlannedArm
+from trnspec.benchmark.measure.records import RequestRecord
 
 Json = dict[str, Any]
 _OF_REQUEST = tuple(m.name for m in metrics.METRICS if m.scope == "request" and m.unit != "requests")
@@ -50,6 +50,7 @@ COMPARISON_COLUMNS = (
     *(*_PLACE, "baseline", "treatment", "metric", "ratio", "ci_low", "ci_high", "n_pairs", "n_prompts"),
     *("verdict", "p_value", "p_holm", "detectable_ratio"),
 )
+_FIELDS = {"class": "class_"}
 LLMPERF = "llmperf"
 NOTE = (
     "inter_token_latency_s is time per output token: (t_last - t_first_arrival) / (tokens - tokens of the first "
@@ -86,7 +87,8 @@ def _requests(raw: RawRun) -> Iterator[Json]:
     for one in raw.requests:
         values = request_values(one, raw.plan.arm(one.arm).max_tokens_per_step)
         counts = int(one.phase == "measured" and raw.counts(one))
-        yield to_json(one) | {"counts": counts, **dict.fromkeys(_OF_REQUEST), **values}
+        named = {name: getattr(one, _FIELDS.get(name, name), None) for name in REQUEST_COLUMNS}
+        yield named | {"counts": counts} | values
 
 
 def _cells(result: Result) -> Iterator[Json]:
@@ -112,8 +114,10 @@ def write_llmperf(cells: Cells, folder: Path) -> list[Path]:
     """Responses and summary under `folder`/llmperf for each cell with a measured request. Raises StorageError."""
     raw, written = cells.raw, []
     for (arm, place), requests in cells.requests.items():
-        records = sorted(requests.answers, key=_ended)
-        answers = [_response(raw.plan.arm(arm), record) for record in records]
+        ended = np.argsort([_ended(record) for record in requests.answers], kind="stable")
+        requests = requests.at(ended)
+        records = requests.answers
+        answers = [_response(requests, row) for row in range(len(records))]
         whole = _summary(raw, arm, place, records, answers)
         size = f"{raw.plan.model}_{whole['mean_input_tokens']}_{raw.plan.max_tokens}"
         name = re.sub(r"-{2,}", "-", re.sub(r"[^\w\d-]+", "-", size))  # as llmperf spells it
@@ -122,17 +126,19 @@ def write_llmperf(cells: Cells, folder: Path) -> list[Path]:
         cell = folder / LLMPERF / _slug(arm) / f"{_slug(place.class_)}-{_slug(load)}"
         contents = {"individual_responses": answers, "summary": whole | {"name": f"{name}_summary"}}
         for ending, content in contents.items():
-            text = json.dumps(content, indent=4, allow_nan=False) + "\n"
+            text = json.dumps(content, allow_nan=False) + "\n"
             written.append(write_whole(cell / f"{name}_{ending}.json", text))
     return written
 
 
-def _response(arm: PlannedArm, record: RequestRecord) -> Json:
+def _response(requests: Requests, row: int) -> Json:
     """The response of one request. A failure has its HTTP status or -1, as in llmperf."""
-    failed, values = record.error is not None, request_values(record, arm.max_tokens_per_step)
-    status = (record.error or "").removeprefix("http_")
-    tokens = None if failed else output_tokens(record, arm.max_tokens_per_step)
-    answer = {key: values.get(metric.name) if metric else None for key, metric in _RESPONSE.items()}
+    record = requests.answers[row]
+    failed, status = record.error is not None, (record.error or "").removeprefix("http_")
+    known = {key: requests.metrics[metric.name][row] for key, metric in _RESPONSE.items() if metric}
+    answer = dict.fromkeys(_RESPONSE) | {key: float(v) for key, v in known.items() if not math.isnan(v)}
+    counted = math.nan if failed else requests.tokens[row]
+    tokens = None if math.isnan(counted) else int(counted)
     both = None if record.prompt_tokens is None or tokens is None else record.prompt_tokens + tokens
     waits = [] if failed else gaps(record)
     return {
