@@ -31,7 +31,6 @@ from trnspec.experiment import Experiment, load
 from trnspec.experiment.cost import RunPrice, purchase_options, purchase_text, run_price
 from trnspec.experiment.expected import file_text
 from trnspec.experiment.naming import metrics_namespace
-from trnspec.lab.emulator.timings import emulated
 from trnspec.lab.programs import (
     LOG,
     Container,
@@ -127,7 +126,7 @@ def demonstrate(path: Path, *, out: Path, less: Mapping[str, int], stages: Stage
             with stages.stage("rehearsing the stacks against a local AWS (moto)") as stage:
                 rehearsed = rehearse(assembly, endpoint=endpoint, region=experiment.cluster.region)
                 stage.done = in_one_line(rehearsed)
-            _measure(experiment, files, out=out, less=less, stages=stages)
+            _measure(path, experiment, files, out=out, less=less, stages=stages)
             with stages.stage("publishing to the local CloudWatch") as stage:
                 _publish(experiment, out=out, endpoint=endpoint)
                 stage.done = "published the run to the local CloudWatch"
@@ -153,6 +152,7 @@ def _render(path: Path, experiment: Experiment, manifests: Path, assembly: Path)
 
 
 def _measure(
+    path: Path,
     experiment: Experiment,
     files: Sequence[ManifestFile],
     *,
@@ -164,22 +164,21 @@ def _measure(
 
     A server adds the caution about its arm to its list of models, so that the caution reaches the results.
     """
-    plan, arms_emulated = mounted_plan(files), emulated(experiment)
+    plan = mounted_plan(files)
     file = write_plan(plan, out)
     write_whole(out / EXPECTED_FILE, file_text(experiment))
 
     def command(container: Container, port: int) -> list[str]:
-        argv = [
-            sys.executable,
-            "-m",
-            "trnspec.lab.emulator",
+        own = [
             "--listen",
             f"{LOOPBACK}:{port}",
             "--plan",
             str(file),
+            "--of",
+            str(path.resolve()),
+            container.arm,
         ]
-        own = arms_emulated[container.arm].options
-        return [*argv, *own, "--", *container.command]
+        return [sys.executable, "-m", "trnspec.lab.emulator", *own, "--", *container.command]
 
     arms, logs, total = list(containers(files).values()), out / "logs", requests_of(plan, less)
     endpoints = count(len(arms), "emulated endpoint")

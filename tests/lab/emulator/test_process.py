@@ -15,8 +15,9 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+import yaml
 
-from tests.conftest import ROOT
+from tests.conftest import REFERENCE, ROOT
 from tests.lab.emulator.arms import BASELINE, MODEL, OPEN_ENDED, PLAN, SPECULATIVE, plan_of
 from trnspec.benchmark import __main__ as benchmark
 from trnspec.lab.emulator.__main__ import main
@@ -34,7 +35,7 @@ TEXTS = {
 }
 """The last is called as a class of the shipped prompts is, and has none of them."""
 FIRST_LINE = r"emulated {}: Qwen/Qwen3-32B, .+, 4 slots, (http://127\.0\.0\.1:\d+)/v1 "
-CAUTION = "drafted has k = 9; the emulator's step costs are of k = 7"
+CAUTION = "qwen-sd-vllm has k = 9; the emulator's step costs are those of Qwen/Qwen3-32B"
 
 
 @contextmanager
@@ -67,9 +68,15 @@ def _measured(folder: Path) -> tuple[Path, str]:
     ]
     (folder / "prompts.jsonl").write_text("\n".join(map(json.dumps, prompts)) + "\n", encoding="utf-8")
     both, plan = ("--time-scale", "0.25"), plan_of(prompts)
+    wider, content = folder / "wider.yaml", yaml.safe_load(REFERENCE.read_text(encoding="utf-8"))
+    content["arms"][1]["speculation"]["num_speculative_tokens"] = 9
+    del content["expect"]  # of seven tokens
+    wider.write_text(yaml.safe_dump(content), encoding="utf-8")
+    (folder / "prompts").symlink_to(REFERENCE.parent / "prompts")
+    of = ("--of", str(wider), "qwen-sd-vllm")
     with (
         _emulator(folder / "plain", BASELINE, *both, plan=plan) as (_, plain),
-        _emulator(folder / "drafted", SPECULATIVE, *both, "--caution", CAUTION, plan=plan) as (_, drafted),
+        _emulator(folder / "drafted", SPECULATIVE, *both, *of, plan=plan) as (_, drafted),
     ):
         arms = ["--arm", f"plain={plain}/v1", "--arm", f"drafted={drafted}/v1", "--model", MODEL]
         asked = ["--prompts", str(folder / "prompts.jsonl"), "--max-tokens", "16", "--requests", "8"]

@@ -1,4 +1,4 @@
-"""`python -m trnspec.lab.emulator --listen 127.0.0.1:0 [--plan FILE] -- vllm serve ...`
+"""`python -m trnspec.lab.emulator --listen 127.0.0.1:0 [--plan FILE] [--of FILE ARM] -- vllm serve ...`
 
 Serves until SIGTERM or SIGINT, then exits 0. Exit 2: the argv speculates in a way that is not emulated, or an option is wrong;
 3: cannot listen. The demonstration starts it, with options that it has checked. What it serves are vLLM's OpenAI endpoints over an
@@ -22,6 +22,7 @@ from aiohttp import web
 
 from trnspec.core.command_line import carried_out
 from trnspec.core.findings import Misuse, Outside
+from trnspec.experiment import load
 from trnspec.lab.emulator.engine import Engine
 from trnspec.lab.emulator.payloads import (
     DONE,
@@ -36,7 +37,7 @@ from trnspec.lab.emulator.payloads import (
     parse_generation,
     usage,
 )
-from trnspec.lab.emulator.timings import CONDITIONAL_ACCEPTANCE, StepCosts, Timed, read
+from trnspec.lab.emulator.timings import CONDITIONAL_ACCEPTANCE, StepCosts, Timed, emulated
 
 VERSION = "0.9.1+emulated"
 MAX_BODY_BYTES = 16 * 2**20
@@ -155,15 +156,18 @@ def _address(text: str) -> tuple[str, int]:
     metavar="FILE",
     help="The benchmark's plan, for the prompts' classes.",
 )
-@click.option("--caution", multiple=True, metavar="TEXT", help="Say this against the timings in /v1/models.")
-@click.option("--timed", metavar="JSON", help="Steps of the arm's own, instead of the reference's.")
+@click.option(
+    "--of",
+    type=(click.Path(path_type=Path), str),
+    metavar="FILE ARM",
+    help="The experiment and its arm, for steps of the arm's own and what speaks against them.",
+)
 @click.option("--time-scale", type=float, default=1.0, hidden=True)
 @click.argument("argv", nargs=-1, metavar="-- vllm serve MODEL ...")
 def command(
     listen: tuple[str, int],
     plan: Path | None,
-    caution: tuple[str, ...],
-    timed: str | None,
+    of: tuple[Path, str] | None,
     time_scale: float,
     argv: tuple[str, ...],
 ) -> int:
@@ -172,13 +176,15 @@ def command(
         raise Misuse(
             "argv: nothing to emulate; after the options give -- vllm serve MODEL --max-num-seqs 4 ..."
         )
+    known = emulated(load(of[0]))[of[1]] if of else None
+    timed = known.timed if known else None
     arm = parse_argv(argv, heads=timed is not None)
     endpoint = EmulatedEndpoint(
         arm,
         load_classes(plan) if plan else PromptClasses(),
         time_scale=time_scale,
-        cautions=caution,
-        timed=read(timed) if timed else None,
+        cautions=[known.caution] if known and known.caution else [],
+        timed=timed,
     )
     k, slots = arm.speculative_tokens, arm.max_num_seqs
     what = f"{arm.served_names[0]}, {f'k={k} with {arm.draft}' if k else 'plain decoding'}, {slots} slots"

@@ -21,9 +21,8 @@ fitted costs with a caution (`emulated`).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import blake2b
 from statistics import fmean
 from types import MappingProxyType
@@ -190,18 +189,6 @@ class Emulated:
     timed: Timed | None
     """`None` for the fitted costs."""
     caution: str | None
-
-    @property
-    def options(self) -> list[str]:
-        caution = ["--caution", self.caution] if self.caution else []
-        return [*caution, *(["--timed", json.dumps(asdict(self.timed))] if self.timed else [])]
-
-
-def read(text: str) -> Timed:
-    """What `options` wrote."""
-    written = json.loads(text)
-    steps_s = {int(load): seconds for load, seconds in written["steps_s"].items()}
-    return Timed(**written | {"steps_s": steps_s, "known": tuple(written["known"])})
 
 
 def emulated(experiment: Experiment) -> dict[str, Emulated]:
