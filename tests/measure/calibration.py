@@ -2,8 +2,8 @@
 simulated time. Prints a line for each kind of run; exit 1 when one is beyond its limits.
 
 Fixed loads, one start of the servers. Of 95 % intervals for the speed-up 93 to 97 % must contain what is true in steady state; of
-runs that compare a server with itself at most 5 % may call any class faster or slower, be it a little. A figure passes where the binomial
-interval of its count meets its limits, so limits mean something from 1,000 runs on.
+comparisons of a server with itself at most 5 % may be called faster or slower, be it a little. A figure passes where the binomial interval of its
+count meets its limits, so limits mean something from 1,000 runs on.
 
 What `benchmark run` does over HTTP is done here step by step of a batch: the same blocks in the same order, the same requests, started
 and refilled as `SteadyLoad` says. Only the network and the clock are missing. The times of a step are shaped like those of a GPU
@@ -56,18 +56,16 @@ class Kind:
     k: int
     concurrency: int
     same: bool = False
-    classes: int = 1
 
     def __str__(self) -> str:
         what = "A/A, plain" if self.same and not self.k else f"{'A/A, ' if self.same else ''}k = {self.k}"
-        several = f", {self.classes} classes" * (self.classes > 1)
-        return f"{what}, {self.concurrency} concurrent requests{several}"
+        return f"{what}, {self.concurrency} concurrent requests"
 
 
 KINDS = (
     *(Kind(k=1, concurrency=n) for n in (1, 4, 16)),
     *(Kind(k=k, concurrency=4) for k in (3, 7)),
-    *(Kind(k=k, concurrency=n, same=True, classes=of) for of in (1, 5) for k, n in ((0, 16), (1, 4), (7, 4))),
+    *(Kind(k=k, concurrency=n, same=True) for k, n in ((0, 16), (1, 4), (7, 4))),
 )
 
 
@@ -166,11 +164,7 @@ class Run:
             {"name": name, "url": f"http://{name}/v1", "speculative_tokens": k, "max_tokens_per_step": k + 1}
             for name, k in windows.items()
         ]
-        asked = [
-            {"id": f"{class_}-{i}", "class": f"class-{class_}", "prompt": f"Question {class_}-{i}"}
-            for class_ in range(kind.classes)
-            for i in range(PROMPTS)
-        ]
+        asked = [{"id": f"chat-{i}", "class": "chat", "prompt": f"Question {i}"} for i in range(PROMPTS)]
         self.empty = records.held(
             records.raw_run(
                 arms=arms, baseline=PLAIN, prompts=asked, concurrency=[kind.concurrency], requests=REQUESTS,
@@ -275,12 +269,9 @@ def _record(block: Block, one: Sent, to_run_s: float) -> RequestRecord:
 
 
 def said_of(kind: Kind, seed: str) -> dict[str, Any]:
-    """What one run says of the time per token; of several classes, of the first that is faster or slower, or else of the last."""
-    rows = (one for one in summary_of(Run(kind, seed).whole())["comparisons"] if one["metric"] == "tpot_s")
-    for row in rows:
-        if row["verdict"] in (*FASTER, *SLOWER):
-            break
-    return dict(row)
+    """What one run says of the time per token."""
+    (said,) = (one for one in summary_of(Run(kind, seed).whole())["comparisons"] if one["metric"] == "tpot_s")
+    return dict(said)
 
 
 def line_of(kind: Kind, rows: Sequence[dict[str, Any]]) -> tuple[str, bool]:

@@ -99,19 +99,10 @@ def test_what_blocks_share_widens_an_interval_and_leaves_it_as_few_degrees_as_th
     apart = [0.1 * (block % 2) for block in range(4) for _ in range(16)]
     found = of_sample(*sample(*apart, prompts=16, blocks=4))
     between, within = 4 / 3 * 4 * (0.05 / 4) ** 2, 64 / 63 * 64 * (0.05 / 64) ** 2
-    blocks, both = found.others
-    assert blocks == pytest.approx((between, 3))
-    assert both == pytest.approx((between - within, 3))
-    assert found.high == pytest.approx(found.mean + t_quantile(0.975, 3) * math.sqrt(between))
-
-
-def test_an_interval_is_the_widest_where_blocks_are_alike_by_chance() -> None:
+    assert found.error == pytest.approx(math.sqrt(between - within))
+    assert found.degrees == pytest.approx(3)
     alike = of_sample(*sample(*(0.1 * (index % 2) for index in range(64)), prompts=16, blocks=4))
-    assert (alike.others[0][0], alike.degrees) == (pytest.approx(0), 15), "blocks add nothing"
-    assert alike.error
-    for together in (1, 5):
-        half = t_quantile(1 - 0.025 / together, 15) * alike.error
-        assert replace(alike, together=together).high == pytest.approx(alike.mean + half)
+    assert alike.degrees == 15, "blocks add nothing"
 
 
 def test_the_widest_is_taken_at_the_level_that_is_printed() -> None:

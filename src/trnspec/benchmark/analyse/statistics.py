@@ -7,10 +7,10 @@ their intersections, which both contain (Cameron, Gelbach and Miller 2011, Journ
 
     V = V_prompts + max(0, V_blocks - V_within)
 
-Its degrees of freedom are Satterthwaite's (1946, Biometrics Bulletin 2), but not fewer than the smaller number of the two parts. Few
-blocks may be similar by chance, and far in the tails, where many intervals hold together, that happens too often. So an interval is the
-widest of three: over prompts, over blocks, and over both. With one start, it is only about that start. With several starts, the mean is
-over starts, and starts replace blocks, which they contain.
+Its degrees of freedom are Satterthwaite's (1946, Biometrics Bulletin 2), but not fewer than the smaller number of the two parts. If blocks
+add nothing, they are those of the prompts. With one start, the interval is only about that start. With several starts, the mean is over
+starts, and starts replace blocks, which they contain. Two or three starts may be similar by chance, so the interval is the widest of
+three: over prompts, over starts, and over both.
 """
 
 from __future__ import annotations
@@ -296,12 +296,14 @@ def estimate(mean: float, moves: Array, sources: Sources) -> Estimate:
 
 
 def variances(moves: Array, sources: Sources) -> list[Variance]:
-    """The estimates of the variance of a mean with these moves: over prompts and, if blocks are known, over blocks and over both."""
+    """The variance of a mean with these moves; of several starts three estimates of it: over prompts, over starts, and over both."""
     prompts = between(moves, sources.prompts)
     if not sources.blocks:
         return [prompts]
-    blocks = between(moves, sources.blocks)
-    return [prompts, blocks, _both(prompts, blocks, between(moves, sources.within))]
+    blocks, within = between(moves, sources.blocks), between(moves, sources.within)
+    if sources.several_starts:
+        return [prompts, blocks, _both(prompts, blocks, within)]
+    return [prompts if blocks[0] <= within[0] else _both(prompts, blocks, within)]
 
 
 def variance_beyond_prompts(moves: Array, sources: Sources) -> Variance | None:
