@@ -124,7 +124,15 @@ def test_two_endpoints_are_measured_and_reported_with_a_page(installed: Path, tm
     with served(first_ms=20, step_ms=5) as server:
         done = _run(
             *(installed / "trnspec", "benchmark", "run", "--prompts", "mine.jsonl", "--out", "mine"),
-            *("--model", MODEL, "--max-tokens", 16, "--requests", 8),
+            *(
+                "--model",
+                MODEL,
+                "--max-tokens",
+                16,
+                "--requests",
+                8,
+                "--exit-zero",
+            ),  # a busy machine's answer is withheld
             *("--arm", f"plain={server.url('steady')}", "--arm", f"drafted={server.url('bursts')}"),
             cwd=tmp_path,
         )
