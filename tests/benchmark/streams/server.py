@@ -12,6 +12,7 @@ import random
 import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -94,7 +95,7 @@ def chunk(how: Behaviour, text: str, done: int, total: int, at: float, chat: boo
         usage = {"usage": {"prompt_tokens": 0, "completion_tokens": 0}}
     elif how.usage == "null":
         usage = {"usage": None}
-    return sse(how, {"object": "chat.completion.chunk", "choices": [choice], **usage})
+    return sse(how, {"object": "chat.completion.chunk", "model": how.model, "choices": [choice], **usage})
 
 
 def ending(how: Behaviour, total: int, reason: str | None, chat: bool) -> list[bytes]:
@@ -113,6 +114,8 @@ def ending(how: Behaviour, total: int, reason: str | None, chat: bool) -> list[b
 async def stream(write: Write, body: dict[str, Any], name: str, arm: str, how: Behaviour) -> None:
     chat, words, way = "messages" in body, text_of(body, how, arm)[: body["max_tokens"]], Way(how, write)
     clock, begun_s = asyncio.create_task(way.clock()), perf_counter()
+    if how.fallback and len(words) % 3 == 0:
+        how = replace(how, model="other/model")
     done, times, reason, packed = 0, list[tuple[float, int]](), how.reason, list[str]()
     if chat:
         way.send(

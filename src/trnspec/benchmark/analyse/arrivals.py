@@ -207,9 +207,11 @@ def _arrival(
         return [("withheld", f"{says} they came in one piece or nearly so", cause, None)]
     said = "; ".join(f"{name}: {way}" for name, way in ways.items() if way)
     known = [way for way in ways.values() if way]
+    pace = sum(way.error for way in known)
     errors = {
-        TPOT.name: (sum(way.error for way in known), "time per token"),
-        TTFT.name: (sum(waits.values()), "time to the first token"),
+        TPOT.name: (pace, "time per token"),
+        # How long a first token waited is computed from the time per token.
+        TTFT.name: (max(sum(waits.values()), pace), "time to the first token"),
         OUTPUT_TOKENS_PER_S.name: (
             sum(way.end_error for way in known),
             "tokens per second of whole requests",

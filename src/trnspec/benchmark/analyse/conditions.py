@@ -18,12 +18,14 @@ from trnspec.benchmark.metrics import TPOT
 from trnspec.benchmark.plan import MIXED, Plan
 from trnspec.core.words import count, listed
 
-LOAD, CLIENT, SERVERS, DRIFT, ONE_START = "load", "client", "servers", "drift", "one start"
+LOAD, CLIENT, MODELS, SERVERS, DRIFT, ONE_START = "load", "client", "models", "servers", "drift", "one start"
 ENGINES, CACHE, RECORDS = "engines", "prefix cache", "records"
 _MIN_ANSWERED_SHARE = 0.95
 """An arm that answers a smaller share of the arriving requests does not keep up."""
 _CACHED_APART = 0.05
 """Shares of prompt tokens from the cache that differ by more make one arm's first token come earlier."""
+_FEW = 0.05
+"""The largest share of an arm's answers that may come from another model."""
 _MAX_SETTINGS = 4
 
 
@@ -52,6 +54,20 @@ def load(cells: Cells) -> Iterator[Evidence]:
     for (name, rate), per_s in slow.items():
         says = f"{name} answered {per_s:.3g} of {rate:g} requests/s, so its queue grew for as long as the load lasted"
         yield Evidence(check=LOAD, arm=name, outcome="caution", says=says, remedy="choose a lower --rate")
+
+
+def models(cells: Cells) -> Iterator[Evidence]:
+    """Whether one model answered each arm: a gateway may fall back to another one."""
+    remedy = "call the server itself, or turn the fallback off"
+    for arm in cells.plan.arms:
+        answered = (own.answered.answers for (name, _), own in cells.requests.items() if name == arm.name)
+        by_name = Counter(one.model for own in answered for one in own if one.model)
+        if len(by_name) > 1:
+            (usual, number), *others = by_name.most_common()
+            says = f"{listed([f'{n} answers are of {name}' for name, n in others])}, {number} of {usual}"
+            share = 1 - number / by_name.total()
+            outcome = "withheld" if share > _FEW else "caution"
+            yield Evidence(check=MODELS, arm=arm.name, outcome=outcome, says=says, remedy=remedy)
 
 
 def client(cells: Cells) -> Iterator[Evidence]:

@@ -187,6 +187,7 @@ CHECKS: tuple[Check, ...] = (
     answers.beginnings,
     conditions.load,
     conditions.client,
+    conditions.models,
     conditions.prefix_cache,
     conditions.records,
 )

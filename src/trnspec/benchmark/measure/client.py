@@ -87,6 +87,7 @@ async def ask(
         text=text,
         text_sha256=hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest(),
         finish_reason=reason[:_MAX_FINISH_REASON_CHARS] or None,
+        model=one_line(reply.model or "") or None,
         output_keys=tuple(one_line(key) for key in reply.output_keys),
         spec_stats=statistics,
     )

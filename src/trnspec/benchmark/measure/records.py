@@ -4,8 +4,7 @@ There are five kinds: `run`, written each time the run is started or resumed; `r
 written when a block of requests to one arm has ended; `question`, asked before the load; `repeat`, asked after it. Times are seconds.
 `started_unix_s` is wall time, all other times are from a monotonic clock.
 
-A line that has a wrong type, belongs to another run, or has impossible numbers is not used, because it would distort the
-results.
+A line that has a wrong type, belongs to another run, or has impossible numbers is left out: it would distort the results.
 """
 
 from __future__ import annotations
@@ -141,6 +140,8 @@ class Reply:
     reasoning_tokens: Count | None = None
     """Tokens of its reasoning, if the server says so; they may not be in the stream."""
     finish_reason: Text | None = None
+    model: Name | None = None
+    """The model that answered, as the stream names it."""
     token_source: Name | None = None
     """usage-per-chunk, final-usage, or chunks where the server sends no usage."""
     spec_stats: Annotated[Mapping[str, Any], AfterValidator(statistics_of)] | None = None

@@ -153,6 +153,7 @@ class StreamTally:
         self._reasoning: int | None = None
         self._keys: dict[str, None] = {}
         self._finish_reason: str | None = None
+        self._model: str | None = None
         self._spec_stats: dict[str, Any] | None = None
 
     @property
@@ -168,6 +169,8 @@ class StreamTally:
             self.done = True
             return
         event = _event(data)
+        if self._model is None and isinstance(named := event.get("model"), str):
+            self._model = named
         choices = event.get("choices") or []
         if not isinstance(choices, list) or (choices and not isinstance(choices[0], dict)):
             raise StreamFault("malformed", f"`choices` is not a list of objects: {data!r}")
@@ -277,6 +280,7 @@ class StreamTally:
             completion_tokens=total,
             reasoning_tokens=self._reasoning,
             finish_reason=self._finish_reason,
+            model=self._model,
             token_source="usage-per-chunk" if tokens else "chunks" if total is None else "final-usage",
             spec_stats=self._spec_stats,
             # JSON may have a character outside the basic plane as two escapes.
