@@ -87,7 +87,8 @@ def run(write_plan: WritePlan, out: Path) -> Run:
             str(write_plan(**changes)),
             "--out",
             str(out),
-            "--no-sense-check",
+            "--questions",
+            "none",
             "--exit-zero",
         ]
         return main([*words, *options.split()])

@@ -47,7 +47,7 @@ def run(endpoint: Endpoint, prompts: Path, mine: Path) -> Run:
     arms = f"--arm plain={endpoint.url('steady')} --arm drafted={endpoint.url('spec')}"
     rest = f"--model {MODEL} --max-tokens 9 --prompts {prompts} --out {mine}"
     return lambda options="": main(
-        ["run", *f"{arms} {rest} --requests 2 --warmup 1 --no-sense-check {options}".split()]
+        ["run", *f"{arms} {rest} --requests 2 --warmup 1 --questions none {options}".split()]
     )
 
 
@@ -116,7 +116,7 @@ def test_the_sequence_works_as_it_is_printed(
     done = []
     for line in block.replace("\\\n", " ").splitlines():
         verb, *words = shlex.split(line, comments=True)[2:]
-        short = ["--requests", "6", "--no-sense-check"] if verb == "run" else []
+        short = ["--requests", "6", "--questions", "none"] if verb == "run" else []
         assert main([verb, *(here.get(word, word) for word in words), *short]) == 0, line
         done.append(verb)
     assert done == ["run", "report", "advise"]

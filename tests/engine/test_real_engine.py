@@ -104,7 +104,8 @@ def measured(out: Path, urls: dict[str, str], *options: str) -> tuple[Plan, dict
         "1",
         "--max-tokens",
         "112",
-        "--no-sense-check",
+        "--questions",
+        "none",
     ]
     asked += [word for arm, url in urls.items() for word in ("--arm", f"{arm}={url}")]
     for arm in urls.keys() - {PLAIN}:

@@ -194,7 +194,7 @@ from trnspec.benchmark.__main__ import main
 from tests.benchmark.measure.once import ask_once
 ask_once(pytest.MonkeyPatch())
 plans = sorted(Path(sys.argv[1]).glob("*.json"))
-codes = [main(["run", "--plan", str(plan), "--out", str(plan.with_suffix("")), "--timeout", "60", "--no-sense-check"]) for plan in plans]
+codes = [main(["run", "--plan", str(plan), "--out", str(plan.with_suffix("")), "--timeout", "60", "--questions", "none"]) for plan in plans]
 held = re.search("VmHWM:[^0-9]+([0-9]+)", Path("/proc/self/status").read_text())[1]
 print(json.dumps([codes, int(held)]))
 """
@@ -327,7 +327,7 @@ def plan_of(server: Misbehaving, *behaviours: str) -> dict[str, Any]:
 
 def run(folder: Path, plan: dict[str, Any]) -> int:
     (folder / "plan.json").write_text(json.dumps(plan))
-    words = f"run --plan {folder}/plan.json --out {folder}/out --timeout 60 --no-sense-check"
+    words = f"run --plan {folder}/plan.json --out {folder}/out --timeout 60 --questions none"
     return main(words.split())
 
 

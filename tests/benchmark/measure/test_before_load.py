@@ -130,9 +130,7 @@ RAW = [{"id": f"raw-{i}", "class": "raw", "prompt": f"Beginning {i}"} for i in r
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "why", ["--no-sense-check", "--questions none", "--dummy-weights", "are emulated", "raw text"]
-)
+@pytest.mark.parametrize("why", ["--questions none", "--dummy-weights", "are emulated", "raw text"])
 def test_it_is_skipped_with_one_line_that_says_why(
     checked: Callable[..., int], endpoint: Endpoint, out: Path, capsys: Captured, why: str
 ) -> None:
@@ -141,7 +139,7 @@ def test_it_is_skipped_with_one_line_that_says_why(
     options, changes = why.split() * why.startswith("--"), {"prompts": RAW} if why == "raw text" else {}
     assert checked(*options, **changes) == 0
     (told,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith("questions skipped")]
-    assert {"--no-sense-check": "--questions none", "--dummy-weights": "dummies"}.get(why, why) in told
+    assert {"--dummy-weights": "dummies"}.get(why, why) in told
     assert asked(endpoint) == []
     assert journal.read(out).sense == ()
     assert summary(out)["sense"] == []
@@ -216,7 +214,7 @@ def test_what_the_servers_say_that_is_different_is_among_what_drafting_also_chan
     endpoint.metrics = {"steady": lambda: info.format("auto", 9000), "spec": lambda: info.format("fp8", 8000)}
     endpoint.versions = {"steady": "0.29.0", "spec": "0.24.0"}
     told = ["--also-changes", "spec=synchronous scheduling", "--also-changes", "spec=a=b"]
-    assert checked("--no-sense-check", *told) == 0
+    assert checked("--questions", "none", *told) == 0
     arms = journal.read(out).plan.arms
     found = ["version is 0.24.0, of steady 0.29.0", "cache_dtype is fp8, of steady auto"]
     assert [arm.also_changes for arm in arms] == [(), ("synchronous scheduling", "a=b", *found)]

@@ -70,7 +70,7 @@ def test_a_stopped_run_goes_on_without_repeating_or_losing_a_request(
     write_plan: WritePlan, out: Path, endpoint: Endpoint, sent: signal.Signals, code: int
 ) -> None:
     endpoint.arms["spec"] = Timing(first_s=0.02, step_s=0.004)
-    command = ["run", "--plan", str(write_plan()), "--out", str(out), "--no-sense-check", "--exit-zero"]
+    command = ["run", "--plan", str(write_plan()), "--out", str(out), "--questions", "none", "--exit-zero"]
     with subprocess.Popen(
         [*BENCHMARK, *command], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -158,7 +158,7 @@ def test_a_run_that_begins_while_another_ends_repeats_nothing(
 ) -> None:
     """The second run has looked at the arms, as it does without the lock, when the first one ends."""
     out = tmp_path / "out"
-    command = ["run", "--plan", str(write_plan()), "--out", str(out), "--no-sense-check", "--exit-zero"]
+    command = ["run", "--plan", str(write_plan()), "--out", str(out), "--questions", "none", "--exit-zero"]
     assert main(command) == 0
     lose(out, 12)
     kept, asked = len(journal.read(out).requests), len(endpoint.seen)

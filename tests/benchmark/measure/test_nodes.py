@@ -79,7 +79,7 @@ def _free_ports() -> dict[str, int]:
 
 def client(plan: Path, out: Path, ports: dict[str, int], node: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "trnspec.benchmark", "run", "--plan", str(plan), "--out", str(out)]
-    command += ["--no-sense-check", "--exit-zero"]
+    command += ["--questions", "none", "--exit-zero"]
     for arm, port in ports.items():
         command += ["--arm", f"{arm}=http://127.0.0.1:{port}/v1", "--node", f"{arm}={node}"]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -86,7 +86,8 @@ def run(server: Writers, out: Path, *options: str, prompts: int = 1, **changes: 
         str(out),
         "--timeout",
         "5",
-        "--no-sense-check",
+        "--questions",
+        "none",
         "--exit-zero",
     ]
     return main([*words, *options])

@@ -69,7 +69,6 @@ if TYPE_CHECKING:
     default="sense",
     help="Questions to each arm before the load: sense (default), twelve simple ones, of which it must answer 8; or none.",
 )
-@click.option("--no-sense-check", is_flag=True, help="The same as --questions none.")
 @click.option(
     "--no-repeats", is_flag=True, help="Do not ask the baseline again; repeating without this does."
 )
@@ -152,7 +151,7 @@ def command(**given: Any) -> int:
         await run(
             plan,
             **about,
-            sense_check=given["questions"] == "sense" and not given["no_sense_check"],
+            sense_check=given["questions"] == "sense",
             max_error_rate=given["max_error_rate"],
             after_warmup=_look_at_steps,
             nodes=nodes,

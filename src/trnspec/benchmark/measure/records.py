@@ -232,7 +232,7 @@ BlockKey = tuple[str, str, Load, int, int | None]
 
 @dataclass(frozen=True, kw_only=True)
 class _Beside:
-    """A request beside the load, and the text of its answer or the reason why there is none."""
+    """A request beside the load, with the text of its answer or with an error."""
 
     run: RunId
     started_unix_s: Moment

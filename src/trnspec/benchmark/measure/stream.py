@@ -46,7 +46,7 @@ _ANSWERED = frozenset(
 )
 """Finish reasons of a whole answer: the model ended it, its length was reached, or it calls a tool. Words of the OpenAI API and of vLLM,
 Text Generation Inference (`eos_token`, `stop_sequence`), Anthropic (`end_turn`, `max_tokens`, `tool_use`) and Mistral (`model_length`).
-`content_filter` is none: the server counts text that it does not send."""
+`content_filter` is not among them: the server counts text that it does not send."""
 _NOT_OUTPUT = frozenset(
     ("role", "id", "type", "tool_call_id", "format", "signature", "context", "citations", "annotations")
 )
