@@ -140,7 +140,7 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "replay": named("held as a whole, then sent on chunk by chunk", PROXY, whole=True, replay_s=0.0002),
     "replay-drafted": named("one arm held as a whole, sent again every 3 ms", "held back", whole=True, replay_s=0.003, only="drafted", tokens=90),
     "early": named("a gateway sends a tag before the model begins", "holds text back", early="<think>", first_s=0.4),
-    "fallback": named("a gateway that lets another model answer at times", "are of other/model", fallback=True, only="drafted"),
+    "fallback": named("a stream that names another model at times", "are of other/model", fallback=True, only="drafted"),
     "footer": named("a footer 200 ms after the answer", "holds text back", footer_s=0.2),
     "ten-a-chunk": either("the server sends 10 tokens a chunk", PROXY, per_chunk=10, tokens=150),
     # Chunks are not steps, or hold other tokens.

@@ -57,7 +57,11 @@ def load(cells: Cells) -> Iterator[Evidence]:
 
 
 def models(cells: Cells) -> Iterator[Evidence]:
-    """Whether one model answered each arm: a gateway may fall back to another one."""
+    """Whether the streams of an arm name several models, as those of a gateway that falls back to another one.
+
+    One name proves nothing, so no row says "fine": LiteLLM's streams may name the model that was asked for after a fallback
+    (BerriAI/litellm, issues 31722 and 28241).
+    """
     remedy = "call the server itself, or turn the fallback off"
     for arm in cells.plan.arms:
         answered = (own.answered.answers for (name, _), own in cells.requests.items() if name == arm.name)
