@@ -76,6 +76,11 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
+def reported(folder: Path, *options: str) -> bool:
+    """Whether `report` made its report, be it one that withholds everything, as of a client on a busy machine."""
+    return main(["report", str(folder), *options]) in {0, 1}
+
+
 @pytest.fixture
 def run(write_plan: WritePlan, out: Path) -> Run:
     """`run` of the small plan into `out`, with these options and changes of the plan. The endpoint answers no questions."""

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tests.benchmark.conftest import Captured, plan_content
+from tests.benchmark.conftest import Captured, plan_content, reported
 from tests.benchmark.endpoint import DONE, Endpoint, Seen, choice, event
 from tests.benchmark.measure.once import ask_once
 from trnspec.benchmark.__main__ import main
@@ -127,7 +127,7 @@ def test_no_more_is_asked_than_is_said(start: Start, out: Path, capsys: Captured
     asyncio.run(questions.ask_again(journal.read(out), **given, limit_s=1e-6))
     assert "stopped asking steady again" in capsys.readouterr().err
     asyncio.run(questions.ask_again(journal.read(out), **given, maximum=2))
-    assert main(["report", str(out)]) == 0
+    assert reported(out)
     assert len(server.seen) == 3 * 8 + 2
     assert told(out)["baseline"]["n_pairs"] == 2
 
@@ -138,7 +138,7 @@ def test_what_is_measured_has_a_summary_before_anything_is_asked_again(
     server = start(second=OTHER)
     assert run(server, out, "--no-repeats", prompts=8) == 0
     assert (len(server.seen), told(out)["baseline"]) == (16, None)
-    assert main(["report", str(out), "--all"]) == 0
+    assert reported(out, "--all")
     assert "how often the baseline differs from itself: not asked." in " ".join(
         capsys.readouterr().out.split()
     )
@@ -186,5 +186,5 @@ def test_everything_is_made_again_from_the_journal(start: Start, out: Path, dama
     with (out / journal.FILE_NAME).open("ab") as file:
         file.write(damaged + b"\n")
     (out / "summary.json").unlink()
-    assert main(["report", str(out)]) == 0
+    assert reported(out)
     assert told(out) == before

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.benchmark.conftest import SPEC, STEADY, Captured, Run
+from tests.benchmark.conftest import SPEC, STEADY, Captured, Run, reported
 from tests.benchmark.endpoint import Endpoint, Seen
 from trnspec.benchmark.__main__ import main
 from trnspec.benchmark.cell_size import SETS, SETS_REPEATED
@@ -99,9 +99,9 @@ def test_a_run_ends_in_raw_records_and_more(
     assert "requests.csv" in beside
     assert found["sentence"][:20] in (out / "report.html").read_text()
     (out / "summary.json").unlink()
-    assert main(["report", str(out)]) == 0
+    assert reported(out)
     assert (summary(out), capsys.readouterr().out) == (found, printed.out)
-    assert main(["report", str(out), "--json"]) == 0
+    assert reported(out, "--json")
     assert json.loads(capsys.readouterr().out) == found
 
 
