@@ -117,7 +117,9 @@ def test_the_sequence_works_as_it_is_printed(
     for line in block.replace("\\\n", " ").splitlines():
         verb, *words = shlex.split(line, comments=True)[2:]
         short = ["--requests", "6", "--questions", "none", "--exit-zero"] if verb == "run" else []
-        assert main([verb, *(here.get(word, word) for word in words), *short]) in ({0, 1} if verb == "report" else {0}), line
+        assert main([verb, *(here.get(word, word) for word in words), *short]) in (
+            {0, 1} if verb == "report" else {0}
+        ), line
         done.append(verb)
     assert done == ["run", "report", "advise"]
     assert "PREDICTED from run" in capsys.readouterr().out
