@@ -90,13 +90,4 @@ if (!printed) {
   found.push(...poor);
 }
 
-// A column with one value in every row is a sentence, not a column.
-for (const table of document.querySelectorAll("table:has(thead)")) {
-  const rows = [...table.tBodies[0].rows];
-  if (rows.length < 2 || table.matches(".prose")) continue;
-  for (const index of [...rows[0].cells].keys()) {
-    const values = new Set(rows.map((row) => row.cells[index].innerHTML));
-    if (index > 0 && values.size === 1) say("a column repeats one value", table.tHead.rows[0].cells[index], [...values][0]);
-  }
-}
 return [...new Set(found)].slice(0, 12);

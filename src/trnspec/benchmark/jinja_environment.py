@@ -40,6 +40,6 @@ def compile_all(*environments: jinja2.Environment) -> None:
     """Compile every template now, as `python -m compileall` does with modules."""
     for templates in environments:
         for name in templates.list_templates(
-            filter_func=lambda name: name.endswith((".html", ".txt", ".jinja"))
+            filter_func=lambda name: name.endswith((".html", ".svg", ".txt", ".jinja"))
         ):
             templates.get_template(name)

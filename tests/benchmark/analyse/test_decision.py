@@ -266,8 +266,11 @@ def test_what_an_emulator_made_up_has_neither_dollars_nor_a_verdict() -> None:
     assert judged == {("withheld", None)}
     result = result_of(emulated(raw, made_up={"spec-k7": ["a"]}))
     assert [one.verdict for one in at_loads(result)[0].by_class] == ["withheld", "faster"]
-    dollars, *_ = tables.cost_by_class(result)
-    assert {row[0]: row[1] for row in dollars.rows}["spec-k7"] == UNKNOWN
+    (cells,) = tables.cell_tables(result)
+    assert {row[:2]: row[-1] == UNKNOWN for row in cells.rows if row[1] == "spec-k7"} == {
+        ("a", "spec-k7"): True,
+        ("b", "spec-k7"): False,
+    }
 
 
 def test_the_question_is_made_from_what_is_known_of_the_arms() -> None:

@@ -219,6 +219,8 @@ def test_what_the_servers_say_that_is_different_is_among_what_drafting_also_chan
     arms = journal.read(out).plan.arms
     found = ["version is 0.24.0, of steady 0.29.0", "cache_dtype is fp8, of steady auto"]
     assert [arm.also_changes for arm in arms] == [(), ("synchronous scheduling", "a=b", *found)]
+    assert journal.read(out).sessions[0].versions == {"steady": "0.29.0", "spec": "0.24.0"}
+    assert "steady: vllm 0.29.0, spec: vllm 0.24.0" in (out / "report.html").read_text()
     assert reported(out, "--all", "--also-changes", "spec=seen later")
     text = " ".join(capsys.readouterr().out.split())
     assert "Engine of spec, declared in addition to speculation: synchronous scheduling." in text

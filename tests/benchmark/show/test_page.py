@@ -10,6 +10,7 @@ from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -25,10 +26,16 @@ from trnspec.benchmark.measure.sanity_check import QUESTIONS
 from trnspec.benchmark.metrics import COMPARED
 from trnspec.benchmark.show import page, tables
 from trnspec.benchmark.show.drawing import Axis, looks, ratio_axis
-from trnspec.benchmark.show.figures import against_windows, answer, by_other_metrics, step_costs, treatments
+from trnspec.benchmark.show.figures import (
+    acceptance,
+    against_windows,
+    answer,
+    by_other_metrics,
+    step_costs,
+    treatments,
+)
 from trnspec.benchmark.show.page import predictions
 from trnspec.benchmark.show.report_templates import render, render_all, sentence
-from trnspec.benchmark.show.tables import Table, lean
 
 Part = tuple[str, dict[str, str], list[str]]
 """Name, attributes and the text directly in an element."""
@@ -89,7 +96,6 @@ def figure(content: str, id_: str) -> str:
 HOLDS = {
     "reference": [f'<th scope="row">{kind}</th>' for kind in ("emulated", "computed", "predicted", "quoted")],
     "sweep": ["all classes weighted equally)"],
-    "one arm": ["No request failed; requests of the warm-up are not counted."],
     "loads": ["./trnspec benchmark run --plan plan-as-run.json --timeout 300 --out results/again"],
 }
 LACKS = {
@@ -100,9 +106,9 @@ LACKS = {
 }
 FIGURES = ("time-e2e", "time-tpot", "time-ttft", "spread-tpot", "spread-inter_chunk_latency", "windows")
 SECTIONS = {
-    "reference": {*FIGURES, "why", "cost"},
-    "one arm": {*FIGURES, "cost"} - {"windows"},
-    "ladder": {*FIGURES, "load", "why", "cost"},
+    "reference": {*FIGURES, "acceptance", "why"},
+    "one arm": {*FIGURES} - {"windows"},
+    "ladder": {*FIGURES, "acceptance", "load", "why", "limits"},
     "nothing asked": set[str](),
 }
 
@@ -120,7 +126,7 @@ def test_a_page_says_its_answer_first_and_then_its_run(
         assert [words for words in HOLDS.get(case, ()) if words not in content] == [], case
         assert [words for words in LACKS.get(case, ()) if words in content] == [], case
         if case in SECTIONS:
-            there = {*parsed(content).values("id")} & {*FIGURES, "load", "why", "cost"}
+            there = {*parsed(content).values("id")} & {*FIGURES, "acceptance", "load", "why", "limits"}
             assert there == SECTIONS[case], case
         opening = runs[case].sessions[0]
         assert {opening.plan_sha256, f"{opening.client}, {opening.python}"} <= {*parsed(content).texts("td")}
@@ -140,6 +146,23 @@ def test_nothing_is_fetched_and_nothing_is_run(pages: dict[str, str]) -> None:
             assert value.startswith("#") or name not in ("href", "src", "xlink:href")
         (style,) = parts.texts("style")
         assert not re.search(r"@import|url\(|src:", style)
+
+
+def test_the_main_picture_is_an_svg_of_its_own(runs: dict[str, RawRun], results: Results) -> None:
+    for case, result in results.items():
+        drawn = page.picture(result)
+        assert bool(drawn) == bool(runs[case].measured and any(one.ratio for one in result.comparisons)), case
+        if drawn:
+            root = ElementTree.fromstring(drawn.encode("utf-8", "replace"))
+            texts = ["".join(one.itertext()) for one in root.iter("{http://www.w3.org/2000/svg}text")]
+            assert texts[0] == result.question
+            shown = {text for text in texts if "×" in text and ": " in text}
+            known = {
+                f"{one.verdict}: {one.ratio:.2f}×"
+                for one in at_loads(result)[result.here].by_class
+                if one.ratio
+            }
+            assert all(any(text.startswith(begin) for text in shown) for begin in known), case
 
 
 def test_figures_are_described_in_words_and_headings_have_no_gap(pages: dict[str, str]) -> None:
@@ -180,7 +203,9 @@ def test_what_others_wrote_is_text_whatever_it_holds(pages: dict[str, str], tmp_
     assert "a<i>" in text_of(content)
     assert not {"b", "i"} & {tag for tag, _, _ in parsed(content).found}
 
-    half = raw_run(*(replace(answered(arm, 0), text="half \ud800 a pair") for arm in ("steady", "spec")))
+    half = raw_run(
+        *(replace(answered(arm, 0), text=f"half \ud800 a pair {arm}") for arm in ("steady", "spec"))
+    )
     path = write_whole(tmp_path / "report.html", made(half))
     assert "half ? a pair" in path.read_text(encoding="utf-8")
 
@@ -202,14 +227,35 @@ def test_a_ladder_of_loads_says_up_to_which_it_pays_and_from_which_it_costs(
     assert table.title[:40] in render_all(result)
 
 
-def test_dollars_and_goodput_of_all_loads_are_in_one_table_each(results: Results) -> None:
-    for result in (results["ladder"], result_of(ladder(("json",), slo={"tpot_s": 1.0}))):
-        dollars, kept = tables.cost_by_class(result)
-        assert [row[0] for row in dollars.rows[::2]] == [f"{load} at a time" for load in (1, 8, 2, 4)]
-        assert len(dollars.headings) == 3, "classes that were asked together share their price"
-        assert len(kept.rows) == (8 if len({row[2:] for row in kept.rows}) > 1 else 1)
-        assert lean(kept)[0].headings[2:] != (), "never names alone"
-    assert [table.headings[0] for table in tables.cost_by_class(results["reference"])] == ["arm"]
+def test_a_cell_has_its_dollars_and_the_limits_are_a_table(results: Results) -> None:
+    for table in tables.cell_tables(results["ladder"]):
+        assert table.headings[-1] == "$/M"
+        assert all(re.fullmatch(r"\$[\d.,]+", row[-1]) for row in table.rows)
+    kept = tables.limits_table(result_of(ladder(("json",), slo={"tpot_s": 1.0})))
+    assert [row[0] for row in kept.rows[::2]] == [f"{load} at a time" for load in (1, 8, 2, 4)]
+
+
+def test_the_answer_has_the_tails_of_both_arms_and_the_drafts_are_drawn_by_position(results: Results) -> None:
+    result = results["reference"]
+    (at,) = at_loads(result)
+    row = answer(result, at, ratio_axis(())).rows[2]
+    cells = [
+        cell
+        for arm in ("qwen-vllm", "qwen-sd-vllm")
+        for cell in result.cells
+        if (cell.class_, cell.arm) == ("json", arm)
+    ]
+    for shown, metric, part in (
+        (row[4], "tpot_s", "p95"),
+        (row[5], "ttft_s", "p50"),
+        (row[6], "ttft_s", "p95"),
+    ):
+        assert shown == " → ".join(f"{getattr(getattr(cell, metric), part) * 1000:.1f}" for cell in cells)
+    (figure,) = acceptance(result, at)
+    (panel,) = figure.panels
+    shares = cells[1].acceptance.per_position
+    assert shares
+    assert f"json {', '.join(f'{100 * share:.0f} %' for share in shares)}" in panel.said
 
 
 def test_arms_differ_in_shape_as_well_as_in_colour() -> None:
@@ -236,7 +282,7 @@ def test_an_axis_has_round_ticks_within_its_ends_and_one_of_ratios_holds_1_and_e
 def test_the_answer_is_the_decision_and_why_is_tokens_against_step_cost(results: Results) -> None:
     (at,) = at_loads(results["reference"])
     axis = ratio_axis([(one.ratio, one.ci_low, one.ci_high) for one in at.by_class])
-    found, explained = answer(at, axis), step_costs(at)
+    found, explained = answer(results["reference"], at, axis), step_costs(at)
     assert found
     assert explained
     assert [row[0] for row in found.rows] == [*CLASSES, "all classes"]
@@ -326,10 +372,3 @@ def test_a_sweep_has_a_measured_line_for_each_class_and_one_window_a_predicted_o
     assert cell.tokens_per_chunk
     assert (cell.tokens_per_chunk.mean > 7, cell.tokens_per_step) == (True, None)
     assert f"{cell.tokens_per_chunk.mean:.2f}" not in render_all(results["merged chunks"])
-
-
-def test_a_column_that_repeats_one_value_is_a_sentence() -> None:
-    table = Table("", ("a", "b", "c", "d"), [("x", "1", "-", "8"), ("x", "2", "-", "8")])
-    left, said = lean(table)
-    assert (left.headings, list(left.rows), said) == (("a", "b"), [("x", "1"), ("x", "2")], "d 8")
-    assert lean(Table("", ("a", "b"), [("x", "1")]))[1] == ""

@@ -23,7 +23,7 @@ SAYS = {
     "nothing answered": [
         "! withheld, failures: 8 of 8 requests to qwen-sd-vllm failed (http_500 3, timeout 3 and reset 2)"
     ],
-    "nothing asked": ["INCOMPLETE (0 of 32 requests): ", "arm spec; window 4; verdict too few prompts"],
+    "nothing asked": ["INCOMPLETE (0 of 32 requests): ", "steady -> spec, window 4"],
     "two endpoints": ["Is b faster than a for Qwen3-32B?", "Cannot tell, so keep a: b is"],
     "merged chunks": ["! withheld, arrival of tokens: qwen-sd-vllm: 12.4 tokens arrive at once"],
 }

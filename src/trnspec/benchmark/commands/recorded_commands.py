@@ -59,6 +59,10 @@ def reported(folder: Path, raw: RawRun, *, as_json: bool, everything: bool = Fal
     written += [path.name for path in exports.write_csv(raw, result, folder)]
     written.append(f"{exports.LLMPERF}/ ({count(len(exports.write_llmperf(cells, folder)), 'file')})")
     html = write_whole(folder / page.FILE_NAME, page.render(cells, result))
+    if drawn := page.picture(result):
+        written.append(write_whole(folder / page.PICTURE, drawn).name)
+    else:
+        (folder / page.PICTURE).unlink(missing_ok=True)  # of an earlier report
     code = show(result, as_json=as_json, everything=everything)
     sys.stdout.flush()
     print(f"Page: {html}\nAlso written: {', '.join(written)}", file=sys.stderr)

@@ -113,8 +113,9 @@ def _about(entry: Mapping[str, Any]) -> Endpoint:
     return replace(plain, cautions=cautions, made_up=made_up)
 
 
-async def with_differences(http: aiohttp.ClientSession, plan: Plan) -> Plan:
-    """The plan, with the differences between the server of each arm and that of its baseline: version and settings of the cache."""
+async def with_differences(http: aiohttp.ClientSession, plan: Plan) -> tuple[Plan, dict[str, str]]:
+    """The plan, with the differences between the server of each arm and that of its baseline: version and settings of the cache; and the
+    known versions by arm."""
     each = await asyncio.gather(*(_settings(http, arm) for arm in plan.arms))
     settings, arms = dict(zip(plan.baselines, each, strict=True)), []
     for arm in plan.arms:
@@ -124,7 +125,8 @@ async def with_differences(http: aiohttp.ClientSession, plan: Plan) -> Plan:
         new = (f"{name} is {own[name]}, of {base} {other[name]}" for name in differing)
         changes = tuple(dict.fromkeys((*arm.also_changes, *new)))
         arms.append(arm.model_copy(update={"also_changes": changes}))
-    return plan.model_copy(update={"arms": tuple(arms)})
+    versions = {name: own["version"] for name, own in settings.items() if "version" in own}
+    return plan.model_copy(update={"arms": tuple(arms)}), versions
 
 
 async def with_accepted_fields(http: aiohttp.ClientSession, plan: Plan, warn: Callable[[str], None]) -> Plan:

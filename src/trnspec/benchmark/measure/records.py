@@ -103,6 +103,8 @@ class RunRecord:
     plan_sha256: Name
     owned_by: Mapping[str, Text]
     """The owner of the model by arm, as its endpoint says."""
+    versions: Mapping[str, Text] | None = None
+    """The version of the server by arm, where `/version` says one."""
     timeout_s: Seconds
     client: Name
     python: Name

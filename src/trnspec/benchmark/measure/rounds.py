@@ -106,7 +106,7 @@ async def run(
         if not journal.exists(out):  # before the folder exists, so a wrong address leaves none behind
             served = await endpoints(http, plan)
             plan = await with_accepted_fields(http, plan, progress.warn)
-        plan = await with_differences(http, plan)
+        plan, versions = await with_differences(http, plan)
         with Journal(out) as book:
             raw = _earlier(plan, out, nodes)  # after locking, because another run may just have ended
             if raw and raw.unusable_lines:
@@ -122,7 +122,7 @@ async def run(
                     )
                 return
             served = served or await endpoints(http, plan)
-            opening = _opening(plan, raw, served, timeout_s, nodes)
+            opening = replace(_opening(plan, raw, served, timeout_s, nodes), versions=versions or None)
             book.append(opening)
             asked = {"run": opening.run, "journal": book, "known": raw.sense if raw else ()}
             await check_sense(http, plan, served, **asked, progress=progress, wanted=sense_check)

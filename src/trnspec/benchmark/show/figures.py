@@ -7,16 +7,14 @@ otherwise predicted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from trnspec.benchmark.analyse.attached import Expectation
 from trnspec.benchmark.analyse.decision import AtLoad
 from trnspec.benchmark.analyse.requests import Cells, Place, Requests
 from trnspec.benchmark.analyse.result import Comparison, Result, Verdict
-from trnspec.benchmark.analyse.result_files import QUANTITIES, VERDICTS
 from trnspec.benchmark.analyse.sentences import interval, money
 from trnspec.benchmark.analyse.speed_up import EQUIVALENT
 from trnspec.benchmark.analyse.statistics import Array
@@ -50,6 +48,7 @@ _MAX_STEPS = 200
 """The maximum number of steps of a distribution."""
 _DASHED = "mark line dashed"
 _NUMBERS = ("speed-up [95 %]", "ms per token", "$ per million tokens")
+_TAILS = ("its p95", "ms to first token", "its p95")
 
 
 def against_windows(loads: Sequence[AtLoad], predicted: Sequence[Mapping[str, Any]]) -> Iterator[Figure]:
@@ -167,7 +166,7 @@ def distributions(cells: Cells, arms: Arms) -> Iterator[Figure]:
         x = Axis(high=max(ends, default=0) * 1.05 or 1, title="ms")
         y, panels = Axis(high=100, unit=" %", max_ticks=5), []
         for id_, where, curves in known:
-            what = f"Cumulative distribution of {metric.name}, {where}"
+            what = f"Cumulative distribution of the {metric.title[0].lower()}{metric.title[1:]}, {where}"
             plot = Plot(f"d{id_}-{name}", where, x, y, NARROW, what)
             for look, ordered in curves:
                 steps = [(value, share) for value, share in _shares(ordered) if value <= x.high]
@@ -193,13 +192,24 @@ def _shares(ordered: Array) -> Points:
     return list(zip(np.percentile(ordered, shares).tolist(), shares.tolist(), strict=True))
 
 
-def answer(at: AtLoad, axis: Axis) -> Table:
-    """The best treatment of each class, then the best treatment over all classes; empty if nothing could be compared."""
+def answer(result: Result, at: AtLoad, axis: Axis) -> Table:
+    """The best treatment of each class, with medians and 95th percentiles of its requests, then the best treatment over all classes;
+    empty if nothing could be compared."""
     gains = [*at.by_class, *([at.mix] if at.mix and len(at.by_class) > 1 else ())]
     known = gains if any(gain.ratio for gain in gains) else []
     rows = [((gain.class_ or ALL_CLASSES, gain.treatment), gain) for gain in known]
     total, title = len(gains) > len(at.by_class), f"Speed-up by class, {at.load.in_words}"
-    return _of_gains(title, ("class", "arm"), rows, axis, total=total)
+    cells = {(cell.place, cell.arm): cell for cell in result.cells}
+
+    def tails(gain: Comparison) -> Row:
+        pair = [cells.get((gain.place, arm)) for arm in (gain.baseline, gain.treatment)]
+        known = (
+            [getattr(getattr(cell, metric.name, None), part, None) for cell in pair]
+            for metric, part in ((TPOT, "p95"), (TTFT, "p50"), (TTFT, "p95"))
+        )
+        return tuple(change(before, after, ms, "→") if gain.class_ else "" for before, after in known)
+
+    return _of_gains(title, ("class", "arm"), rows, axis, total=total, tails=tails)
 
 
 def treatments(at: AtLoad, axis: Axis) -> Table:
@@ -209,22 +219,30 @@ def treatments(at: AtLoad, axis: Axis) -> Table:
 
 
 def _of_gains(
-    title: str, names: Row, gains: Sequence[tuple[Row, Comparison]], axis: Axis, *, total: bool = False
+    title: str,
+    names: Row,
+    gains: Sequence[tuple[Row, Comparison]],
+    axis: Axis,
+    *,
+    total: bool = False,
+    tails: Callable[[Comparison], Row] | None = None,
 ) -> Table:
-    rows = []
+    """`tails`: more columns, before the dollars."""
+    rows, more = [], _TAILS if tails else ()
     for words, gain in gains:
         times = change(gain.baseline_tpot_s, gain.treatment_tpot_s, ms, "→")
         dollars = change(gain.usd_before, gain.usd_after, money, "→")
         speed_up, lane = _compared(axis, gain)
-        rows.append(((*words, speed_up, times, dollars), lane))
-    return _pictured(title, (*names, *_NUMBERS), rows, axis, total=total)
+        rows.append(((*words, speed_up, times, *(tails(gain) if tails else ()), dollars), lane))
+    headings = (*names, *_NUMBERS[:2], *more, _NUMBERS[2])
+    return pictured(title, headings, rows, axis, total=total)
 
 
 def _compared(axis: Axis, one: Comparison) -> tuple[str, Lane]:
     """A verdict with its ratio and interval, if known, and their picture."""
     text, ends = str(one.verdict), (one.ci_low, one.ci_high)
     text += "" if one.ratio is None else f": {one.ratio:.2f}×{interval(*ends)}"
-    return text, _lane(axis, one.verdict, one.ratio, *ends)
+    return text, lane_of(axis, one.verdict, one.ratio, *ends)
 
 
 def by_other_metrics(result: Result, at: AtLoad) -> Iterator[Table]:
@@ -241,7 +259,7 @@ def by_other_metrics(result: Result, at: AtLoad) -> Iterator[Table]:
         for one in (one for one in known if one.metric == metric.name):
             speed_up, lane = _compared(axis, one)
             rows.append(((one.class_ or "", one.treatment, speed_up), lane))
-        if table := _pictured(metric.title, ("class", "arm", _NUMBERS[0]), rows, axis):
+        if table := pictured(metric.title, ("class", "arm", _NUMBERS[0]), rows, axis):
             yield table
 
 
@@ -255,72 +273,52 @@ def step_costs(at: AtLoad) -> Table:
         expected, measured = f"{tokens / cost:.2f}×", plain(gain.ratio, ".2f", "×")
         row = (gain.class_ or "", gain.treatment, f"{tokens:.2f}", f"{cost:.2f}", expected, measured)
         end, need = axis.percent(tokens), axis.percent(cost)
-        rows.append((row, Lane(_class(gain.verdict), (("bar", f"M0 10H{end}"), ("need", f"M{need} 2v16")))))
+        rows.append(
+            (row, Lane(verdict_class(gain.verdict), (("bar", f"M0 10H{end}"), ("need", f"M{need} 2v16"))))
+        )
     headings = ("class", "arm", "tokens per step", "cost of a step", "speed-up to expect", "observed")
-    return _pictured("Tokens per step", headings, rows, axis)
+    return pictured("Tokens per step", headings, rows, axis)
 
 
-def forecast(expectations: Sequence[Expectation]) -> Table:
-    """The run compared with the forecast from published results. Each row has its own quantity; its bounds are shaded."""
-    ratios = [
-        tuple(value / row.expected if value else None for value in (row.measured, *_ends(row)))
-        for row in expectations
-    ]
-    axis = ratio_axis([ends for r in ratios for ends in ((r[0], r[1], r[2]), (1.0, r[3], r[4]))])
-    rows = []
-    for row, (ratio, begin, end, low, high) in zip(expectations, ratios, strict=True):
-        kind, result = _against(row)
-        left, right = (axis.percent(bound or 1.0) for bound in (low, high))
-        shapes = (("zone", f"M{left} 2H{right}V18H{left}z"), *_lane(axis, kind, ratio, begin, end).shapes)
-        rows.append(((*_expected(row), result), Lane(_class(kind), shapes)))
-    headings = ("arm", "quantity", "this run", "expected", "bounds", "result")
-    return _pictured("Against the forecast", headings, rows, axis, shaded=())
+def acceptance(result: Result, at: AtLoad) -> Iterator[Figure]:
+    """The share of steps in which draft 1, 2, ... was accepted, with a panel for each arm that drafts and a line for each class."""
+    drafted = [cell for cell in result.cells if cell.load == at.load and cell.acceptance.per_position]
+    styles = looks(("", *dict.fromkeys(cell.class_ or "" for cell in drafted)))
+    most = max((len(cell.acceptance.per_position or ()) for cell in drafted), default=1)
+    x, y = (
+        Axis(high=most + 0.4, title="draft", whole=True, max_ticks=8),
+        Axis(high=100, unit=" %", max_ticks=5),
+    )
+    panels, arms = [], dict.fromkeys(cell.arm for cell in drafted)
+    for index, arm in enumerate(arms):
+        title = f"Accepted drafts by position, {arm}"
+        plot = Plot(f"a{index}", arm, x, y, WIDE if len(arms) == 1 else NARROW, title)
+        for cell in (cell for cell in drafted if cell.arm == arm):
+            shares = [100 * share for share in cell.acceptance.per_position or ()]
+            points, look = [*enumerate(shares, start=1)], styles[cell.class_ or ""]
+            plot.line(points, look)
+            plot.dots(points, look)
+            plot.said.append(f"{cell.class_} {', '.join(f'{share:.0f} %' for share in shares)}")
+        panels.append(plot)
+    yield Figure("acceptance", "Accepted drafts by position", panels, [*styles.values()][1:], {})
 
 
-def _ends(row: Expectation) -> tuple[float | None, ...]:
-    return row.ci_low, row.ci_high, row.low, row.high
-
-
-def _expected(row: Expectation) -> Row:
-    """The columns of a row: arm, quantity, value of the run with its interval, expected value, bounds."""
-    quantity, what, kind = QUANTITIES[row.what], "", "forecast range"
-    if row.verdict:
-        what = f": {', '.join(row.classes) or ALL_CLASSES}, {row.concurrency} at a time"
-        kind = "tolerance"
-    value, expected, *ends = quantity.shown(row.measured, row.expected, *_ends(row))
-    bounds = f"{ends[2]} to {ends[3]}".replace(" ", "\N{NO-BREAK SPACE}")
-    value += f" [{ends[0]},\N{NO-BREAK SPACE}{ends[1]}]" if row.ci_low else ""
-    return row.arm, f"{quantity.label}{what}", value, expected, f"{bounds} ({kind})"
-
-
-def _against(row: Expectation) -> tuple[Verdict, str]:
-    """The verdict that colours a row against the forecast, and its result in words."""
-    if row.verdict == "cannot tell" or row.measured is None:
-        return "cannot tell", VERDICTS["cannot tell"]
-    side = (row.measured > row.high) - (row.measured < row.low)
-    if not side:
-        return "same", VERDICTS["reproduced"] if row.verdict else "within the range"
-    good = (side > 0) == (QUANTITIES[row.what].better == "higher")
-    missed = f"{VERDICTS['not reproduced']}, " if row.verdict else ""
-    return ("faster", f"{missed}better") if good else ("slower", f"{missed}worse")
-
-
-def _class(verdict: Verdict) -> str:
+def verdict_class(verdict: Verdict) -> str:
     """The class of a verdict in the style sheet."""
     return verdict.replace(" ", "-")
 
 
-def _lane(axis: Axis, verdict: Verdict, ratio: float | None, low: float | None, high: float | None) -> Lane:
+def lane_of(axis: Axis, verdict: Verdict, ratio: float | None, low: float | None, high: float | None) -> Lane:
     """A line for the interval and a mark for the ratio. The mark is hollow if there are too few prompts for a verdict."""
     if ratio is None:
-        return Lane(_class(verdict), ())
+        return Lane(verdict_class(verdict), ())
     at, begin, end = (axis.percent(value or ratio) for value in (ratio, low, high))
     shapes = [("range", f"M{begin} 10H{end}"), ("point", f"M{at} 10h0")]
     hole = [("hole", f"M{at} 10h0")] if verdict == "too few prompts" else []
-    return Lane(_class(verdict), (*shapes, *hole))
+    return Lane(verdict_class(verdict), (*shapes, *hole))
 
 
-def _pictured(
+def pictured(
     title: str,
     headings: Row,
     rows: Sequence[tuple[Row, Lane]],

@@ -1,11 +1,11 @@
-"""`report.html`: the whole answer on one self-contained page, for screen and print."""
+"""`report.html`: the whole answer on one self-contained page, for screen and print; `answer.svg`: its main picture."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import product
+from itertools import chain, islice, product, zip_longest
 from typing import Any
 
 from trnspec.benchmark.analyse.advice import advise
@@ -18,15 +18,16 @@ from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.measure.records import RequestRecord
 from trnspec.benchmark.plan import Load, PlannedPrompt
 from trnspec.benchmark.show import figures, tables
+from trnspec.benchmark.show.against_forecast import forecast
 from trnspec.benchmark.show.drawing import Figure, looks, ratio_axis
 from trnspec.benchmark.show.report_templates import filled
 from trnspec.core.words import listed
 
-FILE_NAME = "report.html"
+FILE_NAME, PICTURE = "report.html", "answer.svg"
 PLAN_FILE = "plan-as-run.json"
 _MAX_CHARS = 600
 """The maximum characters of a text on the page; the journal has the whole text."""
-_MESSAGE_CHARS = 160
+_MESSAGE_CHARS, _SAMPLES = 160, 3
 _MAX_ARMS = 6
 """The maximum number of arms in a figure."""
 
@@ -38,7 +39,7 @@ def render(cells: Cells, result: Result) -> str:
     arms = {name: look for name, look in looks(arm.name for arm in run.arms).items() if name in shown}
     ones = [one for load in loads for one in (*load.by_class, *load.by_arm)]
     axis = ratio_axis((one.ratio, one.ci_low, one.ci_high) for one in ones)
-    answers = [(load, figures.answer(load, axis)) for load in loads]
+    answers = [(load, figures.answer(result, load, axis)) for load in loads]
 
     def drawn(made: Iterable[Figure]) -> list[Figure]:
         return [figure for figure in made if figure.panels]
@@ -51,16 +52,18 @@ def render(cells: Cells, result: Result) -> str:
         at=at,
         said_first=_parted(result.sentence),
         loads=_loads(result),
-        answer=figures.answer(at, axis),
+        servers=_servers(raw),
+        answer=next(table for load, table in answers if load is at),
         elsewhere=[table for load, table in answers if table and load is not at],
         others=list(figures.by_other_metrics(result, at)),
         treatments=figures.treatments(at, axis),
         step_costs=figures.step_costs(at),
+        acceptance=drawn(figures.acceptance(result, at)),
         unexplained=_unexplained(result, at),
         windows=drawn(figures.against_windows(loads, predicted)),
         shown=", ".join(shown) if len(shown) < len(run.arms) else "",
         errors=tables.error_table(result, _messages(raw)),
-        forecast=figures.forecast(result.expectations),
+        forecast=forecast(result.expectations),
         predicted=predicted,
         samples=list(_samples(cells)),
         plan_file=PLAN_FILE,
@@ -68,6 +71,14 @@ def render(cells: Cells, result: Result) -> str:
         over_time=drawn(figures.over_time(cells, arms)),
         spread=drawn(figures.distributions(cells, arms)),
     )
+
+
+def picture(result: Result) -> str:
+    """The speed-up by class as SVG; empty if nothing could be compared."""
+    at = at_loads(result)[result.here]
+    ones = (*at.by_class, *at.by_arm)
+    answer = figures.answer(result, at, ratio_axis((one.ratio, one.ci_low, one.ci_high) for one in ones))
+    return filled("answer.svg", result=result, run=result.run, at=at, answer=answer) if answer else ""
 
 
 def _parted(sentence: str) -> tuple[str, str]:
@@ -129,28 +140,40 @@ def _messages(raw: RawRun) -> dict[tuple[str, str], str]:
     return messages
 
 
+def _servers(raw: RawRun) -> str:
+    """The server of each arm, as it says: owner of the model and version."""
+    first = raw.sessions[0]
+    said = {
+        arm: f"{owner} {(first.versions or {}).get(arm, '')}".strip() for arm, owner in first.owned_by.items()
+    }
+    if len({*said.values()}) == 1:
+        return next(iter(said.values()))
+    return ", ".join(f"{arm}: {text}" for arm, text in said.items() if text)
+
+
 def _samples(cells: Cells) -> Iterator[dict[str, Any]]:
-    """One pair for each class and treatment: the first whose texts differ, else the first."""
-    prompts = {prompt.id: _prompt_text(prompt) for prompt in cells.plan.prompts}
+    """The pairs whose texts differ: the first of each class and treatment, then the second."""
+    prompts, differing = {prompt.id: _prompt_text(prompt) for prompt in cells.plan.prompts}, []
     for class_, arms in product(cells.plan.classes, cells.compared):
         found = [cells.pairs(arms, Place(class_, load)) for load in cells.plan.loads]
-        pairs = [
-            (base, own)
-            for first, second in found
-            for base, own in zip(first.answers, second.answers, strict=True)
-            if base.text is not None and own.text is not None
-        ]
-        if pairs:
-            pair = next((pair for pair in pairs if pair[0].text != pair[1].text), pairs[0])
-            yield _sample(prompts.get(pair[0].prompt_id, ""), *pair)
+        differing.append(
+            [
+                (base, own)
+                for first, second in found
+                for base, own in zip(first.answers, second.answers, strict=True)
+                if None not in (base.text, own.text) and base.text != own.text
+            ]
+        )
+    for pair in islice(filter(None, chain.from_iterable(zip_longest(*differing))), _SAMPLES):
+        yield _sample(prompts.get(pair[0].prompt_id, ""), *pair)
 
 
 def _sample(prompt: str, base: RequestRecord, treated: RequestRecord) -> dict[str, Any]:
     """A prompt (empty if it is not in the plan) and a part of both texts that includes their first difference; `cut` is whether the text
     continues after that part."""
     texts = (base.text or "", treated.text or "")
-    equal, shared = texts[0] == texts[1], first_difference(*texts)
-    begin = 0 if equal else max(0, shared - _MAX_CHARS // 2)
+    shared = first_difference(*texts)
+    begin = max(0, shared - _MAX_CHARS // 2)
     end, lead = begin + _MAX_CHARS, "… " if begin else ""
     answers = [
         {
@@ -163,7 +186,7 @@ def _sample(prompt: str, base: RequestRecord, treated: RequestRecord) -> dict[st
     ]
     prompt = prompt if len(prompt) <= _MAX_CHARS else f"{prompt[:_MAX_CHARS]} …"
     about = {"class": base.class_, "prompt_id": base.prompt_id, "prompt": prompt}
-    return {**about, "answers": answers, "equal": equal}
+    return {**about, "answers": answers}
 
 
 def _prompt_text(prompt: PlannedPrompt) -> str:

@@ -39,9 +39,11 @@ _TEMPLATES = Path(__file__).parent / "templates"
 def filled(template: str, **content: Any) -> str:
     """A template with its content. A page gets the style. Lines of plain text are folded to the width of the terminal."""
     templates = _templates().get_template(template)
-    if not template.endswith(".html"):
+    if template.endswith(".txt"):
         text = re.sub(r"\n{3,}", "\n\n", templates.render(content)).strip("\n")
         return "\n".join(screen.folded(text.split("\n")))
+    if template.endswith(".svg"):
+        return templates.render(content)
     content["style"] = (_TEMPLATES / "report.css").read_text(encoding="utf-8")
     return templates.render(content)
 
@@ -93,9 +95,9 @@ def _tally(counts: Iterable[Mapping[str, int]]) -> list[tuple[str, int]]:
 
 @cache
 def _templates() -> jinja2.Environment:
-    templates = environment(_TEMPLATES, autoescape=jinja2.select_autoescape(["html"]))
+    templates = environment(_TEMPLATES, autoescape=jinja2.select_autoescape(["html", "svg"]))
     filters: dict[str, Any] = templates.filters
-    filters |= {"count": count, "json_text": json.dumps, "lean": tables.lean, "money": money}
+    filters |= {"count": count, "json_text": json.dumps, "money": money}
     filters |= {"ms": tables.ms, "tally": _tally, "value": tables.value_text}
     filters |= {
         "breakable": lambda text: escape(text).replace("_", Markup("_<wbr>")),

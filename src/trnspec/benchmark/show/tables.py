@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from trnspec.benchmark.analyse.decision import AtLoad, at_loads
-from trnspec.benchmark.analyse.requests import Place
 from trnspec.benchmark.analyse.result import Comparison, Outcome, Result
 from trnspec.benchmark.analyse.result_cells import Cell
 from trnspec.benchmark.analyse.sentences import interval, money
@@ -38,11 +37,6 @@ CELL_NUMBERS: Numbers = (
     ("p95", E2E, "p95", 1, 2),
     ("tokens/s p50", OUTPUT_TOKENS_PER_S, "p50", 1, 1),
 )
-_BY_CLASS: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
-    ("Dollars per million output tokens", "cost", "usd_per_million_output_tokens", money),
-    ("Requests within every limit of the SLO (goodput)", "goodput", "share", "{:.0%}".format),
-)
-"""Title, part of a cell, key, and format."""
 
 
 class Lane(NamedTuple):
@@ -70,20 +64,6 @@ class Table:
 
     def __bool__(self) -> bool:
         return bool(self.rows)
-
-
-def lean(table: Table) -> tuple[Table, str]:
-    """The table without columns that have the same value in every row, and a text with these values. The first column is kept."""
-    columns = list(zip(*table.rows, strict=True))
-    same = [i for i, column in enumerate(columns) if i and len(column) > 1 and len(set(column)) == 1]
-    kept = [i for i in range(len(table.headings)) if i not in same]
-    said = [f"{table.headings[i]} {columns[i][0]}" for i in same if columns[i][0] not in ("", UNKNOWN)]
-    headings, rows = (
-        tuple(table.headings[i] for i in kept),
-        [tuple(row[i] for i in kept) for row in table.rows],
-    )
-    names = len([i for i in kept if i < table.names])
-    return replace(table, headings=headings, rows=rows, names=names), "; ".join(said)
 
 
 def plain(value: float | None, form: str, unit: str = "") -> str:
@@ -132,7 +112,7 @@ def _names(cell: Cell) -> Row:
 def decision_tables(at: AtLoad) -> list[Table]:
     """The tables for a decision: each class and the mix. With several treatments, the best of each class, then all over the mix. Empty if
     nothing is compared."""
-    title = f"{at.load.in_words}, {at.before} -> treatment"
+    title = at.load.in_words
     if not at.by_class:
         return []
     if len(at.by_arm) < 2:
@@ -148,19 +128,36 @@ def every_comparison(result: Result) -> list[Table]:
 
 
 def _gains(title: str, ones: Sequence[Comparison]) -> Table:
-    several, of_mix = len({one.baseline for one in ones}) > 1, not any(one.class_ for one in ones)
+    """A row for each comparison; the arms are in the title if all rows have the same."""
+    pairs, of_mix = {(one.baseline, one.treatment) for one in ones}, not any(one.class_ for one in ones)
+    named = (
+        {
+            "arm": lambda one: one.treatment,
+            "baseline": lambda one: one.baseline,
+            "window": lambda one: str(one.window),
+        }
+        if len(pairs) > 1
+        else dict[str, Callable[[Comparison], str]]()
+    )
+    if len({baseline for baseline, _ in pairs}) == 1:
+        named.pop("baseline", None)
+        title += (
+            f", {ones[0].baseline} -> {'arm' if named else f'{ones[0].treatment}, window {ones[0].window}'}"
+        )
     rows = [
         (
-            *(one.class_ or "all, equal shares", one.treatment, *([one.baseline] * several), str(one.window)),
+            *([] if of_mix else [one.class_ or "all, equal shares"]),
+            *(name(one) for name in named.values()),
             change(one.baseline_tpot_s, one.treatment_tpot_s, ms),
             f"{plain(one.ratio, '.2f')}{interval(one.ci_low, one.ci_high)}",
             one.verdict,
             change(one.usd_before, one.usd_after, "{:.2f}".format),
-        )[of_mix:]
+        )
         for one in ones
     ]
-    headings = ("class", "arm", *(["baseline"] * several), "window", "TPOT, ms", "speed-up", "verdict", "$/M")
-    return Table(title, headings[of_mix:], rows, names=2 + several - of_mix)
+    words = (*(() if of_mix else ("class",)), *(name for name in named if name != "window"))
+    headings = (*words, *(["window"] if named else []), "TPOT, ms", "speed-up", "verdict", "$/M")
+    return Table(title, headings, rows, names=len(words))
 
 
 def cell_tables(result: Result) -> list[Table]:
@@ -169,8 +166,11 @@ def cell_tables(result: Result) -> list[Table]:
 
 
 def cell_table(result: Result, load: Load, title: str, numbers: Numbers, steps: str) -> Table:
-    """The cells of one load with these numbers; `steps` is the heading for the tokens per step."""
-    rows = []
+    """The cells of one load with these numbers; `steps` is the heading for the tokens per step. Dollars of an acceptance that an emulator
+    made up are not known."""
+    rows, priced = [], any(cell.cost for cell in result.cells)
+    withheld = (one for one in result.comparisons if one.verdict == "withheld" and not one.ratio)
+    made_up = {(one.place, one.treatment) for one in withheld}
     for cell in (cell for cell in result.cells if cell.load == load):
         own = [getattr(cell, metric.name) for _, metric, *_ in numbers]
         shown = (
@@ -178,8 +178,11 @@ def cell_table(result: Result, load: Load, title: str, numbers: Numbers, steps: 
             for known, (_, _, part, scale, digits) in zip(own, numbers, strict=True)
         )
         names = cell.class_ or "", cell.arm, str(cell.n), str(cell.errors)
-        rows.append((*names, *shown, plain(cell.acceptance.tokens_per_step, ".2f")))
-    return Table(title, ("class", "arm", "n", "errors", *(heading for heading, *_ in numbers), steps), rows)
+        known = cell.cost if cell.cost and (cell.place, cell.arm) not in made_up else None
+        usd = [money(known.usd_per_million_output_tokens) if known else UNKNOWN] * priced
+        rows.append((*names, *shown, plain(cell.acceptance.tokens_per_step, ".2f"), *usd))
+    headings = *(heading for heading, *_ in numbers), steps, *["$/M"] * priced
+    return Table(title, ("class", "arm", "n", "errors", *headings), rows)
 
 
 def error_table(result: Result, messages: Mapping[tuple[str, str], str]) -> Table:
@@ -240,38 +243,6 @@ def limits_table(result: Result) -> Table:
     return Table(title, ("load", "arm", *(name.strip() for name in names)), cells)
 
 
-def cost_by_class(result: Result) -> list[Table]:
-    """Dollars per million output tokens, and the share of requests within the SLO: one row for each arm and load, one column for each class.
-    If all values are equal, one row."""
-    made_up = {
-        (one.place, one.treatment)
-        for one in result.comparisons
-        if one.verdict == "withheld" and not one.ratio
-    }
-    known = {(cell.place, cell.arm): cell for cell in result.cells}
-    cells = {key: cell for key, cell in known.items() if key not in made_up}
-    classes = tuple(dict.fromkeys(place.class_ for place, _ in cells))
-    lines = dict.fromkeys((place.load, arm) for place, arm in cells)
-    loads, tables = list(dict.fromkeys(load for load, _ in lines)), []
-    alone = len(loads) == 1
-    for title, part, key, form in _BY_CLASS:
-        rows: list[Row] = []
-        for load, arm in lines:
-            parts = [getattr(cells.get((Place(class_, load), arm)), part, None) for class_ in classes]
-            found = [getattr(own, key, None) for own in parts]
-            values = [UNKNOWN if value is None else form(value) for value in found]
-            rows += [(load.in_words, arm, *values)] if {*values} != {UNKNOWN} else []
-        columns = classes
-        if len(classes) > 1 and all(len({*row[2:]}) == 1 for row in rows):
-            rows, columns = [row[:3] for row in rows], ("every class",)
-        if len(rows) > 1 and len({row[2:] for row in rows}) == 1:
-            rows = [("all", "all", *rows[0][2:])]
-        named = f"{title}, {loads[0].in_words}" if alone else title
-        headings = ("load", "arm", *columns)[alone:]
-        tables += [Table(named, headings, [row[alone:] for row in rows], 2 - alone)] if rows else []
-    return tables
-
-
 def value_text(value: Any) -> str:
     """A value of a compiled configuration, of at most 60 characters."""
     text = "absent" if value is None else json.dumps(value)
@@ -312,12 +283,9 @@ def windows_table(cell: Mapping[str, Any]) -> Table:
 
 
 def lines_of(table: Table, *, indent: str = "") -> Iterator[str]:
-    """The lines of a table on a terminal. A table with a title has no columns with the same value in every row."""
-    same = ""
+    """The lines of a table on a terminal."""
     if table.title:
-        table, same = lean(table)
-        title = table.title + (f"; in every row {same}" if same else "")
-        yield from screen.wrapped(title, rest=" ")
+        yield from screen.wrapped(table.title, rest=" ")
     words = {i for i, head in enumerate(table.headings) if i < table.names or head in ("verdict", "range")}
     rule = bool(table.title)
     yield from screen.table(table.headings, table.rows, names=words, indent=indent, rule=rule)
