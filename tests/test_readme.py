@@ -11,7 +11,8 @@ from tests.cdk8s_charts.objects import objects_of
 from tests.conftest import REFERENCE, ROOT
 from tests.docs.blocks import between
 from trnspec.experiment import Experiment, InvalidExperiment, load
-from trnspec.experiment.cost import idle, per_hour, purchase_options, purchase_text, run_price
+from trnspec.experiment.cost import idle, per_hour, run_price
+from trnspec.experiment.purchase import purchase_options, purchase_text
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 MISTAKES = (

@@ -11,7 +11,7 @@ from tests.cdk8s_charts.objects import NEURON_RESOURCE, Object, Pod, named, pods
 from trnspec.experiment import Experiment
 from trnspec.experiment.cost import SYSTEM_VOLUME_GIB
 from trnspec.experiment.naming import NEURON_TAINT_KEY, NODE_ROLE_LABEL, STEP
-from trnspec.experiment.placement import compilations_at_once, nodes_needed, place
+from trnspec.experiment.placement import compilations_at_once, place
 
 RESOURCES = ("cpu", "memory", "ephemeral-storage", NEURON_RESOURCE, "pods")
 RESIDENTS: dict[str, tuple[float, int, str]] = {
@@ -56,7 +56,7 @@ def misplaced(experiment: Experiment, objects: list[Object]) -> Iterator[str]:
         together.setdefault(node, []).append(pod)
     compiling = [pod for pod in pods_of(objects) if (pod.metadata.get("labels") or {}).get(STEP) == "compile"]
     compiling.sort(key=lambda pod: requests(pod.spec)["ephemeral-storage"], reverse=True)
-    at_once = compilations_at_once(experiment) // nodes_needed(experiment)
+    at_once = compilations_at_once(experiment) // experiment.nodes
     for pods in (*together.values(), compiling[:at_once], *([pod] for pod in pods_of(objects))):
         yield from _beyond(experiment, objects, pods)
 

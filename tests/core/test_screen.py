@@ -16,7 +16,8 @@ from trnspec.benchmark.__main__ import main as benchmark
 from trnspec.core.screen import table
 from trnspec.experiment import load
 from trnspec.experiment.__main__ import main as experiment
-from trnspec.experiment.cost import purchase_options, purchase_text, run_price
+from trnspec.experiment.cost import run_price
+from trnspec.experiment.purchase import purchase_options, purchase_text
 from trnspec.operations import demonstration as demo
 from trnspec.operations.__main__ import main as operations
 

@@ -13,16 +13,9 @@ from tests.docs.programs import run
 from trnspec.experiment import Experiment, load
 from trnspec.experiment.catalogue.published import DRAFTED
 from trnspec.experiment.catalogue.published import REFERENCE as PUBLISHED
-from trnspec.experiment.cost import (
-    COMPILE_H,
-    idle,
-    per_hour,
-    purchase_options,
-    purchase_text,
-    run_price,
-    running,
-)
+from trnspec.experiment.cost import COMPILE_H, idle, per_hour, run_price, running
 from trnspec.experiment.expected import expected_of
+from trnspec.experiment.purchase import purchase_options, purchase_text
 from trnspec.experiment.starter import compose
 from trnspec.experiment.step_time import of_row, published_forecaster
 
@@ -41,9 +34,9 @@ def _cells(row: str) -> list[str]:
 def test_the_costs_shown_are_those_computed(reference: Experiment) -> None:
     operations = DOCS / "operations.md"
     hour, table = per_hour(running(reference)), between(operations, "cost")
-    for figure in (running(reference)[0].usd_per_hour, per_hour(idle(reference)), hour):
+    for figure in (per_hour(running(reference)[:1]), per_hour(idle(reference)), hour):
         assert f"| {figure:.2f} an hour |" in table
-    parts = {item.price.item: item.usd_per_hour for item in idle(reference)}
+    parts = {item.item: per_hour([item]) for item in idle(reference)}
     for words, start in (
         ("m7i.xlarge", "m7i"),
         ("control plane", "EKS"),

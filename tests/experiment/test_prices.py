@@ -16,15 +16,9 @@ from tests.conftest import REFERENCE, ROOT
 from trnspec.experiment import Experiment, load
 from trnspec.experiment.catalogue.instances import INSTANCES
 from trnspec.experiment.catalogue.prices import BLOCK_RATES, NODE_RATES, NodeRate
-from trnspec.experiment.cost import (
-    BLOCK_END_H,
-    node_price,
-    per_hour,
-    purchase_options,
-    purchase_text,
-    running,
-)
+from trnspec.experiment.cost import BLOCK_END_H, node_price, per_hour, running
 from trnspec.experiment.description import as_text
+from trnspec.experiment.purchase import purchase_options, purchase_text
 from trnspec.operations.__main__ import main
 
 Variation = Callable[[Callable[[dict[str, Any]], object]], Path]

@@ -9,7 +9,7 @@ from trnspec.experiment import Experiment, load
 from trnspec.experiment.arms import digest
 from trnspec.experiment.compilation import artifact_key, compile_config
 from trnspec.experiment.expected import concurrent_sequences
-from trnspec.experiment.placement import nodes_needed, place, rounds
+from trnspec.experiment.placement import place
 
 DRAFTS = [{"model": "Qwen/Qwen3-0.6B"}, {"model": "Qwen/Qwen3-1.7B"}]
 HEADS = [{"model": f"{owner}/Qwen3-32B-Eagle3-{owner}", "head_for": "Qwen/Qwen3-32B"} for owner in "ab"]
@@ -84,10 +84,10 @@ def test_what_does_not_fit_waits_for_a_later_round_that_has_its_baseline_too(
     variation: Variation, edit: Edit, nodes: int, names: list[str]
 ) -> None:
     swept = load(variation(both(edit, RENAMED, put("cluster.max_nodes", nodes))))
-    found = rounds(swept)
+    found = swept.rounds
     assert [" ".join(arm.name for arm in arms) for arms in found] == names
     assert all(swept.baseline_of(arm) in arms for arms in found for arm in arms)
-    assert nodes_needed(swept) <= nodes
+    assert swept.nodes <= nodes
     taken = [
         (entry.batch, entry.node, entry.first_device + device)
         for entry in place(swept)

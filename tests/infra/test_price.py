@@ -17,7 +17,7 @@ def counted(experiment: Experiment) -> dict[str, int]:
     """Units by the first words of what is priced."""
     found: Counter[str] = Counter()
     for item in idle(experiment):
-        found[item.price.item.split(",")[0]] += item.units
+        found[item.item.split(",")[0]] += item.units
     return dict(found)
 
 
@@ -97,6 +97,6 @@ def test_what_bills_is_what_is_counted(
         for one in getattr(made, name).properties("AWS::EC2::LaunchTemplate", "nodes")
     ]
     for one in launch[-1:]:  # of the Trn2 nodes
-        assert trn2.price.item.startswith(f"{one['InstanceType']},")
+        assert trn2.item.startswith(f"{one['InstanceType']},")
         sizes = [("gp3 disk, a GiB", one["BlockDeviceMappings"][0]["Ebs"]["VolumeSize"] * trn2.units)]
-        assert [(item.price.item, item.units) for item in disk] == sizes
+        assert [(item.item, item.units) for item in disk] == sizes

@@ -45,7 +45,7 @@ def test_the_same_for_a_machine(large: Recorded, file: Path, say: Say) -> None:
         ("spot", "us-east-2c"),
         ("capacity-block", "ap-south-2b"),
     ]
-    assert (rows[0]["rate"]["low_usd"], rows[0]["median_usd"]) == (8.9914, 12.9692)
+    assert (rows[0]["rate"]["low_usd"], rows[0]["rate"]["median_usd"]) == (8.9914, 12.9692)
     assert rows[1]["offering"]["usd"] == 308.14
     assert rows[1]["answer"]["hours_billed"] == 8
     assert [row["answer"] for row in rows[-2:]] == [None, None]

@@ -20,7 +20,6 @@ from tests.operations.api_server import ApiServer, plural
 from tests.operations.clients import ACTIVITIES, shared_client
 from trnspec.experiment import Experiment, naming
 from trnspec.experiment.compilation import artifact_key
-from trnspec.experiment.placement import rounds
 
 TICKS = 2
 """That a Job takes."""
@@ -427,7 +426,7 @@ def manifests(experiment: Experiment) -> tuple[ManifestFile, ...]:
 
 def _plan_text(experiment: Experiment) -> str:
     """Read only where not all arms stand at once."""
-    if len(rounds(experiment)) == 1:
+    if len(experiment.rounds) == 1:
         return "{}"
     from cdk8s_charts.workloads.benchmark_pod import plan_text  # starts jsii
 

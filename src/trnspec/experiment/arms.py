@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cached_property
 from typing import Any
 
 from trnspec.experiment.catalogue.instances import INSTANCES, ZONES, Instance
@@ -200,6 +201,36 @@ class Experiment:
         """The arms of each batch size, the baseline first."""
         sizes = dict.fromkeys(arm.serving.max_num_seqs for arm in self.arms)
         return tuple(tuple(arm for arm in self.arms if arm.serving.max_num_seqs == size) for size in sizes)
+
+    @cached_property
+    def rounds(self) -> tuple[tuple[Arm, ...], ...]:
+        """The groups of arms that run at the same time, in order. Each group includes its baseline, so that every comparison is made
+        within the same hour.
+
+        Arms of all batch sizes run together if they fit. Otherwise each size has its own rounds, with its baseline in each. If only
+        one arm fits at a time, each group has one arm, and the comparison is between hours.
+        """
+        at_once = self.arms_per_node * self.cluster.max_nodes
+        groups: list[tuple[Arm, ...]] = []
+        for arms in self.by_batch:
+            if groups and len(groups[-1]) + len(arms) <= at_once:
+                groups[-1] += arms
+                continue
+            baseline, others = (arms[:1], arms[1:]) if at_once > 1 else ((), arms)
+            size = at_once - len(baseline)
+            cut = [others[start : start + size] for start in range(0, len(others), size)]
+            groups += ((*baseline, *group) for group in cut or [()])
+        return tuple(groups)
+
+    @property
+    def arms_per_node(self) -> int:
+        """How many arms fit on one node."""
+        return self.instance.devices // self.baseline.serving.devices
+
+    @property
+    def nodes(self) -> int:
+        """The number of Trn2 nodes that the largest round needs."""
+        return max(-(-len(arms) // self.arms_per_node) for arms in self.rounds)
 
     def baseline_of(self, arm: Arm) -> Arm:
         """Return the baseline that `arm` is compared with: the one of its batch size."""

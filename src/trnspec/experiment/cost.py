@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from trnspec.benchmark.cell_size import SETS, SETS_REPEATED, block_s, set_size
 from trnspec.core.words import count
@@ -13,13 +11,7 @@ from trnspec.experiment.arms import Arm, Experiment
 from trnspec.experiment.catalogue.prices import BLOCK_RATES, NODE_RATES, PRICES, NodeRate, Price
 from trnspec.experiment.catalogue.published import PLAIN_TPOT_S
 from trnspec.experiment.compilation import cold_start_like, cold_start_s, native_arms
-from trnspec.experiment.placement import (
-    ASKED_AT_ONCE,
-    compilations_at_once,
-    first_rounds,
-    nodes_needed,
-    rounds,
-)
+from trnspec.experiment.placement import ASKED_AT_ONCE, compilations_at_once, first_rounds
 
 SYSTEM_NODES = 2
 """One per zone, so that DNS outlives a node."""
@@ -52,20 +44,7 @@ LIKELY_QUALITY_TOKENS = 200
 models here."""
 
 
-@dataclass(frozen=True)
-class Item:
-    """A price and the number of its units."""
-
-    price: Price
-    units: int
-
-    @property
-    def usd_per_hour(self) -> float:
-        """Dollars per hour for all units."""
-        return self.price.usd_per_hour * self.units
-
-
-def idle(experiment: Experiment) -> tuple[Item, ...]:
+def idle(experiment: Experiment) -> tuple[Price, ...]:
     """Return what is billed to the experiment while no Trn2 node runs. Storage and traffic are not included, nor are dashboards
     beyond the three that are free in each account.
 
@@ -95,14 +74,14 @@ def idle(experiment: Experiment) -> tuple[Item, ...]:
         "control plane logs": 1,
         "flow logs": int(own_network),
     }
-    return tuple(Item(PRICES[name], number) for name, number in units.items() if number)
+    return tuple(PRICES[name].of(number) for name, number in units.items() if number)
 
 
-def running(experiment: Experiment) -> tuple[Item, ...]:
+def running(experiment: Experiment) -> tuple[Price, ...]:
     """Return what is billed while the largest batch of arms runs."""
-    nodes = nodes_needed(experiment)
-    volumes = Item(PRICES["gp3 GiB"], nodes * NEURON_VOLUME_GIB)
-    return (Item(node_price(experiment), nodes), volumes, *idle(experiment))
+    nodes = experiment.nodes
+    volumes = PRICES["gp3 GiB"].of(nodes * NEURON_VOLUME_GIB)
+    return (node_price(experiment).of(nodes), volumes, *idle(experiment))
 
 
 def spot_rates(experiment: Experiment) -> list[NodeRate]:
@@ -154,9 +133,9 @@ def arm_usd_per_hour(experiment: Experiment, arm: Arm) -> float:
     return node_price(experiment).usd_per_hour * arm.serving.devices / experiment.instance.devices
 
 
-def per_hour(items: Iterable[Item]) -> float:
+def per_hour(items: Iterable[Price]) -> float:
     """Return the dollars per hour of all items."""
-    return sum(item.usd_per_hour for item in items)
+    return sum(item.usd_per_hour * item.units for item in items)
 
 
 @dataclass(frozen=True)
@@ -198,79 +177,7 @@ def run_price(
     parts = () if hours is not None else _parts(experiment, to_compile)
     length = sum(part.hours for part in parts) if hours is None else hours
     items = running(experiment)
-    return RunPrice(parts=parts, hours=length, node=items[0].price, usd_per_hour=per_hour(items))
-
-
-@dataclass(frozen=True, kw_only=True)
-class PurchaseOption:
-    """One purchase option in one place, with the dollars of the whole answer."""
-
-    rate: NodeRate
-    """The rate of one node."""
-    low_usd: float
-    """At the lowest price of 30 days; equal to `usd` if the price does not change."""
-    usd: float
-    """All nodes, and everything else that is billed while they run."""
-    high_usd: float
-    hours_used: float
-    hours_billed: float
-    """Billed hours of a node: a block is billed to its end."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the option with its rate as one JSON object."""
-        place = {name: getattr(self.rate, name) for name in ("kind", "region", "zone", "usd_per_hour")}
-        usd = {
-            name: getattr(self, name) for name in ("low_usd", "usd", "high_usd", "hours_used", "hours_billed")
-        }
-        return {**place, **usd, "as_of": self.rate.as_of, "source": self.rate.source}
-
-    @property
-    def text(self) -> str:
-        """The option as a part of a sentence."""
-        where, kind = self.rate.place, self.rate.kind
-        if kind == "capacity-block":
-            hours = f"{self.hours_billed:g} hours in {where}, of which this uses {self.hours_used:.1f}"
-            return f"by Capacity Block ${self.usd:,.0f} for {hours}"
-        if kind == "on-demand":
-            return f"on demand ${self.usd:,.0f} in {where} if it can be had"
-        low, high = f"{self.low_usd:,.0f}", f"{self.high_usd:,.0f}"
-        return f"by spot ${low}{f' to ${high}' if low != high else ''} in {where} if it can be had"
-
-
-def purchase_options(
-    experiment: Experiment, hours: float, rates: Iterable[NodeRate] = NODE_RATES
-) -> tuple[PurchaseOption, ...]:
-    """Return what an answer that takes `hours` costs at each rate of its instance type in any region, the cheapest first."""
-    nodes = nodes_needed(experiment)
-    other_usd = hours * (per_hour(running(experiment)) - nodes * node_price(experiment).usd_per_hour)
-    options = [
-        _option(rate, hours, nodes=nodes, other_usd=other_usd)
-        for rate in rates
-        if rate.instance == experiment.instance.name
-    ]
-    return tuple(sorted(options, key=lambda option: option.usd))
-
-
-def _option(rate: NodeRate, hours: float, *, nodes: int, other_usd: float) -> PurchaseOption:
-    billed = hours
-    if rate.smallest_h:
-        billed = rate.smallest_h + 24 * max(0, math.ceil((hours + BLOCK_END_H - rate.smallest_h) / 24))
-    low, usd, high = (
-        nodes * billed * (rate.usd_per_hour if price is None else price) + other_usd
-        for price in (rate.low_usd, rate.usd_per_hour, rate.high_usd)
-    )
-    return PurchaseOption(
-        rate=rate, low_usd=low, usd=usd, high_usd=high, hours_used=hours, hours_billed=billed
-    )
-
-
-def purchase_text(options: Iterable[PurchaseOption], *, home: str = "") -> str:
-    """Return the cheapest option of each kind in one sentence; empty without options. Options in the region `home` are
-    preferred."""
-    cheapest: dict[str, PurchaseOption] = {}
-    for option in sorted(options, key=lambda each: (each.rate.region != home, each.usd)):
-        cheapest.setdefault(option.rate.kind, option)
-    return "; ".join(option.text for option in cheapest.values())
+    return RunPrice(parts=parts, hours=length, node=items[0].of(1), usd_per_hour=per_hour(items))
 
 
 def loading_s(experiment: Experiment, arms: Sequence[Arm], *, answer_s: float) -> float:
@@ -351,7 +258,7 @@ def start_budget_s(experiment: Experiment) -> int:
 
 
 def _parts(experiment: Experiment, to_compile: int | None) -> tuple[RunPart, ...]:
-    settings, standing, arms = experiment.benchmark, rounds(experiment), experiment.arms
+    settings, standing, arms = experiment.benchmark, experiment.rounds, experiment.arms
     missing = len(arms) if to_compile is None else to_compile
     # Drafting is assumed to be no faster than plain decoding, so this is the maximum.
     answer_s, token = settings.max_tokens * PLAIN_TPOT_S, f"{PLAIN_TPOT_S * 1000:.0f} ms (quoted)"

@@ -14,7 +14,8 @@ from trnspec.experiment.arms import Arm, Experiment
 from trnspec.experiment.catalogue.instances import ZONES
 from trnspec.experiment.catalogue.runtimes import Runtime
 from trnspec.experiment.compilation import artifact_key, cold_start_s
-from trnspec.experiment.placement import GIB, ArmPlace, arm_memory_bytes, nodes_needed, place, rounds
+from trnspec.experiment.placement import GIB, ArmPlace, arm_memory_bytes, place
+from trnspec.experiment.purchase import purchase_options, purchase_text
 
 
 def as_json(experiment: Experiment) -> dict[str, Any]:
@@ -27,8 +28,8 @@ def as_json(experiment: Experiment) -> dict[str, Any]:
         "valid": True,
         "name": experiment.name,
         "arms": [_arm(arm, places[arm.name]) for arm in experiment.arms],
-        "batches": [[arm.name for arm in batch] for batch in rounds(experiment)],
-        "nodes": nodes_needed(experiment),
+        "batches": [[arm.name for arm in batch] for batch in experiment.rounds],
+        "nodes": experiment.nodes,
         "support": [
             {"runtime": runtime.name, **asdict(said)}
             for runtime in _runtimes(experiment)
@@ -44,12 +45,10 @@ def as_json(experiment: Experiment) -> dict[str, Any]:
         "usd_per_hour": {
             "arms_up": round(cost.per_hour(items), 2),
             "no_trn2_node": round(cost.per_hour(cost.idle(experiment)), 2),
-            "prices": [
-                {"item": item.price.item, "units": item.units, **asdict(item.price)} for item in items
-            ],
+            "prices": [asdict(item) for item in items],
         },
         "first_run": {"trn2_hours": round(run.hours, 2), "usd": round(run.usd, 2)},
-        "ways_to_buy": [way.as_json() for way in cost.purchase_options(experiment, run.hours)],
+        "ways_to_buy": [way.as_json() for way in purchase_options(experiment, run.hours)],
         "expected": [expected.as_json(one) for one in expected.expected(experiment)],
         "should_meet": expected.should_meet(experiment),
     }
@@ -115,7 +114,7 @@ def as_text(experiment: Experiment) -> str:
 def _lines(experiment: Experiment) -> Iterator[str]:
     yield from _heading(experiment)
     yield ""
-    for number in range(len(rounds(experiment))):
+    for number in range(len(experiment.rounds)):
         yield from [""] if number else ()
         yield from _batch(experiment, number)
     yield ""
@@ -133,8 +132,8 @@ def _lines(experiment: Experiment) -> Iterator[str]:
 def _heading(experiment: Experiment) -> Iterator[str]:
     cluster, serving, image = experiment.cluster, experiment.baseline.serving, experiment.node_image
     where = f"{cluster.instance} in {cluster.region}, Kubernetes {cluster.kubernetes}"
-    arms, standing = count(len(experiment.arms), "arm"), count(len(rounds(experiment)), "batch")
-    yield f"{experiment.name}: {arms} in {standing} on {nodes_needed(experiment)} x {where}"
+    arms, standing = count(len(experiment.arms), "arm"), count(len(experiment.rounds), "batch")
+    yield f"{experiment.name}: {arms} in {standing} on {experiment.nodes} x {where}"
     yield ""
     yield f"  target      {experiment.baseline.target.model.name}"
     yield from (f"              {text}" for weights in experiment.weights for text in weights.declared)
@@ -169,7 +168,7 @@ def _heading(experiment: Experiment) -> Iterator[str]:
 def _batch(experiment: Experiment, number: int) -> Iterator[str]:
     """Yield one table per batch: an arm's place (node:devices), tokens per step, weights and full KV cache."""
     places = {entry.arm: entry for entry in place(experiment) if entry.batch == number}
-    arms = rounds(experiment)[number]
+    arms = experiment.rounds[number]
     gib = arms[0].serving.devices * experiment.instance.hbm_gib_per_device
     headings = ("arm", "place", "draft", "mode", "k", "tokens", f"of {gib} GiB", "artifact")
     rows = [_row(experiment, arm, places[arm.name]) for arm in arms]
@@ -238,15 +237,15 @@ def _cost(experiment: Experiment) -> Iterator[str]:
     items, run = cost.running(experiment), cost.run_price(experiment)
     yield "  expected cost, quoted prices (storage and traffic come on top)"
     for item in items:
-        yield f"    {item.usd_per_hour:7.3f} $/h  {item.units} x {item.price.item} ({item.price.as_of})"
+        yield f"    {item.usd_per_hour * item.units:7.3f} $/h  {item.units} x {item.item} ({item.as_of})"
     yield (
         f"    {cost.per_hour(items):7.2f}  $/h  with the arms of the largest batch up; "
         f"{cost.per_hour(cost.idle(experiment)):.2f} $/h with no Trn2 node"
     )
     first = f"a first run of {run.hours:.2f} Trn2 hours"
     yield f"    {run.usd:7.2f}  $    {first}, predicted (its parts: `forecast` of this file)"
-    ways = cost.purchase_options(experiment, run.hours)
-    yield f"  an answer costs {cost.purchase_text(ways, home=experiment.cluster.region)}"
+    ways = purchase_options(experiment, run.hours)
+    yield f"  an answer costs {purchase_text(ways, home=experiment.cluster.region)}"
     yield f"  (rates published up to {max(way.rate.as_of for way in ways)}; `./trnspec capacity` asks AWS)"
     yield from _block(experiment, run.hours)
 
@@ -257,9 +256,7 @@ def _block(experiment: Experiment, hours: float) -> Iterator[str]:
         return
     rows = []
     for what, needed in block_uses(experiment, hours):
-        block = next(
-            way for way in cost.purchase_options(experiment, needed) if way.rate.kind == "capacity-block"
-        )
+        block = next(way for way in purchase_options(experiment, needed) if way.rate.kind == "capacity-block")
         left = block.hours_billed - cost.BLOCK_END_H - needed
         more = f"{needed - hours:+.2f}" if needed != hours else ""
         rows.append(

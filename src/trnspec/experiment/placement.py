@@ -29,28 +29,6 @@ def arm_memory_bytes(arm: Arm) -> int:
     return memory_bytes(models, serving.tensor_parallel, serving.max_num_seqs, serving.max_model_len)
 
 
-def rounds(experiment: Experiment) -> tuple[tuple[Arm, ...], ...]:
-    """Return the groups of arms that run at the same time, in order. Each group includes its baseline, so that every comparison
-    is made within the same hour.
-
-    Arms of all batch sizes run together if they fit. Otherwise each size has its own rounds, with its baseline in each. If only
-    one arm fits at a time, each group has one arm, and the comparison is between hours.
-    """
-    at_once = _per_node(experiment) * experiment.cluster.max_nodes
-
-    def cut(arms: tuple[Arm, ...], size: int) -> list[tuple[Arm, ...]]:
-        return [arms[start : start + size] for start in range(0, len(arms), size)]
-
-    groups: list[tuple[Arm, ...]] = []
-    for arms in experiment.by_batch:
-        if groups and len(groups[-1]) + len(arms) <= at_once:
-            groups[-1] += arms
-            continue
-        baseline, others = (arms[:1], arms[1:]) if at_once > 1 else ((), arms)
-        groups += ((*baseline, *group) for group in cut(others, at_once - len(baseline)) or [()])
-    return tuple(groups)
-
-
 ASKED_AT_ONCE = 16
 """Maximum arms whose answers to `lm_eval` are asked for at the same time: lm-eval is a process an arm on one system node. It took
 0.37 GiB and 20 to 30 seconds of CPU (measured: lm-eval 0.4.13, 200 and 1,319 questions in the shape of gsm8k)."""
@@ -58,7 +36,7 @@ ASKED_AT_ONCE = 16
 
 def first_rounds(experiment: Experiment) -> tuple[tuple[Arm, ...], ...]:
     """Return for each round the arms that no earlier one has: these are asked the questions of `lm_eval` there."""
-    groups = rounds(experiment)
+    groups = experiment.rounds
     return tuple(
         tuple(arm for arm in group if not any(arm in earlier for earlier in groups[:number]))
         for number, group in enumerate(groups)
@@ -70,7 +48,7 @@ def place(experiment: Experiment) -> tuple[ArmPlace, ...]:
 
     All arms have the same number of devices, a power of two that divides a node, so there are no gaps.
     """
-    per_node = _per_node(experiment)
+    per_node = experiment.arms_per_node
     return tuple(
         ArmPlace(
             arm=arm.name,
@@ -79,20 +57,9 @@ def place(experiment: Experiment) -> tuple[ArmPlace, ...]:
             devices=arm.serving.devices,
             batch=batch,
         )
-        for batch, arms in enumerate(rounds(experiment))
+        for batch, arms in enumerate(experiment.rounds)
         for number, arm in enumerate(arms)
     )
-
-
-def nodes_needed(experiment: Experiment) -> int:
-    """Return the number of Trn2 nodes that the largest batch needs."""
-    return max(where.node for where in place(experiment)) + 1
-
-
-def _per_node(experiment: Experiment) -> int:
-    """Return how many arms fit on one node."""
-    devices = experiment.baseline.serving.devices
-    return experiment.instance.devices // devices
 
 
 @dataclass(frozen=True)
@@ -137,4 +104,4 @@ def compilations_at_once(experiment: Experiment) -> int:
     """Return how many compilations fit on the nodes of the largest batch, each with its `compile_share`."""
     instance, devices = experiment.instance, experiment.baseline.serving.devices
     per_node = instance.devices // max(devices, instance.devices // COMPILATIONS_PER_NODE, 1)
-    return max(1, per_node) * nodes_needed(experiment)
+    return max(1, per_node) * experiment.nodes

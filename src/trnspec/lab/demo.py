@@ -28,9 +28,10 @@ from trnspec.core.safe_output import printable
 from trnspec.core.screen import width, wrapped
 from trnspec.core.words import count
 from trnspec.experiment import Experiment, load
-from trnspec.experiment.cost import RunPrice, purchase_options, purchase_text, run_price
+from trnspec.experiment.cost import RunPrice, run_price
 from trnspec.experiment.expected import file_text
 from trnspec.experiment.naming import metrics_namespace
+from trnspec.experiment.purchase import purchase_options, purchase_text
 from trnspec.lab.programs import (
     LOG,
     Container,

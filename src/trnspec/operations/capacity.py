@@ -18,12 +18,12 @@ from trnspec.core.console import print_json, print_table, print_text, progress
 from trnspec.core.words import count, listed
 from trnspec.experiment import Experiment, load
 from trnspec.experiment.catalogue.prices import NodeRate
-from trnspec.experiment.cost import PurchaseOption, purchase_options, run_price
-from trnspec.experiment.placement import nodes_needed
+from trnspec.experiment.cost import run_price
+from trnspec.experiment.purchase import PurchaseOption, purchase_options
 from trnspec.operations.cloud import ec2
 from trnspec.operations.cloud.aws import Aws, AwsError, aws_of
 from trnspec.operations.cloud.clock import Clock, stamp
-from trnspec.operations.cloud.ec2 import BlockOffer, Quote
+from trnspec.operations.cloud.ec2 import BlockOffer
 from trnspec.operations.options import on_aws
 
 _AT_ONCE, _RATE = 12, fields(NodeRate)
@@ -41,7 +41,7 @@ class RegionOffers:
     """Names of all zones of the region, by the id that is the same in every account."""
     vcpus: Mapping[str, float | None]
     """Quota by `spot` and `on-demand`; None where it is not known."""
-    quotes: tuple[Quote, ...]
+    quotes: tuple[NodeRate, ...]
     problems: tuple[str, ...]
     """What could not be asked, in lines."""
 
@@ -53,7 +53,7 @@ class Market:
     asked_at: datetime
     regions_asked: int
     places: tuple[RegionOffers, ...]
-    on_demand: tuple[Quote, ...] = ()
+    on_demand: tuple[NodeRate, ...] = ()
     scores: Mapping[str, int] = field(default_factory=dict)
     """Spot placement scores by id of the zone."""
     silent: tuple[str, ...] = ()
@@ -76,8 +76,8 @@ class Row:
     """Why it cannot be had as things are."""
 
     @property
-    def quote(self) -> Quote | None:
-        return self.way.rate if self.way and isinstance(self.way.rate, Quote) else None
+    def quote(self) -> NodeRate | None:
+        return self.way.rate if self.way else None
 
     @property
     def zone(self) -> str | None:
@@ -97,7 +97,7 @@ def command(path: Path, account: str | None, as_json: bool) -> int:
     """
     experiment = load(path)
     aws, hours = aws_of(experiment, account), run_price(experiment).hours
-    name, nodes = experiment.instance.name, nodes_needed(experiment)
+    name, nodes = experiment.instance.name, experiment.nodes
     found = ask(aws, instance=name, nodes=nodes, hours=hours, now=Clock().now())
     rows = rows_of(experiment, found, hours)
     if as_json:
@@ -191,7 +191,7 @@ def rows_of(experiment: Experiment, found: Market, hours: float) -> tuple[Row, .
 
 
 def _vcpus(experiment: Experiment) -> int:
-    return experiment.instance.vcpus * nodes_needed(experiment)
+    return experiment.instance.vcpus * experiment.nodes
 
 
 def _short(place: RegionOffers, kind: str, need: int) -> str:
@@ -245,7 +245,7 @@ def as_data(experiment: Experiment, found: Market, rows: Sequence[Row], hours: f
     return {
         "experiment": experiment.name,
         "instance": experiment.instance.name,
-        "nodes": nodes_needed(experiment),
+        "nodes": experiment.nodes,
         "trn2_hours": round(hours, 2),
         "asked_at": stamp(found.asked_at),
         "regions_asked": found.regions_asked,
@@ -256,7 +256,6 @@ def as_data(experiment: Experiment, found: Market, rows: Sequence[Row], hours: f
                 "zone": row.zone,
                 "answer": row.way.as_json() if row.way else None,
                 "rate": {one.name: getattr(row.quote, one.name) for one in _RATE} if row.quote else None,
-                "median_usd": row.quote.median_usd if row.quote else None,
                 "placement_score": row.score if row.kind == "spot" else None,
                 "offering": _offering(row.block) if row.block else None,
                 "obstacle": row.obstacle or None,
@@ -288,7 +287,7 @@ def _offering(block: BlockOffer) -> dict[str, Any]:
 
 def _print(path: Path, experiment: Experiment, found: Market, rows: Sequence[Row], hours: float) -> None:
     where = listed([place.region for place in found.places]) or "no region"
-    wanted = f"{count(nodes_needed(experiment), 'node')} of {experiment.instance.name}"
+    wanted = f"{count(experiment.nodes, 'node')} of {experiment.instance.name}"
     asked = f"{count(found.regions_asked, 'region')} asked at {stamp(found.asked_at)}; offered in {where}."
     print_text(f"{experiment.name}: {wanted} for {hours:.1f} hours, predicted. {asked}", "")
     cells = [(str(number), *_cells(experiment, row, hours)) for number, row in enumerate(rows, start=1)]

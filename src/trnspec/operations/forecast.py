@@ -25,7 +25,7 @@ from trnspec.experiment import Arm, Experiment, load
 from trnspec.experiment.cost import RunPrice, run_price
 from trnspec.experiment.expected import ArmForecast, as_lines, expected, expected_of, step_lines
 from trnspec.experiment.expected import as_json as in_json
-from trnspec.experiment.step_time import ledger, ledger_lines
+from trnspec.experiment.ledger import ledger, ledger_lines
 from trnspec.operations import pricing
 from trnspec.operations.options import FILE, HOURS, experiment_argument, json_option
 from trnspec.operations.rental import (

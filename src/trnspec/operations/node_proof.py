@@ -9,7 +9,6 @@ from trnspec.core.findings import Finding, State
 from trnspec.core.words import listed
 from trnspec.experiment import Experiment
 from trnspec.experiment.naming import STEP
-from trnspec.experiment.placement import rounds
 from trnspec.operations.cloud.clock import Clock, poll
 from trnspec.operations.cloud.kubernetes import (
     Kubernetes,
@@ -47,7 +46,7 @@ def prove(
 
     reviewed = {job["metadata"]["name"]: job for job in jobs}
     begun = clock.now().strftime("%Y%m%dt%H%M%Sz")
-    made = {f"verify-{arm.name}-{begun}": arm for arm in rounds(experiment)[0]}
+    made = {f"verify-{arm.name}-{begun}": arm for arm in experiment.rounds[0]}
     try:
         for left in kubernetes.list("jobs", labels={STEP: "verify"}):  # of a process that was killed
             kubernetes.delete("job", left["metadata"]["name"])

@@ -7,14 +7,8 @@ from typing import Any
 
 from trnspec.core.console import print_table, print_text
 from trnspec.experiment import Experiment
-from trnspec.experiment.cost import (
-    RunPrice,
-    idle,
-    per_hour,
-    purchase_options,
-    purchase_text,
-    running,
-)
+from trnspec.experiment.cost import RunPrice, idle, per_hour, running
+from trnspec.experiment.purchase import purchase_options, purchase_text
 
 _RESERVED = {
     "capacity-block": "paid in advance at the price of its purchase, whether nodes run or not",
@@ -28,11 +22,11 @@ def as_json(experiment: Experiment, run: RunPrice) -> dict[str, Any]:
     return {
         "items": [
             {
-                "item": item.price.item,
+                "item": item.item,
                 "units": item.units,
-                "usd_per_hour": round(item.usd_per_hour, 4),
-                "as_of": item.price.as_of,
-                "source": item.price.source,
+                "usd_per_hour": round(item.usd_per_hour * item.units, 4),
+                "as_of": item.as_of,
+                "source": item.source,
             }
             for item in running(experiment)
         ],
@@ -52,10 +46,10 @@ def show(experiment: Experiment, run: RunPrice) -> None:
     items, quiet = running(experiment), idle(experiment)
     rows = [
         (
-            item.price.item,
+            item.item,
             str(item.units),
-            f"{item.usd_per_hour:.3f}",
-            f"{item.price.as_of}, {item.price.source}",
+            f"{item.usd_per_hour * item.units:.3f}",
+            f"{item.as_of}, {item.source}",
         )
         for item in items
     ]
@@ -72,7 +66,7 @@ def show(experiment: Experiment, run: RunPrice) -> None:
         )
     if vpc := experiment.cluster.network.vpc:
         lines.append(f"not counted, because it is there already: VPC {vpc}")
-    lines += [item.price.note for item in items if item.price.note]
+    lines += [item.note for item in items if item.note]
     kind = experiment.cluster.capacity.kind
     if kind in _RESERVED:
         lines.append(f"cluster.capacity is a {kind}: {_RESERVED[kind]}; the Trn2 line is the rate above")

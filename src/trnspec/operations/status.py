@@ -11,7 +11,6 @@ from trnspec.core.findings import Finding, Refusal, State
 from trnspec.core.words import count
 from trnspec.experiment import Experiment, load
 from trnspec.experiment.cost import node_price, run_price
-from trnspec.experiment.placement import nodes_needed
 from trnspec.operations.cloud import cloudformation, experiment_resources, kubernetes, nodegroup
 from trnspec.operations.cloud.access import cluster_of
 from trnspec.operations.cloud.aws import Aws, aws_of
@@ -140,7 +139,7 @@ class _StatusSections:
         if self._state is None:
             return {}
         hours = trn2_nodes.node_hours(self._state, Clock().now())
-        price = run_price(self.experiment, hours=hours / nodes_needed(self.experiment))
+        price = run_price(self.experiment, hours=hours / self.experiment.nodes)
         return {"node_hours": hours, "usd": price.usd}
 
     def undescribed(self) -> dict[str, Any]:

@@ -28,7 +28,6 @@ from trnspec.core.words import count
 from trnspec.experiment import Experiment, load
 from trnspec.experiment.catalogue.node_images import OLDEST_FOR_CLAIMS
 from trnspec.experiment.naming import NEURON_TAINT_KEY
-from trnspec.experiment.placement import nodes_needed
 from trnspec.operations.cloud.access import cluster_of
 from trnspec.operations.cloud.aws import aws_of
 from trnspec.operations.cloud.clock import Clock, poll
@@ -119,7 +118,7 @@ def look(experiment: Experiment, kubernetes: Kubernetes) -> list[Finding]:
     names, pods = {node["metadata"]["name"] for node in nodes}, kubernetes.list("pod", everywhere=True)
     here = [pod for pod in pods if pod.get("spec", {}).get("nodeName") in names]
     return [
-        *nodes_ready(nodes, wanted=nodes_needed(experiment)),
+        *nodes_ready(nodes, wanted=experiment.nodes),
         *node_size(experiment, nodes),
         *device_class(experiment, kubernetes.list("deviceclass"), nodes),
         *device_attributes(experiment, kubernetes.list("resourceslice"), nodes),

@@ -32,7 +32,6 @@ from trnspec.experiment.naming import (
     fetch_job,
     weights_path,
 )
-from trnspec.experiment.placement import rounds
 from trnspec.operations import reviewed_jobs as jobs
 from trnspec.operations.cloud.aws import Aws, AwsError
 from trnspec.operations.running import under_load
@@ -131,7 +130,7 @@ def test_a_large_plan_is_stored_with_the_arms_that_stand_before_the_job_fetches_
     long = replace(swept.prompts[0], messages=(("user", "x" * MAX_CONFIG_MAP_BYTES),))
     driver = driver_of(replace(swept, prompts=(long, *swept.prompts[1:])), aws, tmp_path)
     context = driver.context()
-    arms = context.experiment.arms if whole else rounds(context.experiment)[1]
+    arms = context.experiment.arms if whole else context.experiment.rounds[1]
     store, (key, content) = f"s3://{context.bucket('results')}/", plan_object(context.experiment) or ("", b"")
     fetching = {"name": "plan", "args": ["get", f"{store}{key}", "--sha256", "0a", "--to", "/plan"]}
     pod = {"initContainers": [fetching], "containers": []}

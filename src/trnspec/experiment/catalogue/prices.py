@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from trnspec.experiment.catalogue.models import table_of
@@ -19,6 +19,11 @@ class Price:
     source: str
     note: str = ""
     """A remark: that it replaces a price that is not published, or that it changes."""
+    units: int = 1
+
+    def of(self, units: int) -> Price:
+        """Return the same price for a number of units."""
+        return replace(self, units=units)
 
     @property
     def quoted(self) -> str:
@@ -37,6 +42,8 @@ class NodeRate:
     usd_per_hour: float
     low_usd: float | None = None
     """Spot only: the lowest price of 30 days; `high_usd` is the highest."""
+    median_usd: float | None = None
+    """Spot, as EC2 says now: the median of 30 days, in which each price counts for as long as it held."""
     high_usd: float | None = None
     smallest_h: float = 0
     """Minimum hours of a purchase; 0 if billing is per second. Blocks grow by whole days

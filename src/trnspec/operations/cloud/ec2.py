@@ -54,15 +54,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quote(NodeRate):
-    """A price of a node as EC2 says it now."""
-
-    median_usd: float | None = None
-    """Spot: the median of 30 days, in which each price counts for as long as it held."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class BlockOffer(Quote):
+class BlockOffer(NodeRate):
     """A Capacity Block that can be bought; `smallest_h` are all its hours."""
 
     id: str
@@ -211,13 +203,13 @@ def spot_price(aws: Aws, instance: str, zone: str, *, now: datetime) -> float | 
 
 
 @_reads("ec2:DescribeSpotPriceHistory")
-def spot_prices(aws: Aws, instance: str, *, now: datetime) -> list[Quote]:
+def spot_prices(aws: Aws, instance: str, *, now: datetime) -> list[NodeRate]:
     """The price of each zone of the region, with 30 days of its history."""
     found, about = [], _about(instance, aws.region, now, "ec2:DescribeSpotPriceHistory")
     for zone, course in sorted(_history(aws, instance, since=now - HISTORY, now=now).items()):
         low, median, high = spread(course, now=now)
         price: Any = {"usd_per_hour": max(course)[1], "low_usd": low, "median_usd": median, "high_usd": high}
-        found.append(Quote(**about, kind="spot", zone=zone, **price))
+        found.append(NodeRate(**about, kind="spot", zone=zone, **price))
     return found
 
 
@@ -303,11 +295,11 @@ def placement_scores(aws: Aws, instance: str, *, nodes: int, regions: list[str])
 
 
 @_reads("pricing:GetProducts")
-def on_demand_prices(aws: Aws, instance: str, *, now: datetime) -> tuple[dict[str, Quote], list[str]]:
+def on_demand_prices(aws: Aws, instance: str, *, now: datetime) -> tuple[dict[str, NodeRate], list[str]]:
     """The on-demand price by region, and a line for each product that cannot be read; what is listed at 0 is paid in another way."""
     named = {"instanceType": instance, **_ON_DEMAND}
     filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in named.items()]
-    found, problems, pricing = dict[str, Quote](), list[str](), aws.elsewhere(_PRICES_IN)
+    found, problems, pricing = dict[str, NodeRate](), list[str](), aws.elsewhere(_PRICES_IN)
     listed = pricing.client("pricing").every(
         "get_products", "PriceList", ServiceCode="AmazonEC2", Filters=filters
     )
@@ -319,7 +311,7 @@ def on_demand_prices(aws: Aws, instance: str, *, now: datetime) -> tuple[dict[st
             continue
         if usd and (region not in found or usd < found[region].usd_per_hour):
             about = _about(instance, region, now, "pricing:GetProducts")
-            found[region] = Quote(**about, kind="on-demand", usd_per_hour=usd)
+            found[region] = NodeRate(**about, kind="on-demand", usd_per_hour=usd)
     return found, problems
 
 

@@ -20,7 +20,7 @@ from trnspec.experiment.cost import (
     run_price,
     spot_rates,
 )
-from trnspec.experiment.placement import compilations_at_once, nodes_needed, rounds
+from trnspec.experiment.placement import compilations_at_once
 from trnspec.operations.cloud import nodegroup
 from trnspec.operations.cloud.clock import stamp
 
@@ -77,9 +77,9 @@ class RunPlan:
         """Place and price the experiment. `to_compile` artifacts are missing (default: those of all arms); without `hours` nodes live
         for the predicted hours and half as much again."""
         missing, steps = len(experiment.arms) if to_compile is None else to_compile, tuple(left)
-        predicted, standing = run_price(experiment, to_compile=missing), rounds(experiment)
+        predicted = run_price(experiment, to_compile=missing)
         allowed = hours or round(predicted.hours * 1.5, 2)
-        needs = [(name, _hours_of(name, predicted, len(standing))) for name, _ in steps]
+        needs = [(name, _hours_of(name, predicted, len(experiment.rounds))) for name, _ in steps]
         out: tuple[str, ...] = ()
         if wait_h and block:
             out = _left_out(needs, (off - max(now, block)) / timedelta(hours=1) if off else allowed)
@@ -93,8 +93,8 @@ class RunPlan:
             block=block,
             wait_h=wait_h,
             hours=allowed,
-            rounds=standing,
-            nodes=nodes_needed(experiment),
+            rounds=experiment.rounds,
+            nodes=experiment.nodes,
             compilations_at_once=compilations_at_once(experiment),
             predicted=predicted,
             most_per_hour=most_per_hour(experiment, predicted),
@@ -227,7 +227,7 @@ def most_per_hour(experiment: Experiment, quoted: RunPrice) -> float:
     )
     published = [rate.high_usd or rate.usd_per_hour for rate in rates]
     each = capacity.max_usd_per_hour or max(published, default=quoted.node.usd_per_hour)
-    return quoted.usd_per_hour + nodes_needed(experiment) * (each - quoted.node.usd_per_hour)
+    return quoted.usd_per_hour + experiment.nodes * (each - quoted.node.usd_per_hour)
 
 
 def paid_hours(experiment: Experiment, usd: float) -> float:

@@ -12,7 +12,7 @@ from trnspec.core.command_line import refusal_of
 from trnspec.core.words import count
 from trnspec.experiment import Arm, Experiment
 from trnspec.experiment.compilation import native_arms
-from trnspec.experiment.placement import first_rounds, rounds
+from trnspec.experiment.placement import first_rounds
 from trnspec.operations.cloud import nodegroup
 from trnspec.operations.cloud.clock import moment, stamp
 from trnspec.operations.running import measuring, preparing, trn2_nodes
@@ -51,7 +51,7 @@ def steps(experiment: Experiment) -> tuple[Step, ...]:
         found.append(Step("first", title, measuring.try_first, nodes))
     found.append(Step("compile", "compile the arms", preparing.compile_arms, nodes))
     for number, (arms, new) in enumerate(
-        zip(rounds(experiment), first_rounds(experiment), strict=True), start=1
+        zip(experiment.rounds, first_rounds(experiment), strict=True), start=1
     ):
         raise_ = partial(measuring.raise_arms, arms=arms)
         load = partial(measuring.measure, number=number, arms=arms)

@@ -1,0 +1,117 @@
+"""The table of published results, with the forecast of each row from the models of other shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from trnspec.core.screen import table
+from trnspec.experiment.catalogue.published import DRAFTED, LISTED, NOT_DENSE, PLAIN, Drafted, Plain
+from trnspec.experiment.step_time import BEYOND, forecaster, left_out, of_row, published_forecaster
+
+_INSIDE = [row for row in PLAIN if row.handicap is None]
+"""The rows that the forecast is fitted to."""
+
+
+def ledger() -> dict[str, Any]:
+    """Return every published row with its source as JSON; plain rows have the forecast from the other models."""
+    by, ratios = published_forecaster(), left_out(_INSIDE)
+    return {
+        "schema": 1,
+        "origin": "quoted",
+        "fit": {
+            "seconds_a_layer": by.fit.layer_s,
+            "cache_factor": by.fit.cache_factor,
+            "range": [by.low, by.high],
+            "rows": list(by.rows),
+        },
+        "plain": [
+            asdict(row)
+            | {
+                "model": row.model.name,
+                "shape": None if row.model.confirmed == LISTED else asdict(row.model.shape),
+                "shape_confirmed": row.model.confirmed,
+                "chips": row.chips,
+                "bound_s": of_row(row).bound_s,
+                "measured_over_forecast_of_others": ratios.get(row.row),
+            }
+            for row in PLAIN
+        ],
+        "drafted": [
+            asdict(row) | {"step_ratio": row.step_ratio, "most_step_ratio": row.most_step_ratio}
+            for row in DRAFTED
+        ],
+        "not_dense": [asdict(row) for row in NOT_DENSE],
+    }
+
+
+def ledger_lines() -> Iterator[str]:
+    """Yield the same as lines; the sources come last, by row."""
+    by, ratios = published_forecaster(), left_out(_INSIDE)
+    folds = {
+        shape: forecaster(other for other in PLAIN if other.model.shape != shape)
+        for shape in dict.fromkeys(row.model.shape for row in _INSIDE)
+    }
+    missed = []
+    for row in _INSIDE:
+        forecast = folds[row.model.shape].plain(of_row(row))
+        if not forecast.low_s <= row.tpot_s <= (forecast.high_s or 0):
+            missed.append(row.row)
+    yield "QUOTED: published results of decoding on Trainium2; none was measured here."
+    yield ""
+    yield from table(
+        ("row", "model", "TP", "chips", "batch", "tokens", "ms", "bound", "measured / forecast"),
+        [
+            (
+                *(row.row, row.model.name, str(row.tensor_parallel), f"{row.chips:g}", str(row.batch)),
+                *(str(row.compiled_tokens), f"{row.tpot_s * 1000:.2f}", f"{of_row(row).bound_s * 1000:.2f}"),
+                f"{ratios[row.row]:.2f}" if row.handicap is None else row.handicap,
+            )
+            for row in PLAIN
+        ],
+        names={0, 1},
+    )
+    yield ""
+    yield (
+        f"step = weights / bandwidth + {by.fit.layer_s * 1000:.3f} ms x layers + {by.fit.cache_factor:.1f} x compiled "
+        "key-value cache / bandwidth"
+    )
+    rows, widest = len(_INSIDE), max(fold.high / fold.low for fold in folds.values())
+    yield (
+        f"Fitted to {rows} rows; the range is {by.low:.2f} to {by.high:.2f} of the forecast. Forecast by the models of "
+        f"other shapes, {rows - len(missed)} of {rows} rows lie in the range that those give (not {', '.join(missed)}), which is "
+        f"{widest:.2f} wide at most."
+    )
+    for kind, text in BEYOND.items():
+        beyond = ", ".join(row.row for row in PLAIN if row.handicap == kind)
+        yield f"Not forecast, {kind} ({text}): {beyond or 'no result is published'}."
+    yield ""
+    yield from table(
+        ("row", "plain row", "mode", "k", "at once", "plain ms", "ms", "tok/step", "step / plain"),
+        [
+            (
+                *(one.row, one.base or "-", one.mode, str(one.num_speculative_tokens), str(one.concurrency)),
+                *(f"{one.plain_tpot_s * 1000:.2f}", f"{one.tpot_s * 1000:.2f}"),
+                "-" if one.tokens_per_step is None else f"{one.tokens_per_step:.2f}",
+                f"at most {one.most_step_ratio:.2f}" if one.step_ratio is None else f"{one.step_ratio:.2f}",
+            )
+            for one in DRAFTED
+        ],
+        names={0, 1, 2, 8},
+    )
+    yield ""
+    yield "No forecast for models with experts or layers without attention; published for them:"
+    yield from (f"  {other.model}: {other.figures}" for other in NOT_DENSE)
+    yield ""
+    yield "Sources; * a part was derived from the source's figures, ! the model's shape was not compared with a configuration"
+    by_source: dict[str, list[str]] = {}
+    everything: list[Plain | Drafted] = [*PLAIN, *DRAFTED]
+    for published in everything:
+        by_source.setdefault(published.source, []).append(_marked(published))
+    yield from (f"  {', '.join(rows)}: {source}" for source, rows in by_source.items())
+
+
+def _marked(row: Plain | Drafted) -> str:
+    unsure = isinstance(row, Plain) and row.model.confirmed is None
+    return row.row + "*" * bool(row.derived) + "!" * unsure

@@ -1,0 +1,84 @@
+"""What an answer costs with each way of buying its nodes, from dated prices or from those that EC2 says now."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from trnspec.experiment.arms import Experiment
+from trnspec.experiment.catalogue.prices import NODE_RATES, NodeRate
+from trnspec.experiment.cost import BLOCK_END_H, node_price, per_hour, running
+
+
+@dataclass(frozen=True, kw_only=True)
+class PurchaseOption:
+    """One purchase option in one place, with the dollars of the whole answer."""
+
+    rate: NodeRate
+    """The rate of one node."""
+    low_usd: float
+    """At the lowest price of 30 days; equal to `usd` if the price does not change."""
+    usd: float
+    """All nodes, and everything else that is billed while they run."""
+    high_usd: float
+    hours_used: float
+    hours_billed: float
+    """Billed hours of a node: a block is billed to its end."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the option with its rate as one JSON object."""
+        place = {name: getattr(self.rate, name) for name in ("kind", "region", "zone", "usd_per_hour")}
+        usd = {
+            name: getattr(self, name) for name in ("low_usd", "usd", "high_usd", "hours_used", "hours_billed")
+        }
+        return {**place, **usd, "as_of": self.rate.as_of, "source": self.rate.source}
+
+    @property
+    def text(self) -> str:
+        """The option as a part of a sentence."""
+        where, kind = self.rate.place, self.rate.kind
+        if kind == "capacity-block":
+            hours = f"{self.hours_billed:g} hours in {where}, of which this uses {self.hours_used:.1f}"
+            return f"by Capacity Block ${self.usd:,.0f} for {hours}"
+        if kind == "on-demand":
+            return f"on demand ${self.usd:,.0f} in {where} if it can be had"
+        low, high = f"{self.low_usd:,.0f}", f"{self.high_usd:,.0f}"
+        return f"by spot ${low}{f' to ${high}' if low != high else ''} in {where} if it can be had"
+
+
+def purchase_options(
+    experiment: Experiment, hours: float, rates: Iterable[NodeRate] = NODE_RATES
+) -> tuple[PurchaseOption, ...]:
+    """Return what an answer that takes `hours` costs at each rate of its instance type in any region, the cheapest first."""
+    nodes = experiment.nodes
+    other_usd = hours * (per_hour(running(experiment)) - nodes * node_price(experiment).usd_per_hour)
+    options = [
+        _option(rate, hours, nodes=nodes, other_usd=other_usd)
+        for rate in rates
+        if rate.instance == experiment.instance.name
+    ]
+    return tuple(sorted(options, key=lambda option: option.usd))
+
+
+def _option(rate: NodeRate, hours: float, *, nodes: int, other_usd: float) -> PurchaseOption:
+    billed = hours
+    if rate.smallest_h:
+        billed = rate.smallest_h + 24 * max(0, math.ceil((hours + BLOCK_END_H - rate.smallest_h) / 24))
+    low, usd, high = (
+        nodes * billed * (rate.usd_per_hour if price is None else price) + other_usd
+        for price in (rate.low_usd, rate.usd_per_hour, rate.high_usd)
+    )
+    return PurchaseOption(
+        rate=rate, low_usd=low, usd=usd, high_usd=high, hours_used=hours, hours_billed=billed
+    )
+
+
+def purchase_text(options: Iterable[PurchaseOption], *, home: str = "") -> str:
+    """Return the cheapest option of each kind in one sentence; empty without options. Options in the region `home` are
+    preferred."""
+    cheapest: dict[str, PurchaseOption] = {}
+    for option in sorted(options, key=lambda each: (each.rate.region != home, each.usd)):
+        cheapest.setdefault(option.rate.kind, option)
+    return "; ".join(option.text for option in cheapest.values())
