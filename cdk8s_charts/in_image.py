@@ -32,6 +32,7 @@ PARSER = (
     "vllm.entrypoints.launchers.cli_args",
     "vllm.entrypoints.launchers",
 )
+TOOL_PARSERS = ("vllm.tool_parsers", "vllm.entrypoints.openai.tool_parsers")
 FLEXIBLE = ("vllm.utils.argparse_utils", "vllm.utils")
 ENGINE = ("vllm.engine.arg_utils",)
 MODEL = ("vllm.config", "vllm.config.model")
@@ -101,12 +102,13 @@ def judge(arms: list[Arm]) -> tuple[list[Finding], list[Finding]]:
 
 
 def server_arguments(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
-    """`vllm serve`'s own parser takes every option by its whole name, and every value."""
+    """`vllm serve`'s own parser takes every option by its whole name, and every value; its own check takes them together."""
     make, flexible = lookup("make_arg_parser", PARSER), lookup("FlexibleArgumentParser", FLEXIBLE)
     parser = _plainly(lambda: make(flexible()))
     known = set(parser._option_string_actions)
     parser.error = _raise  # instead of an exit
-    _plainly(lambda: parser.parse_args(["--model", arms[0]["serve"][2]]))
+    judged = lookup("validate_parsed_serve_args", PARSER)
+    _plainly(lambda: judged(parser.parse_args(["--model", arms[0]["serve"][2]])))
     for arm in arms:
         _, _, model, *options = arm["serve"]
         strange = [word for word in options if word.startswith("--") and word.partition("=")[0] not in known]
@@ -116,10 +118,22 @@ def server_arguments(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
         if strange:
             continue
         try:
-            parser.parse_args(["--model", model, *options])
+            given = parser.parse_args(["--model", model, *options])
+            judged(given)
+            _find_parsers(given)
+        except ImportError as error:  # a parser that misses what this machine lacks
+            raise CannotSay(f"{type(error).__name__}: {error}") from None
         except (*_REFUSALS, argparse.ArgumentError, SystemExit) as error:
             named = re.search(r"--[a-z][a-z0-9-]*", str(error))
             yield arm["name"], named[0] if named else "arguments", str(error)
+
+
+def _find_parsers(given: argparse.Namespace) -> None:
+    """`KeyError` for a parser that the image lacks. vLLM looks for it only when the server starts."""
+    if name := given.tool_call_parser:
+        lookup("ToolParserManager", TOOL_PARSERS).get_tool_parser(name)
+    if name := given.reasoning_parser:
+        lookup("ReasoningParserManager", ("vllm.reasoning",)).get_reasoning_parser(name)
 
 
 def engine_options(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
@@ -139,12 +153,8 @@ def engine_options(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
 def neuron_config(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
     """The configuration is built by the class that the image builds it with, which keeps every key."""
     dialect = arms[0]["dialect"]  # one image, one dialect
-    if dialect.startswith("nxdi"):
-        build = _by_keywords(lookup("NeuronConfig", NXDI))
-    elif dialect == "native":
-        build = lookup("NeuronConfig", NATIVE).from_dict
-    else:
-        return
+    made = lookup("NeuronConfig", NATIVE if dialect == "native" else NXDI)
+    build = made.from_dict if dialect == "native" else lambda config: made(**config)
     _plainly(lambda: build({}))
     for arm in arms:
         config = arm["config"]
@@ -327,9 +337,8 @@ def _drafted(arm: Arm, built: Any) -> None:
     if speculation.method not in DRAFTERS:
         raise ValueError(f"the plugin has no drafter for method {speculation.method}")
     drafter = lookup(*DRAFTERS[speculation.method])
-    load_module(EAGLE).get_world_group = lambda: (
-        None
-    )  # no process group is made here, and its rank is all it is asked
+    # No process group is made here, and its rank is all it is asked.
+    load_module(EAGLE).get_world_group = lambda: None
     try:
         drafter(built, load_module("torch").device("cpu"), on_device)
     except ValueError:
@@ -359,7 +368,8 @@ def settings(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
             continue  # what is refused is a name
         seen.add(names)
         plugin = ["vllm_neuron", "vllm_neuron.native"] if arm["dialect"] == "native" else []
-        done = _under(environment, plugin)
+        command = [sys.executable, "-c", _FOLDERS, *plugin]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         told = done.stdout.splitlines()[-1:]
         print(f"{arm['name']}: folders of what is compiled: {''.join(told)}", file=sys.stderr, flush=True)
         error = (done.stderr.strip().splitlines() or [""])[-1]
@@ -369,12 +379,6 @@ def settings(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
             silent.append(error)
     if silent:
         raise CannotSay("; ".join(silent))
-
-
-def _under(environment: Mapping[str, str], plugin: list[str]) -> subprocess.CompletedProcess[str]:
-    """Import a plugin's modules in a process of their own, and print the variables that name a folder."""
-    command = [sys.executable, "-c", _FOLDERS, *plugin]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
 PARTS: dict[str, Callable[[list[Arm]], Iterator[tuple[str, str, str]]]] = {
@@ -424,10 +428,6 @@ def _culprit(build: Callable[[Mapping[str, Any]], Any], config: Mapping[str, Any
             continue
         return key
     return "neuron config"
-
-
-def _by_keywords(made: Any) -> Callable[[Mapping[str, Any]], Any]:
-    return lambda config: made(**config)
 
 
 def field_names(of: Any) -> set[str]:

@@ -38,6 +38,7 @@ DECLARED = (
 """Where arms may differ: their names, when they run, the speculation, the artifact that follows from it; on the native plugin
 also what follows from synchronous scheduling and from a DFlash head."""
 _SHARED_OPTIONS = "served-model-name|host|port|tensor-parallel-size|max-num-seqs|max-model-len|api-key|seed|dtype|quantization"
+_SHARED_OPTIONS += "|chat-template|tool-call-parser|enable-auto-tool-choice|reasoning-parser"
 OF_A_RUNTIME = (
     _SERVER + r"image",
     _SERVER + r"env(\[.*|)",

@@ -14,7 +14,7 @@ from cdk8s_charts.workloads import (
     namespace,
     proofs,
 )
-from cdk8s_charts.workloads.serving import arm_objects, promoted_objects
+from cdk8s_charts.workloads.serving import arm_objects, chat_template, promoted_objects
 from trnspec.experiment import naming
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
         "05-network": namespace.policies(experiment),
         "10-claims": namespace.claim_templates(experiment),
         "20-storage": namespace.volumes_and_claims(experiment),
+        "21-chat-template": chat_template(experiment),
         "22-fetch": artifact_jobs.fetch_jobs(experiment),
         "24-arguments": proofs.arguments_objects(experiment),
         f"40-{naming.BENCHMARK_NAME}": benchmark_pod.benchmark_objects(experiment),

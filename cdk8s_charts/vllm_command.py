@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 CHECKPOINTS_MOUNT = "/checkpoints"
 ARTIFACTS_MOUNT = "/artifacts"
 SCRATCH_MOUNT = "/scratch"
+CHAT_TEMPLATE_MOUNT, CHAT_TEMPLATE_FILE = "/chat-template", "template.jinja"
 _BUILD_AND_EXIT = "import json, sys; from vllm import LLM; LLM(**json.loads(sys.argv[1]))"
 """No vLLM has a command that compiles and exits; building the offline engine compiles, and its end ends the process."""
 _BOUNDED = "from concurrent.futures import ThreadPoolExecutor as Pool; \
@@ -63,8 +64,9 @@ def serve_argv(arm: Arm, *, answer_limit: int | None = None) -> list[str]:
     0.9.1, `get_max_tokens` later).
     """
     dialect = dialect_of(arm)
-    listening = {"served_model_name": arm.target.model.name, "host": "0.0.0.0", "port": SERVICE_PORT}
-    options = listening | dialect.engine_options(arm, True) | dialect.server_options | _acceptance(arm)
+    listening = {"served_model_name": arm.served_name, "host": "0.0.0.0", "port": SERVICE_PORT}
+    options = listening | dialect.engine_options(arm, True) | dialect.server_options
+    options |= _answering(arm) | _acceptance(arm)
     if answer_limit is not None:
         options["override_generation_config"] = {"max_new_tokens": answer_limit}
     return ["vllm", "serve", weights_path(arm.target), *_flags(options)]
@@ -280,6 +282,18 @@ def _speculation(arm: Arm) -> dict[str, Any]:
     }
     method = arm.runtime.modes[arm.speculation.mode].vllm_method
     return {"speculative_config": config | ({"method": method} if method else {})}
+
+
+def _answering(arm: Arm) -> dict[str, Any]:
+    """Return how requests are turned into prompts and texts into answers. No compiled graph depends on it."""
+    serving = arm.serving
+    options = {
+        "chat_template": serving.chat_template and f"{CHAT_TEMPLATE_MOUNT}/{CHAT_TEMPLATE_FILE}",
+        "tool_call_parser": serving.tool_call_parser,
+        "enable_auto_tool_choice": serving.tool_call_parser is not None,
+        "reasoning_parser": serving.reasoning_parser,
+    }
+    return {name: value for name, value in options.items() if value}
 
 
 _TELLS_ACCEPTANCE = (0, 29)

@@ -36,15 +36,15 @@ _REMEDY = "the benchmark would not take this plan; change it in the experiment's
 
 def plan(experiment: Experiment) -> Plan:
     """Return the plan of the benchmark. Raises `Misuse` if the benchmark would refuse it."""
-    settings, model = experiment.benchmark, experiment.baseline.target.model
+    settings, baseline = experiment.benchmark, experiment.baseline
     given: dict[str, Any] = {"mixed": settings.mixed, "cell_minutes": settings.cell_minutes}
     asks = {"chat_template_kwargs": {"enable_thinking": settings.thinking}}
     try:
         return Plan(
             schema=1,
             experiment=experiment.name,
-            model=model.name,
-            baseline=experiment.baseline.name,
+            model=baseline.served_name,
+            baseline=baseline.name,
             arms=tuple(_arm(experiment, arm) for arm in experiment.arms),
             concurrency=settings.concurrency,
             requests=settings.requests,
@@ -52,7 +52,7 @@ def plan(experiment: Experiment) -> Plan:
             seed=settings.seed,
             max_tokens=settings.max_tokens,
             temperature=settings.temperature,
-            extra_body=asks if model.can_think and settings.endpoint == "chat" else {},
+            extra_body=asks if baseline.target.model.can_think and settings.endpoint == "chat" else {},
             slo=settings.goodput or None,
             **{key: value for key, value in given.items() if value},  # a plan holds only what the file says
             prompts=tuple(map(_prompt, experiment.prompts)),
@@ -287,7 +287,7 @@ def lm_eval_arguments(experiment: Experiment, arm: Arm) -> list[str]:
     assert settings.lm_eval is not None
     chat = settings.endpoint == "chat"
     model = {
-        "model": arm.target.model.name,
+        "model": arm.served_name,
         "base_url": f"{service_url(experiment, arm)}/{'chat/completions' if chat else 'completions'}",
         "num_concurrent": arm.serving.max_num_seqs,
         "max_retries": 3,

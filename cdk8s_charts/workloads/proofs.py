@@ -24,6 +24,7 @@ from cdk8s_charts.manifests import config_map, content_suffix, kubernetes_object
 from cdk8s_charts.vllm_command import compile_argv, compile_environment, serve_argv, serve_environment
 from cdk8s_charts.workloads.artifact_jobs import finite_job
 from cdk8s_charts.workloads.namespace import JOBS, priority_name
+from cdk8s_charts.workloads.serving import mount_chat_template
 from trnspec.experiment import naming
 from trnspec.experiment.arms import logical_cores
 from trnspec.experiment.compilation import compile_config
@@ -128,6 +129,7 @@ def _arguments_job(
         folder = _PACKAGE if files_of is program else name
         pods.add_volume(body, name, f"{_ASKED_MOUNT}/{folder}", container, configMap=source)
     stores.mount_store(experiment, "checkpoints", body, container)
+    mount_chat_template(experiment, body, container)
     pods.on_system_nodes(body)
     return finite_job(
         experiment,

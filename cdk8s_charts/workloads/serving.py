@@ -15,8 +15,13 @@ import cdk8s
 import cdk8s_plus_27 as kplus
 
 from cdk8s_charts import pods, stores
-from cdk8s_charts.manifests import authored, kubernetes_object
-from cdk8s_charts.vllm_command import serve_argv, serve_environment
+from cdk8s_charts.manifests import authored, config_map, content_suffix, kubernetes_object
+from cdk8s_charts.vllm_command import (
+    CHAT_TEMPLATE_FILE,
+    CHAT_TEMPLATE_MOUNT,
+    serve_argv,
+    serve_environment,
+)
 from cdk8s_charts.workloads import artifact_jobs
 from cdk8s_charts.workloads.namespace import SERVING, priority_name
 from trnspec.experiment import naming
@@ -118,6 +123,7 @@ def deployment(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     (server,) = body["containers"]
     _fill_server(server, experiment, arm)
     stores.add_sources(experiment, body, server, arm)
+    mount_chat_template(experiment, body, server)
     pods.hold_devices(body, server, experiment, arm)
     pods.on_neuron_nodes(body)
     pods.settle(
@@ -135,7 +141,7 @@ def _add_probes(server: dict[str, Any], experiment: Experiment, arm: Arm) -> Non
     A busy engine answers late, so liveness waits five minutes: it is for a server that hangs, not for one that works.
     """
     server["startupProbe"] = {
-        "exec": {"command": ["python3", "-c", STARTUP_PROBE, arm.target.model.name]},
+        "exec": {"command": ["python3", "-c", STARTUP_PROBE, arm.served_name]},
         "periodSeconds": _STARTUP_PERIOD_S,
         "timeoutSeconds": _COMPLETION_TIMEOUT_S,
         "failureThreshold": start_budget_s(experiment) // _STARTUP_PERIOD_S,
@@ -196,6 +202,21 @@ def disruption_budget(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     return kubernetes_object(
         "policy/v1", "PodDisruptionBudget", arm.name, within=experiment, labels=own, spec=spec
     )
+
+
+def chat_template(experiment: Experiment) -> list[dict[str, Any]]:
+    """Return the chat template of all arms as a ConfigMap; empty if the model's own is used."""
+    text = experiment.baseline.serving.chat_template
+    if text is None:
+        return []
+    data = {CHAT_TEMPLATE_FILE: text}
+    return [config_map(experiment, f"chat-template-{content_suffix(data)}", data)]
+
+
+def mount_chat_template(experiment: Experiment, body: pods.PodSpec, holder: pods.Container) -> None:
+    for item in chat_template(experiment):
+        source = {"name": item["metadata"]["name"], "defaultMode": 0o444}
+        pods.add_volume(body, "chat-template", CHAT_TEMPLATE_MOUNT, holder, configMap=source)
 
 
 def service_url(experiment: Experiment, arm: Arm) -> str:

@@ -33,6 +33,17 @@ def make_arg_parser(parser):
         more = {"action": "store_true"} if about.get("flag") else {"choices": about.get("choices"), "type": TYPES.get(name)}
         parser.add_argument(name, **more)
     return parser
+def validate_parsed_serve_args(given):
+    if given.enable_auto_tool_choice and not given.tool_call_parser:
+        raise TypeError("Error: --enable-auto-tool-choice requires --tool-call-parser")
+"""
+PARSERS = """
+class ToolParserManager:
+    @classmethod
+    def get_tool_parser(cls, name):
+        return {name: object for name in NAMES}[name]
+class ReasoningParserManager:
+    get_reasoning_parser = ToolParserManager.get_tool_parser
 """
 ARG_UTILS = """
 import dataclasses, types
@@ -133,6 +144,10 @@ class Image:
         table = _table(DATA / "vllm-options" / f"{runtime.vllm}.json")
         self.module("vllm.utils", "import argparse\nFlexibleArgumentParser = argparse.ArgumentParser\n")
         self.module("vllm.entrypoints.openai.cli_args", table + CLI)
+        self.module(
+            "vllm.entrypoints.openai.tool_parsers", f"NAMES = {sorted(runtime.tool_call_parsers)}{PARSERS}"
+        )
+        self.module("vllm.reasoning", f"NAMES = {sorted(runtime.reasoning_parsers)}{PARSERS}")
         self.module("vllm.engine.arg_utils", table + ARG_UTILS)
         self.module("vllm.config", CONFIG)
         if runtime.dialect == "native":

@@ -40,6 +40,11 @@ ARMS |= {
     f"plugin-{name}": replace(ARMS[f"llama-3.3-70b-native-{name}"], runtime=_PLUGIN)
     for name in ("llama-vllm", "llama-eagle3")
 }
+ANSWERING = {"chat_template": "{{ messages }}", "tool_call_parser": "hermes", "reasoning_parser": "qwen3"}
+ARMS |= {
+    f"answering-{arm.runtime.name}": replace(arm, serving=arm.serving.model_copy(update=ANSWERING))
+    for arm in {arm.runtime.name: arm for arm in ARMS.values()}.values()
+}
 SERVED = [pytest.param(arm, id=name) for name, arm in ARMS.items()]
 
 

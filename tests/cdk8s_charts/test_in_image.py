@@ -98,6 +98,9 @@ REFUSED: list[tuple[Spoil, str, str]] = [
     (_served("--max-model-le", "1"), "--max-model-le", "no such option"),  # the beginning of one
     (_replaced("--max-model-len", "many"), "--max-model-len", "invalid int value: 'many'"),
     (_replaced("--override-neuron-config", SPLIT), "--override-neuron-config", "KEY=VALUE"),
+    (_served("--tool-call-parser", "hermess"), "arguments", "hermess"),
+    (_served("--reasoning-parser", "step3"), "--reasoning-parser", "invalid choice: 'step3'"),
+    (_served("--enable-auto-tool-choice"), "--enable-auto-tool-choice", "requires --tool-call-parser"),
     (_set("engine", no_such_thing=1), "no_such_thing", "no such option"),
     (_set("engine", speculative_config=DRAFTING), "speculative_config.window", "no such key"),
     (_set("config", no_such_key=1), "no_such_key", "would leave it out"),
@@ -106,11 +109,12 @@ REFUSED: list[tuple[Spoil, str, str]] = [
     (_drafting(model="/nowhere"), "engine config", "OSError: no config.json in /nowhere"),
 ]
 OWN_FUNCTIONS: list[tuple[Spoil, str, str]] = [
+    (_served("--reasoning-parser", "qwen"), "arguments", "qwen"),  # its parser has no choices
     (_set("config", decode_context_length_buckets=[1024]), "decode_context_length_buckets", "strictly less"),
     (_set("config", num_seqs_buckets=[2]), "num_seqs_buckets", "Last bucket must equal"),
     (_set("config", num_batched_tokens_buckets=[512]), "num_batched_tokens_buckets", "Last bucket must"),
 ]
-"""Of the native plugin, which judge its buckets."""
+"""Of a later vLLM and the native plugin."""
 ON_DEVICE = _set("config", on_device_sampling_config={"all_greedy": True})
 ON_HOST = _set("config", on_device_sampling_config=None)
 DRAFTERS: list[tuple[Spoil, str, str]] = [

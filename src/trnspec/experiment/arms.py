@@ -77,6 +77,8 @@ class ArmServing(Serving):
     """Sequences in this arm's batch."""
     prompt_tokens: int = 0
     """Expected tokens of the longest prompt of the load; 0 if nothing is compiled for it."""
+    chat_template: str | None = None
+    """The text of the file."""
     sequence_tokens: int = 0
     """The same with its answer and a step; 0 if decoding is compiled only for the whole context."""
 
@@ -97,6 +99,11 @@ class Arm:
     scheduler: str | None = None
     """`synchronous` if asynchronous scheduling is turned off for this arm."""
     paths: Paths = field(default=Paths(), compare=False, repr=False)
+
+    @property
+    def served_name(self) -> str:
+        """The name of the model in requests."""
+        return self.serving.served_model_name or self.target.model.name
 
     @property
     def num_speculative_tokens(self) -> int:

@@ -58,6 +58,7 @@ def _arm(arm: Arm, where: ArmPlace) -> dict[str, Any]:
     return {
         "name": arm.name,
         "target": arm.target.model.name,
+        "served_model_name": arm.served_name,
         "declared": [text for weights in arm.weights for text in weights.declared],
         "draft": arm.speculation.draft.model.name if arm.speculation else None,
         "mode": arm.speculation.mode if arm.speculation else None,
@@ -152,6 +153,8 @@ def _heading(experiment: Experiment) -> Iterator[str]:
         f"  serving     {count(serving.devices, 'device')} per arm by {allocation}, TP {serving.tensor_parallel} at LNC "
         f"{serving.logical_nc_config}, {sizes} x {serving.max_model_len} tokens"
     )
+    if answering := _answering(experiment.baseline):
+        yield f"  answers     {answering}"
     bought, how = cluster.capacity, "on demand"
     if bought.kind == "spot":
         limit = f", at most ${bought.max_usd_per_hour:g} per hour per node" if bought.max_usd_per_hour else ""
@@ -163,6 +166,18 @@ def _heading(experiment: Experiment) -> Iterator[str]:
     if vpc := cluster.network.vpc:
         yield f"  existing    VPC {vpc}"
     yield f"  off         {cluster.off_when}; {count(cluster.nodes, 'Trn2 node')} at deploy time"
+
+
+def _answering(arm: Arm) -> str:
+    """Return what the file says about requests and answers of all servers."""
+    serving = arm.serving
+    options = {
+        "model name": serving.served_model_name,
+        "chat template of": serving.chat_template and f"{len(serving.chat_template.encode()):,} bytes",
+        "tool calls by": serving.tool_call_parser,
+        "reasoning by": serving.reasoning_parser,
+    }
+    return ", ".join(f"{what} {value}" for what, value in options.items() if value)
 
 
 def _batch(experiment: Experiment, number: int) -> Iterator[str]:

@@ -20,6 +20,8 @@ RESERVATION = r"^cr-[0-9a-f]{8,32}$"
 VPC = r"^vpc-[0-9a-f]{8,17}$"
 SUBNET = r"^subnet-[0-9a-f]{8,17}$"
 HOUR = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"
+SERVED = r"^[A-Za-z0-9][A-Za-z0-9_.:@/-]{0,254}$"
+PARSER = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 FORMS = {
     SECRET: "a Secret's name: lower-case letters, digits, hyphens and dots",
     COMMIT: "the 40 hex digits of a commit",
@@ -28,9 +30,12 @@ FORMS = {
     VPC: "the id of a VPC, as in vpc-0123456789abcdef0",
     SUBNET: "the id of a subnet, as in subnet-0123456789abcdef0",
     HOUR: 'hour and minute in UTC, as in "22:00"',
+    SERVED: "a name without spaces, as in my-model or Qwen/Qwen3-32B",
+    PARSER: "the name of a parser of vLLM, as in hermes or qwen3",
 }
 """Descriptions of the patterns, for refusals."""
 SecretName = Annotated[str, Field(pattern=SECRET)]
+ParserName = Annotated[str, Field(pattern=PARSER)]
 UNION_TAGS = ("<one>", "<several>")
 """Tags that pydantic adds to an error's location for the two branches of `OneOrSeveral`."""
 _T = TypeVar("_T")

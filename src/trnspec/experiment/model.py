@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, JsonValue
 
 from trnspec.benchmark.limits import MIN_S
 from trnspec.experiment import forms
-from trnspec.experiment.forms import FileSection, Listed, OneOrSeveral, Positive, SecretName
+from trnspec.experiment.forms import FileSection, Listed, OneOrSeveral, ParserName, Positive, SecretName
 from trnspec.experiment.measurement import Benchmark
 
 
@@ -106,6 +106,14 @@ class Serving(FileSection):
     as well, or the image's user too."""
     api_key_secret: SecretName | None = None
     """Kubernetes Secret whose key `api-key` every request must carry; without one, any pod of the cluster may ask."""
+    served_model_name: Annotated[str, Field(pattern=forms.SERVED)] | None = None
+    """The name of the model in requests; the target's without it."""
+    chat_template: str | None = None
+    """Jinja file to use instead of the model's own chat template; the path is relative to this file. `check` counts 32 tokens for it."""
+    tool_call_parser: ParserName | None = None
+    """vLLM's parser of tool calls, as `hermes` for Qwen3. It also turns on automatic tool choice."""
+    reasoning_parser: ParserName | None = None
+    """vLLM's parser that separates reasoning from the answer, as `qwen3`."""
 
 
 class PromptsSection(FileSection):

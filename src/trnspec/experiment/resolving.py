@@ -13,6 +13,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from trnspec.core.files import UnreadableFile, text_of
 from trnspec.core.findings import Finding
 from trnspec.core.words import count
 from trnspec.experiment.arms import Arm, ArmServing, Experiment, Paths, Speculation, Weights, logical_cores
@@ -52,7 +53,8 @@ class _Sweep:
 def resolved(
     file: ExperimentFile, prompts: tuple[Prompt, ...], folder: Path, prompt_format: str
 ) -> tuple[Experiment | None, list[Finding]]:
-    """Return the experiment and every value that a list repeats; no experiment if a name is unknown or there are too many arms."""
+    """Return the experiment, with every value that a list repeats and a chat template that cannot be used; no experiment if a name is unknown or
+    there are too many arms."""
     problems, repeated = [*_unknown_names(file)], list[Finding]()
     if not file.arms:
         problems.append(refused("arms too-few", None, number=0))
@@ -64,7 +66,8 @@ def resolved(
     weights, unusable = _weights(file.target, [draft for one in sweeps for draft in one.drafts], folder)
     if problems := [*problems, *unusable]:
         return None, problems + repeated
-    shared = _serving(file, sweeps, prompts)
+    template, unread = _chat_template(file.serving.chat_template, folder)
+    shared = _serving(file, sweeps, prompts) | {"chat_template": template}
     return Experiment(
         name=file.name,
         description=file.description,
@@ -81,7 +84,7 @@ def resolved(
         token_secret=file.weights.token_secret,
         serve=file.serve,
         expect=file.expect,
-    ), repeated
+    ), repeated + unread
 
 
 def _unknown_names(file: ExperimentFile) -> Iterator[Finding]:
@@ -203,6 +206,33 @@ def _serving(file: ExperimentFile, sweeps: list[_Sweep], prompts: tuple[Prompt, 
     step = 1 + max((window for one in sweeps for _, window in one.windows), default=0)
     published = file.expect is not None and bool(file.expect.figures)
     return shared | {"prompt_tokens": prompt, "sequence_tokens": 0 if published else sequence + step}
+
+
+_MAX_TEMPLATE_BYTES = 100_000
+
+
+def _chat_template(name: str | None, folder: Path) -> tuple[str | None, list[Finding]]:
+    """Return the text of a chat template, or why it cannot be used."""
+    if name is None:
+        return None, []
+    try:
+        text = text_of(folder / name, max_bytes=_MAX_TEMPLATE_BYTES)
+        why = _template_problem(text)
+    except UnreadableFile as error:
+        text, why = "", str(error)
+    return (None, [refused("serving.chat_template unusable", name, why=why)]) if why else (text, [])
+
+
+def _template_problem(text: str) -> str:
+    """Return why vLLM would answer every request with an error, or all alike; empty for a template that can work."""
+    from jinja2 import Environment, TemplateSyntaxError  # of such a file alone
+
+    try:
+        Environment(extensions=["jinja2.ext.loopcontrols"]).parse(text)
+    except TemplateSyntaxError as error:
+        if "unknown tag" not in str(error):  # transformers adds tags, as `generation`
+            return f"is not a Jinja template: {error} (line {error.lineno})"
+    return "" if "messages" in text else "does not use `messages`, so no prompt would reach the model"
 
 
 def _arms(

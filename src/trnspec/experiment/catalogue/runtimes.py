@@ -123,6 +123,8 @@ class Runtime:
     """What the host must have for it."""
     config_keys: str
     """The table in `neuron_config/` of the keys that the image's Neuron configuration knows."""
+    tool_call_parsers: frozenset[str]
+    reasoning_parsers: frozenset[str]
     nxd_inference: str = ""
     """Empty where the image carries none."""
     plain_only: frozenset[str] = frozenset()
@@ -144,7 +146,7 @@ class Runtime:
         return next((one.status for one in self.support if one.ends), "")
 
 
-_SETS = ("architectures", "plain_only", "degrees")
+_SETS = ("architectures", "plain_only", "degrees", "tool_call_parsers", "reasoning_parsers")
 
 
 def _frozen(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -109,6 +109,18 @@ def artifact_source(experiment: Experiment) -> Iterator[Finding]:
             yield refused("serving.artifact_source mounted", "mount", runtime=runtime)
 
 
+def parsers(experiment: Experiment) -> Iterator[Finding]:
+    """The vLLM of every arm must have the parsers of tool calls and reasoning."""
+    serving = experiment.baseline.serving
+    for key in ("tool_call_parser", "reasoning_parser"):
+        for runtime in _runtimes(experiment).values():
+            name, known = getattr(serving, key), getattr(runtime, f"{key}s")
+            if name is not None and name not in known:
+                close = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(sorted(known))}"
+                yield refused("parser unknown", name, at=f"serving.{key}", runtime=runtime, hint=hint)
+
+
 def node_driver(experiment: Experiment) -> Iterator[Finding]:
     """A node image must have a Neuron driver that supports the runtime libraries of all arms, because the arms share their nodes."""
     version, known = experiment.cluster.kubernetes, _runtimes(experiment)
@@ -157,5 +169,5 @@ def replicas(experiment: Experiment) -> Iterator[Finding]:
 
 RULES = (
     *(groups, cores, memory, context_length, runtime_fits, claims, artifact_source),
-    *(node_driver, served_arm, replicas),
+    *(parsers, node_driver, served_arm, replicas),
 )
