@@ -61,7 +61,7 @@ def _tokens(text: str | float) -> float:
     "--acceptance",
     type=FILE,
     metavar="FILE",
-    help="Instead of --run: a summary.json, or JSON {class: [share of steps in which draft 1, 2, ... was accepted]}.",
+    help="Instead of --run: a summary.json, a result of vllm bench serve or aiperf, a speculation profile, or JSON {class: [share of steps in which draft 1, 2, ... was accepted]}.",
 )
 @click.option("--arm", "name", metavar="NAME", help="Which arm (default: the first that speculates).")
 @click.option(
