@@ -24,7 +24,6 @@ from trnspec.experiment.cost import arm_usd_per_hour, loading_s, quality_s, qual
 
 if TYPE_CHECKING:
     from trnspec.experiment.arms import Arm, Experiment
-    from trnspec.experiment.prompts import Prompt
 
 
 MAX_CONFIG_MAP_BYTES = 200_000
@@ -55,7 +54,7 @@ def plan(experiment: Experiment) -> Plan:
             extra_body=asks if baseline.target.model.can_think and settings.endpoint == "chat" else {},
             slo=settings.goodput or None,
             **{key: value for key, value in given.items() if value},  # a plan holds only what the file says
-            prompts=tuple(map(_prompt, experiment.prompts)),
+            prompts=tuple(prompt.planned for prompt in experiment.prompts),
         )
     except ValidationError as error:
         found = (Finding(str(one["loc"][0]), one["input"], one["msg"], _REMEDY) for one in error.errors())
@@ -88,19 +87,6 @@ def _arm(experiment: Experiment, arm: Arm) -> plans.PlannedArm:
         max_tokens_per_step=arm.tokens_per_step,
         usd_per_hour=round(arm_usd_per_hour(experiment, arm), 4),
         also_changes=arm.also_changes,
-    )
-
-
-def _prompt(prompt: Prompt) -> plans.PlannedPrompt:
-    messages = [{"role": role, "content": content} for role, content in prompt.messages]
-    return plans.PlannedPrompt.model_validate(
-        {
-            "id": prompt.id,
-            "class": prompt.class_name,
-            "prompt": prompt.text,
-            "messages": messages if prompt.text is None else None,
-            "max_tokens": prompt.max_tokens,
-        }
     )
 
 

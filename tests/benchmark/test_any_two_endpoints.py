@@ -23,7 +23,11 @@ from trnspec.benchmark.measure import journal
 pytestmark = pytest.mark.slow
 
 PROMPTS = [
-    {"id": "chat-1", "class": "chat", "messages": [{"role": "user", "content": "One?"}]},
+    {
+        "id": "chat-1",
+        "class": "chat",
+        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "One?"}],
+    },
     {"id": "raw-1", "class": "raw", "prompt": "Once", "max_tokens": 3},
 ]
 Run = Callable[..., int]
@@ -73,13 +77,34 @@ def test_text_is_asked_by_chat_unless_raw_text_is_chosen(
 ) -> None:
     assert run("--endpoint completions") == 2
     assert (
-        "--endpoint completions: prompt chat-1 has messages, which raw text cannot express"
+        "line 1 of prompts.jsonl: has messages, which raw text (endpoint completions) cannot express"
         in capsys.readouterr().err
     )
     prompts.write_text(json.dumps(PROMPTS[1]) + "\n")
     assert run("--endpoint completions --concurrency 1") == 0
     assert {record.api for record in journal.read(mine).requests} == {"completions"}
     assert journal.read(mine).plan.endpoint == "completions"
+
+
+def test_a_request_carries_what_its_prompt_asks_for_in_both_arms_and_so_does_the_journal(
+    run: Run, endpoint: Endpoint, prompts: Path, mine: Path, capsys: Captured
+) -> None:
+    own = {"response_format": {"type": "json_object"}, "stop": ["END"]}
+    body = {"messages": [{"role": "user", "content": "One?"}], "max_tokens": 4, "temperature": 0.7, **own}
+    prompts.write_text(json.dumps({"custom_id": "a", "url": "/v1/chat/completions", "body": body}))
+    assert run() == 2
+    assert "line 1 of prompts.jsonl: asks for `temperature` of its own" in capsys.readouterr().err
+    assert run("--ignore temperature --concurrency 1") == 0
+    assert "OpenAI batch format, `temperature` ignored (1), asked as chat" in capsys.readouterr().err
+    sent = {arm: [seen.body for seen in endpoint.seen if seen.arm == arm] for arm in ("steady", "spec")}
+    for bodies in sent.values():
+        assert {json.dumps([one[key] for key in own]) for one in bodies} == {json.dumps([*own.values()])}
+        assert {one["temperature"] for one in bodies} == {0}
+        assert {one["max_tokens"] for one in bodies[1:]} == {4}
+    assert journal.read(mine).plan.prompts[0].request == own
+    asked = len(endpoint.seen)
+    assert run("--ignore temperature --concurrency 1") == 0
+    assert len(endpoint.seen) == asked, "the same command is the same run"
 
 
 def test_a_base_model_names_the_way_to_ask_it(endpoint: Endpoint, run: Run, capsys: Captured) -> None:

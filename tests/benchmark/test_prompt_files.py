@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import re
 import time
@@ -12,7 +13,9 @@ from typing import Any
 
 import pytest
 
-from trnspec.benchmark.prompt_files import PromptFile, read_file, texts_of
+from trnspec.benchmark.plan import PlannedPrompt
+from trnspec.benchmark.prompt_files import PromptFile, planned, read_file, texts_of
+from trnspec.core.findings import Finding
 
 CONVERSATION = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}]
 
@@ -41,10 +44,21 @@ def batch(number: int) -> dict[str, Any]:
     return {"custom_id": f"request-{number}", "method": "POST", "url": "/v1/chat/completions", "body": body}
 
 
+def speed(number: int) -> dict[str, Any]:
+    own = {"sub_category": "poem", "src_id": f"x_{number}", "source": "y", "difficulty": None}
+    return mt_bench(number) | own
+
+
 FORMATS: dict[str, tuple[Callable[[int], dict[str, Any]], str, str, str]] = {
     "Spec-Bench": (mt_bench, "84", "math", "Spec-Bench format, first turns only"),
+    "SPEED-Bench": (
+        speed,
+        "84",
+        "math",
+        "SPEED-Bench format, first turns only, not used: `source` (16), `src_id` (16) and `sub_category` (16)",
+    ),
     "ShareGPT": (shared, "s3_0", "mine", "ShareGPT format, first turns only"),
-    "OpenAI batch": (batch, "request-3", "mine", "OpenAI batch format"),
+    "OpenAI batch": (batch, "request-3", "mine", "OpenAI batch format, not used: `model` (16)"),
     "text": (lambda number: {"text": f"Question {number}?"}, "mine-4", "mine", "JSON lines"),
 }
 """An entry; what the fourth is called, its class; and what the format is called."""
@@ -60,7 +74,7 @@ def test_a_format_is_recognised_from_its_content(tmp_path: Path, name: str, as_l
     assert (file.format, len(file.lines), file.problems) == (said, 16, ())
     fourth = file.lines[3][1]
     assert (fourth["id"], fourth["class"]) == (id_, class_)
-    assert texts_of(fourth) == ["Question 3?"]
+    assert texts_of(fourth)[-1] == "Question 3?"
     assert fourth.get("max_tokens") == (50 if name == "OpenAI batch" else None)
 
 
@@ -114,10 +128,8 @@ lines | {"id": "q1", "class": "mine", "prompt": "x"} | id 'q1' appears 2 times
 Spec-Bench | {"conversations": [{"from": "human", "value": "Why?"}]} | line 17 of mine.jsonl.*is ShareGPT format.*began as Spec-Bench
 Spec-Bench | {"turns": []} | `turns` has no first turn of the user: \[\]
 Spec-Bench | {"turns": "Question?"} | `turns` has no first turn
-Spec-Bench | {"question_id": null, "turns": ["Why?"]} | `question_id` is None
 Spec-Bench | {"question_id": 7} | has only `question_id`; give one of them, or a known format
 Spec-Bench | {} | and has no key
-list | {"id": "x", "conversations": [{"from": "gpt", "value": "Yes."}]} | `conversations` has no first turn
 list | {"id": "x", "conversations": {"from": "human"}} | `conversations` has no first turn
 list | 7 | entry 9 of mine.jsonl.*is not a JSON object: 7
 body | [] | line 9 of mine.jsonl.*`body` is \[\]
@@ -175,7 +187,7 @@ def test_answers_to_learn_are_cut_from_a_file_for_fine_tuning(tmp_path: Path) ->
     first, *_, cut, asked = (content["messages"] for _, content in file.lines)
     assert first == CONVERSATION
     assert cut == asked == talk
-    assert file.format == "JSON lines, 9 final answers of an assistant cut"
+    assert file.format == "JSON lines, final answer of an assistant cut (9)"
 
 
 LONG_FIELD = "Wort " * 40_000
@@ -204,6 +216,111 @@ def test_a_list_of_15_mb_is_read_no_further_than_it_is_worth(tmp_path: Path, ent
     *_, end = read_file(tmp_path / "mine.json", name="mine.json").problems
     assert end.why == "is read no further, because 1,000 entries are wrong"
     assert time.process_time() - began < 5
+
+
+def asked(
+    folder: Path, entries: list[dict[str, Any]], *, endpoint: str = "chat", ignored: tuple[str, ...] = ()
+) -> tuple[list[PlannedPrompt], list[Finding]]:
+    (folder / "mine.jsonl").write_text("\n".join(map(json.dumps, entries)))
+    file = read_file(folder / "mine.jsonl", name="mine.jsonl", ignored=ignored)
+    return planned(file, endpoint=endpoint, run={"temperature": 0}, form=PlannedPrompt)
+
+
+TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
+
+
+def test_what_belongs_to_the_task_of_a_prompt_is_kept(tmp_path: Path) -> None:
+    own = {"response_format": {"type": "json_object"}, "tools": TOOLS, "tool_choice": "auto", "stop": ["END"]}
+    called = {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function"}]}
+    told = {"role": "tool", "tool_call_id": "1", "content": "Rain."}
+    parts = [{"type": "text", "text": "Is it"}, {"type": "text", "text": "raining?"}]
+    messages = [{"role": "user", "content": parts}, called, told]
+    entry = batch(1)
+    entry["body"] |= own | {"messages": messages}
+    (prompt,), problems = asked(tmp_path, [entry])
+    assert (problems, prompt.request, prompt.max_tokens) == ([], own, 50)
+    assert prompt.messages == ({"role": "user", "content": "Is it\nraining?"}, called, told)
+    _, (problem,) = asked(tmp_path, [{"prompt": "x", "tools": TOOLS}], endpoint="completions")
+    assert "has `tools`, which raw text (endpoint completions) cannot express" in problem.why
+
+
+@pytest.mark.parametrize(
+    "key", ["max_completion_tokens", "output_tokens", "output_length", "output_tokens_count"]
+)
+def test_the_length_of_an_answer_is_kept_under_the_names_of_other_tools(tmp_path: Path, key: str) -> None:
+    (prompt,), _ = asked(tmp_path, [{"text": "x", key: 30}])
+    assert prompt.max_tokens == 30
+
+
+def test_what_would_change_decoding_is_refused_with_its_lines_unless_it_is_the_runs(tmp_path: Path) -> None:
+    entries = [{"prompt": f"Question {n}?", "temperature": n % 2, "top_p": 1, "n": 1} for n in range(10)]
+    _, (problem,) = asked(tmp_path, entries)
+    assert problem.line() == (
+        "prompts.file = 'line 2 of mine.jsonl': asks for `temperature` of its own, and the run's is 0; the same in 4 more "
+        "entries; remove it, or leave it out of the requests: --ignore temperature (a file of an experiment: prompts.ignore)"
+    )
+    prompts, problems = asked(tmp_path, entries, ignored=("temperature",))
+    assert (len(prompts), problems) == (10, [])
+
+
+def test_every_other_key_is_named_once_with_its_count(tmp_path: Path) -> None:
+    entries = [line(n, source="ticket", seed=7) for n in range(3)] + [
+        line(3, extra={"stop": "END", "user": "u"})
+    ]
+    file = read(tmp_path, entries)
+    assert file.format == "JSON lines, not used: `seed` (3), `source` (3) and `user` (1)"
+    assert file.lines[3][1]["stop"] == "END"
+
+
+def test_a_conversation_keeps_its_system_message_and_one_that_begins_with_an_answer_is_left_out(
+    tmp_path: Path,
+) -> None:
+    begun = {
+        "id": "b",
+        "conversations": [{"from": "gpt", "value": "Yes."}, {"from": "human", "value": "No?"}],
+    }
+    file = read(tmp_path, [json.dumps(shared(1)), json.dumps(begun)])
+    assert [content["messages"] for _, content in file.lines] == [
+        [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Question 1?"}]
+    ]
+    assert file.format.endswith("conversation that begins with an answer left out (1)")
+    (problem,) = read(tmp_path, [json.dumps(begun)]).problems
+    assert problem.why == "has no conversation that begins with a question"
+
+
+def test_a_template_is_filled_from_its_row_and_what_stays_open_is_said(tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text("prompt,topic\nSay {{ topic }} in {{tone}}.,rain\n")
+    file = read_file(tmp_path / "mine.csv", name="mine.csv")
+    assert file.lines[0][1]["prompt"] == "Say rain in {{tone}}."
+    assert file.format == "CSV, prompt with `{{tone}}`, which no key fills and which is sent as it is (1)"
+
+
+ABSENT = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE USING SPECDEC_BENCH"
+
+
+def test_a_placeholder_is_not_asked(tmp_path: Path) -> None:
+    _, problems = asked(tmp_path, [speed(n) | {"turns": [ABSENT]} for n in range(9)])
+    assert len(problems) == 1
+    assert "SPEED-Bench's placeholder" in problems[0].why
+    assert "prepare_data.py" in problems[0].remedy
+    _, (alike,) = asked(tmp_path, [{"prompt": "Same?"}] * 9 + [{"prompt": "Other?"}])
+    assert alike.why == "is mostly one text: 9 of 10 prompts are 'Same?'"
+
+
+def test_a_null_is_an_absent_key_and_a_compressed_file_is_read(tmp_path: Path) -> None:
+    text = json.dumps({"id": None, "class": None, "prompt": "Why?", "temperature": None})
+    path = tmp_path / "mine.jsonl.gz"
+    path.write_bytes(gzip.compress(text.encode()))
+    assert read_file(path, name=path.name).lines[0][1] == {"id": "mine-1", "class": "mine", "prompt": "Why?"}
+    path.write_bytes(gzip.compress(text.encode())[:-9])
+    (problem,) = read_file(path, name=path.name).problems
+    assert "begins as gzip and cannot be unpacked" in problem.why
+
+
+def test_an_image_is_refused(tmp_path: Path) -> None:
+    image = {"type": "image_url", "image_url": {"url": "x"}}
+    _, (problem,) = asked(tmp_path, [{"messages": [{"role": "user", "content": [image]}]}])
+    assert "content that is not text" in problem.why
 
 
 def test_a_comma_in_a_field_without_quotes_is_not_cut_off(tmp_path: Path) -> None:

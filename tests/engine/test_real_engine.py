@@ -206,7 +206,7 @@ def test_the_program_of_the_arguments_job_takes_both_arms_and_names_what_this_vl
 def bodies(plan: Plan) -> Iterator[dict[str, Any]]:
     """The first prompt of every class, as the benchmark asks it."""
     for name in plan.classes:
-        prompt = next(prompt for prompt in plan.prompts if prompt.class_ == name)
+        prompt = next(prompt for prompt in plan.prompts if prompt.class_name == name)
         yield json.loads(request_body(plan, Pair(id=prompt.id, prompt=prompt, nonce="0" * 6)))
 
 

@@ -168,6 +168,6 @@ def test_the_native_plugin_compiles_for_the_lengths_of_the_load_and_for_the_whol
         next(arm for arm in today.arms if arm.runtime.dialect == dialect) for dialect in ("native", "nxdi-v0")
     )
     assert (fused.serving.prompt_tokens, fused.serving.sequence_tokens) == (0, 0)
-    longest = max(len((prompt.text or prompt.messages[-1][1]).encode()) for prompt in today.prompts)
+    longest = max(len(prompt.contents[-1].encode()) for prompt in today.prompts)
     assert native.serving.prompt_tokens == longest // 3 + 48
     assert native.serving.sequence_tokens == native.serving.prompt_tokens + today.benchmark.max_tokens + 8

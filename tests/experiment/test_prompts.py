@@ -30,14 +30,14 @@ def _with_file(variation: Variation, lines: list[str], name: str = "mine.jsonl")
 def test_the_endpoint_of_the_experiment_decides_how_a_prompt_is_asked(variation: Variation) -> None:
     turns = [json.dumps(mt_bench(number)) for number in range(16)]
     lines = [line(number) for number in range(8)]
-    assert load(_with_file(variation, lines)).prompts[0].messages == (("user", "Question 0?"),)
+    assert load(_with_file(variation, lines)).prompts[0].contents == ("Question 0?",)
     for entries in (turns, lines):
         path = _with_file(variation, entries)
         path.write_text(path.read_text().replace("endpoint: chat", "endpoint: completions"))
-        assert load(path).prompts[0].text == "Question 0?"
+        assert load(path).prompts[0].prompt == "Question 0?"
     lines.append(json.dumps({"id": "m", "class": "mine", "messages": CONVERSATION}))
     (path.parent / "mine.jsonl").write_text("\n".join(lines))
-    with pytest.raises(InvalidExperiment, match=r"line 9 of mine.jsonl.*for endpoint completions"):
+    with pytest.raises(InvalidExperiment, match=r"line 9 of mine.jsonl.*endpoint completions"):
         load(path)
 
 
@@ -61,9 +61,9 @@ def test_check_says_the_format_and_the_file_can_be_printed_as_lines(
 
 REFUSED = r"""
 {"id": "x", "class": "other", "prompt": "x"} | add 7 more, or put its prompts into another
-{"id": "x", "class": "mine", "messages": ["hi"]} | `messages` is empty or malformed
+{"id": "x", "class": "mine", "messages": ["hi"]} | `messages` is malformed
 {"id": "x", "class": "mine", "messages": [{"role": "assistant", "content": "x"}]} | `messages` is empty
-{"id": "x", "class": "mine", "messages": [{"role": "system", "content": "x"}]} | `messages` is empty or malformed
+{"id": "x", "class": "mine", "messages": [{"role": "system", "content": "x"}]} | `messages` is empty or has none of the user
 """
 """The entry after those that are right | words of the line."""
 LONG = [

@@ -259,7 +259,11 @@ def _where(block: Block) -> dict[str, Any]:
 def _record(block: Block, one: Sent, to_run_s: float) -> RequestRecord:
     assert one.pair
     pair, at_s = one.pair, records.WALL + to_run_s + one.sent_s
-    names: dict[str, Any] = {"class_": pair.prompt.class_, "prompt_id": pair.prompt.id, "pair_id": pair.id}
+    names: dict[str, Any] = {
+        "class_": pair.prompt.class_name,
+        "prompt_id": pair.prompt.id,
+        "pair_id": pair.id,
+    }
     known: dict[str, Any] = {"nonce": pair.nonce, "phase": one.phase, "started_unix_s": at_s}
     chunk_s = tuple(end_s - one.sent_s for end_s in one.ends_s)
     tokens = (1, *one.yields)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from ipaddress import IPv4Address, IPv6Address
 from itertools import chain
 from reprlib import repr as shown
@@ -58,6 +59,17 @@ def asked_by_user(value: Any) -> bool:
     """Whether `value` is a list of messages with at least one text message of the user."""
     are_messages = isinstance(value, (list, tuple)) and all(isinstance(m, dict) for m in value)
     return are_messages and plain(value) and any(map(by_user, value))
+
+
+def texts_asked(
+    prompt: str | None, messages: Iterable[Mapping[str, Any]], request: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """The texts of a prompt; calls of tools in its messages, and its own tools, are JSON."""
+    texts = [prompt] if prompt is not None else []
+    for message in messages:
+        texts += [text for text in (message.get("content"),) if isinstance(text, str)]
+        texts += [json.dumps(message["tool_calls"])] if message.get("tool_calls") else []
+    return (*texts, json.dumps(request["tools"])) if request.get("tools") else tuple(texts)
 
 
 def url_problem(value: str) -> str | None:

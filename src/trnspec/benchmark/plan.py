@@ -31,6 +31,7 @@ from trnspec.benchmark.limits import (
     number,
     one_line,
     plain,
+    texts_asked,
     whole,
 )
 from trnspec.core.files import UnreadableFile, json_in
@@ -61,6 +62,10 @@ Label = Annotated[str, held_to(is_label), must_be(LABEL_RULE)]
 """The name of a prompt or a class, chosen by the user."""
 Tokens = Annotated[int, whole(1, MAX_OUTPUT)]
 Message = Mapping[str, Any]
+CHAT_FIELDS = ("tools", "tool_choice", "parallel_tool_calls")
+"""Fields that a prompt may have in a chat only."""
+REQUEST_FIELDS = ("response_format", "stop", "structured_outputs", *CHAT_FIELDS)
+"""Fields of a request that a prompt may have: they belong to its task. `structured_outputs` is vLLM's."""
 MIXED = ":all classes"
 """The class of a block in which several classes are asked together; no class of a plan can have this name."""
 
@@ -112,7 +117,7 @@ class PlannedPrompt(Part):
     """One prompt; `messages` goes to /chat/completions, `prompt` to /completions. Exactly one is set."""
 
     id: Label
-    class_: Label = Field(alias="class")
+    class_name: Label = Field(alias="class")
     prompt: Annotated[str | None, held_to(bool), must_be("text"), OMIT_IF_EMPTY] = None
     messages: Annotated[
         Annotated[tuple[Message, ...], Field(strict=False, fail_fast=True)] | None,
@@ -121,6 +126,21 @@ class PlannedPrompt(Part):
         OMIT_IF_EMPTY,
     ] = None
     max_tokens: Annotated[int | None, whole(1, MAX_OUTPUT), OMIT_IF_EMPTY] = None
+    request: Annotated[
+        Mapping[str, Any],
+        held_to(lambda fields: plain(fields) and fields.keys() <= {*REQUEST_FIELDS}),
+        must_be(f"an object of any of {', '.join(REQUEST_FIELDS)}"),
+        OMIT_IF_EMPTY,
+    ] = Field(default_factory=dict)
+    """Fields of the request that are this prompt's own."""
+
+    def __hash__(self) -> int:
+        return hash((self.class_name, self.id))
+
+    @property
+    def contents(self) -> tuple[str, ...]:
+        """The texts of the prompt, and its tools as JSON."""
+        return texts_asked(self.prompt, self.messages or (), self.request)
 
 
 class Plan(Part):
@@ -186,7 +206,7 @@ class Plan(Part):
     @property
     def classes(self) -> tuple[str, ...]:
         """Prompt classes in order of first appearance."""
-        return tuple(dict.fromkeys(prompt.class_ for prompt in self.prompts))
+        return tuple(dict.fromkeys(prompt.class_name for prompt in self.prompts))
 
     @property
     def loaded_with(self) -> tuple[str, ...]:

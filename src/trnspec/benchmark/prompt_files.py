@@ -1,44 +1,44 @@
-"""Read files of prompts in common formats as entries of one form. The keys of an entry determine its format:
+"""Read files of prompts in common formats (`trnspec.benchmark.prompt_entries`) as entries of one form, and these as prompts of a plan.
 
-- JSON lines or a JSON list: `prompt`, `messages` or `text`; `id`, `class` (or `category`), `max_tokens` and `tokens` where there
-  are any;
-- CSV with a heading: a column `prompt`, and the other keys of JSON lines as columns;
-- Spec-Bench and MT-Bench: `question_id`, `category`, `turns`
-  (https://github.com/hemingkx/Spec-Bench/blob/main/data/spec_bench/question.jsonl,
-  https://github.com/lm-sys/FastChat/blob/main/fastchat/llm_judge/data/mt_bench/question.jsonl);
-- ShareGPT: `id`, `conversations` of `from` (`human`, `gpt`) and `value`
-  (https://huggingface.co/datasets/anon8231489123/ShareGPT_Vicuna_unfiltered);
-- OpenAI batch: `custom_id`, `body` with `messages` or `prompt`
-  (https://platform.openai.com/docs/api-reference/batch/request-input);
-- OpenAI fine-tuning: `messages` that end with the assistant's answer, which is cut
-  (https://platform.openai.com/docs/guides/supervised-fine-tuning).
-
-Of the turns of Spec-Bench and ShareGPT the user's first is asked: a later one follows an answer that is not in the file, or that
-another model gave.
+An experiment and a run of the benchmark use the same functions, so both take and refuse the same lines.
 """
 
 from __future__ import annotations
 
 import csv
-import difflib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any, TypeVar
 
+from pydantic import ValidationError
+
+from trnspec.benchmark.limits import in_words, one_line, texts_asked
+from trnspec.benchmark.plan import REQUEST_FIELDS, PlannedPrompt
+from trnspec.benchmark.prompt_entries import (
+    DECODING_FIELDS,
+    LENGTHS,
+    MORE,
+    BeginsWithAnswer,
+    Entry,
+    Unusable,
+    asked,
+    format_of,
+    sendable,
+    short,
+)
 from trnspec.core.files import UnreadableFile, text_of
 from trnspec.core.findings import Finding
-from trnspec.core.safe_output import shortened
-from trnspec.core.words import LABEL_RULE, count, is_label
+from trnspec.core.words import count, is_label, listed
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-ALL_FORMATS = "JSON lines, CSV, MT-Bench, Spec-Bench, ShareGPT, OpenAI batch or OpenAI fine-tuning"
+ALL_FORMATS = (
+    "JSON lines, CSV, MT-Bench, Spec-Bench, SPEED-Bench, ShareGPT, OpenAI batch or OpenAI fine-tuning, or .gz"
+)
 _READ = f"give {ALL_FORMATS} in UTF-8; JSON has `prompt`, `messages` or `text` in each entry, CSV a column `prompt`"
 MAX_BYTES = 16 * 2**20
 MAX_ENTRIES, MAX_WRONG = 100_000, 1000
@@ -46,26 +46,17 @@ MAX_ENTRIES, MAX_WRONG = 100_000, 1000
 MAX_PROBLEMS = 20
 """The maximum number of problems that are reported. In a file of another format every line is wrong."""
 _MAX_REPEATED_LINES = 3
-_OURS, _TURNS, _SHARED, _BATCH = (
-    "JSON lines",
-    "Spec-Bench format, first turns only",
-    "ShareGPT format, first turns only",
-    "OpenAI batch format",
-)
-_OWN_KEYS = ("prompt", "messages", "text")
-_FORMATS = {**dict.fromkeys(_OWN_KEYS, _OURS), "turns": _TURNS, "conversations": _SHARED, "body": _BATCH}
-"""The first of these keys that an entry has tells its format."""
-_CLASSES = ("class", "category")
-_LIMITS = ("max_tokens", "max_completion_tokens")
-_NUMBERS = (*_LIMITS, "tokens")
-_MORE = "fields beyond the heading"
+_MAX_NOTES = 8
+_MIN_ALIKE = 8
+"""A text that at least so many prompts have, and more than half of them, is a placeholder and not traffic."""
+_IN_JSON = {*LENGTHS, *REQUEST_FIELDS, *DECODING_FIELDS, "tokens", "extra"}
+"""Columns of CSV whose fields are JSON, where they can be read as such."""
 _BLANK = "\ufeff \t\r\n"
 _SPACE = re.compile(r"[ \t\r\n]*")
-_GIVE_ONE = "give one of them"
-Entry = dict[str, Any]
 Line = tuple[str, Entry]
 """Where an entry is (`line 9 of mine.jsonl`); its `id`, `class`, `prompt` or `messages`, and what else it has of its own:
-`max_tokens`, `tokens`."""
+`max_tokens`, `tokens`, fields of the request."""
+Prompt = TypeVar("Prompt", bound=PlannedPrompt)
 
 
 @dataclass(frozen=True)
@@ -73,51 +64,97 @@ class PromptFile:
     """The entries of a file, and its problems."""
 
     format: str
+    """Its name, with what is cut, left out or not used, and how often."""
     lines: tuple[Line, ...]
     problems: tuple[Finding, ...]
+    name: str
 
 
-class Unusable(Exception):
-    """An entry that cannot be used; the arguments are the reason and the remedy."""
-
-
-def read_file(path: Path, *, name: str) -> PromptFile:
-    """The file at `path`, which messages call `name`."""
+def read_file(path: Path, *, name: str, ignored: Collection[str] = ()) -> PromptFile:
+    """The file at `path`, which messages call `name`, without the keys that are `ignored`."""
     formats: list[str] = []
     lines: list[Line] = []
     problems: list[Finding] = []
-    unnamed, cut = path.stem if is_label(path.stem) else "all", 0
+    notes = Counter[str]()
+    stem = Path(path.name.removesuffix(".gz")).stem
+    unnamed = stem if is_label(stem) else "all"
     try:
         kind, entries = _entries(text_of(path, max_bytes=MAX_BYTES), name)
         for number, (place, content) in enumerate(entries, start=1):
             try:
-                entry = _entry_of(content)
-                formats.append(_format_of(entry))
+                entry = _without(_entry_of(content), ignored, notes)
+                formats.append(format_of(entry))
                 if formats[-1] != formats[0]:
                     why = f"is {formats[-1]}, and the file began as {formats[0]}"
                     raise Unusable(why, "keep one format per file")
-                class_ = _name_in(entry, _CLASSES, unnamed)
-                id_ = _name_in(entry, ("id", "question_id", "custom_id"), f"{class_}-{number}")
-                asked: Entry = {"id": id_, "class": class_} | _asked(entry, formats[-1])
-                cut += asked.pop("cut", 0)
-                lines.append((place, {key: value for key, value in asked.items() if value is not None}))
+                lines.append((place, asked(entry, formats[-1], notes, unnamed=unnamed, number=number)))
+            except BeginsWithAnswer:
+                notes["conversation that begins with an answer left out"] += 1
             except Unusable as error:
                 problems.append(Finding("prompts.file", place, *error.args))
             if len(problems) == MAX_WRONG:
                 why = f"is read no further, because {MAX_WRONG:,} entries are wrong"
                 end = Finding("prompts.file", place, why, _READ)
-                return PromptFile("", (), (*_each_once(problems), end))
+                return PromptFile("", (), (*_each_once(problems), end), name)
             if number == MAX_ENTRIES:
                 raise Unusable(f"has {MAX_ENTRIES:,} entries or more")
     except (UnreadableFile, Unusable) as error:
-        return PromptFile("", (), (Finding("prompts.file", name, str(error), _READ),))
+        return PromptFile("", (), (Finding("prompts.file", name, str(error), _READ),), name)
     problems = _each_once(problems)
     for id_, times in Counter(content["id"] for _, content in lines).most_common(MAX_PROBLEMS):
         if times > 1:
             why = f"id {id_!r} appears {times} times"
             problems.append(Finding("prompts.file", name, why, "make ids distinct"))
-    end_cut = f", {count(cut, 'final answer')} of an assistant cut" if cut else ""
-    return PromptFile(f"{kind or formats[0]}{end_cut}" if formats else "", tuple(lines), tuple(problems))
+    if not (lines or problems):
+        problems.append(
+            Finding("prompts.file", name, "has no conversation that begins with a question", _READ)
+        )
+    said = ", ".join([kind or formats[0], *_in_words(notes)]) if formats else ""
+    return PromptFile(said, tuple(lines), tuple(problems), name)
+
+
+def _without(entry: Entry, ignored: Collection[str], notes: Counter[str]) -> Entry:
+    """The entry without null values and ignored keys, also in the body of a request."""
+    kept = {key: value for key, value in entry.items() if value is not None and key not in ignored}
+    notes.update(f"`{key}` ignored" for key in ignored if key in entry)
+    if isinstance(body := kept.get("body"), dict):
+        kept["body"] = _without(body, ignored, notes)
+    return kept
+
+
+def _in_words(notes: Counter[str]) -> Iterator[str]:
+    """The notes with their counts; keys that are not used in one list."""
+    unused = [f"{note.split(' ')[0]} ({times})" for note, times in notes.items() if note.endswith("not used")]
+    yield from (f"{note} ({times})" for note, times in notes.items() if times and "not used" not in note)
+    if unused:
+        yield f"not used: {listed(unused, max_names=_MAX_NOTES)}"
+
+
+def planned(
+    file: PromptFile, *, endpoint: str, run: Mapping[str, Any], form: type[Prompt]
+) -> tuple[list[Prompt], list[Finding]]:
+    """The prompts of a file in the form of a plan, for this endpoint, and all problems. `run` has the fields of every request of the
+    run (`temperature` and what `extra_body` adds)."""
+    prompts, problems = list[Prompt](), list[Finding]()
+    for place, entry in file.lines:
+        try:
+            content = sendable(entry, endpoint=endpoint, run=run)
+        except Unusable as error:
+            problems.append(Finding("prompts.file", place, *error.args))
+            continue
+        if "tokens" not in form.model_fields:
+            content.pop("tokens", None)
+        try:
+            prompts.append(form.model_validate(content))
+        except ValidationError as error:
+            why = one_line(in_words(form, content, error))
+            problems.append(Finding("prompts.file", place, why, "correct the line"))
+    alike = Counter((prompt.contents, repr(prompt.request)) for prompt in prompts).most_common(1)
+    for (contents, _), times in alike:
+        if times >= _MIN_ALIKE and 2 * times > len(prompts):
+            why = f"is mostly one text: {times} of {count(len(prompts), 'prompt')} are {short(contents[-1])}"
+            problems.append(Finding("prompts.file", file.name, why, "give the prompts themselves, each once"))
+    return prompts, [*file.problems, *_each_once(problems)]
 
 
 def _entries(text: str, name: str) -> tuple[str, Iterator[tuple[str, Any]]]:
@@ -128,8 +165,8 @@ def _entries(text: str, name: str) -> tuple[str, Iterator[tuple[str, Any]]]:
             if "prompt" in (column.strip(' "') for column in heading.lower().split(delimiter)):
                 rest = text.lstrip(_BLANK)[len(heading) :]
                 return "CSV", _in_rows(heading.lower() + rest, name, delimiter)
-        if name.lower().endswith((".csv", ".tsv")):
-            raise Unusable(f"is CSV without a column `prompt`; its heading is {_short(heading)}")
+        if name.lower().removesuffix(".gz").endswith((".csv", ".tsv")):
+            raise Unusable(f"is CSV without a column `prompt`; its heading is {short(heading)}")
     return "", _entries_of(text, name)
 
 
@@ -164,13 +201,13 @@ def _after_blanks(text: str, at: int) -> int:
 
 
 def _in_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[str, Entry]]:
-    """The rows of CSV by the names of its heading; what is beyond the heading has the key `_MORE`. Raises `Unusable`."""
+    """The rows of CSV by the names of its heading; what is beyond the heading has the key `MORE`. Raises `Unusable`."""
     csv.field_size_limit(MAX_BYTES)  # as long as a file; the module's own limit is 128 KiB
-    rows = csv.DictReader(StringIO(text, newline="\n"), delimiter=delimiter, restkey=_MORE)
+    rows = csv.DictReader(StringIO(text, newline="\n"), delimiter=delimiter, restkey=MORE)
     try:
         for row in rows:
             fields: Entry = {key.strip(): value for key, value in row.items() if value}
-            for key in fields.keys() & set(_NUMBERS):
+            for key in fields.keys() & _IN_JSON:
                 with suppress(ValueError):
                     fields[key] = json.loads(fields[key])
             yield f"line {rows.line_num} of {name}", fields
@@ -202,62 +239,8 @@ def _entry_of(content: Any) -> Entry:
     except (ValueError, RecursionError) as error:
         raise Unusable(f"is not JSON ({error})", _READ) from None
     if not isinstance(entry, dict):
-        raise Unusable(f"is not a JSON object: {_short(entry)}", 'write {"class": ..., "prompt": ...}')
+        raise Unusable(f"is not a JSON object: {short(entry)}", 'write {"class": ..., "prompt": ...}')
     return entry
-
-
-def _format_of(entry: Entry) -> str:
-    if _MORE in entry:
-        raise Unusable("has more fields than the heading", "put quotes around text with a delimiter in it")
-    for key, name in _FORMATS.items():
-        if entry.get(key) is not None:
-            return name
-    keys = shortened(", ".join(f"`{key}`" for key in sorted(entry) if entry[key] is not None), 200)
-    why = f"needs either `prompt` or `messages` and has {f'only {keys}' if keys else 'no key'}"
-    raise Unusable(why, f"{_GIVE_ONE}, or a known format (one of the keys {', '.join(_FORMATS)})")
-
-
-def _name_in(entry: Entry, keys: tuple[str, ...], otherwise: str) -> str:
-    """The first of `keys` in the entry; a whole number counts as text."""
-    key = next((key for key in keys if key in entry), None)
-    value = otherwise if key is None else str(entry[key]) if type(entry[key]) is int else entry[key]
-    if not isinstance(value, str) or not is_label(value):
-        raise Unusable(f"`{key}` is {_short(value)}", f"give {LABEL_RULE}")
-    return value
-
-
-def _asked(entry: Entry, format_: str) -> Entry:
-    """The prompt of an entry, with the keys of our own format."""
-    if format_ in (_TURNS, _SHARED):
-        key = "turns" if format_ == _TURNS else "conversations"
-        turns = entry[key] if isinstance(entry[key], list) else []
-        if format_ == _SHARED:
-            turns = [t.get("value") for t in turns if isinstance(t, dict) and t.get("from") == "human"]
-        if not (turns and isinstance(turns[0], str) and turns[0].strip()):
-            why = f"`{key}` has no first turn of the user: {_short(entry[key])}"
-            raise Unusable(why, "give its text, or remove the entry")
-        return {"messages": [{"role": "user", "content": turns[0]}]}
-    body = entry["body"] if format_ == _BATCH else entry
-    if not isinstance(body, dict):
-        raise Unusable(f"`body` is {_short(body)}", "give the body of a request, a JSON object")
-    own = [key for key in _OWN_KEYS if body.get(key) is not None]
-    if len(own) != 1:
-        given = " and ".join(f"`{key}`" for key in own) or "neither"
-        raise Unusable(f"needs either `prompt` or `messages` and has {given}", _GIVE_ONE)
-    for key in body.keys() - set(_LIMITS):
-        if close := difflib.get_close_matches(key, _LIMITS, n=1, cutoff=0.8):
-            raise Unusable(f"has the key {_short(key)}", f"did you mean `{close[0]}`?")
-    limit = next((body[key] for key in _LIMITS if body.get(key) is not None), None)
-    limits = {"max_tokens": limit, "tokens": entry.get("tokens")}
-    for key, value in limits.items():
-        if value is not None and (type(value) is not int or value < 1):
-            raise Unusable(f"`{key}` is {_short(value)}", "give a whole number above 0")
-    if own != ["messages"] or not isinstance(messages := body["messages"], list):
-        return limits | {own[0] if own == ["messages"] else "prompt": body[own[0]]}
-    kept = [*messages]
-    while kept and isinstance(kept[-1], dict) and kept[-1].get("role") == "assistant":
-        kept.pop()  # the answer to learn, in a file for fine-tuning
-    return limits | {"messages": kept, "cut": int(len(kept) < len(messages))}
 
 
 def as_line(content: Entry) -> str:
@@ -268,12 +251,7 @@ def as_line(content: Entry) -> str:
     )
 
 
-def texts_of(line: Entry) -> list[str]:
-    """The texts of a line."""
+def texts_of(line: Entry) -> tuple[str, ...]:
+    """The texts of a line, and its tools as JSON."""
     messages = line["messages"] if isinstance(line.get("messages"), list) else []
-    said = [message.get("content") for message in messages if isinstance(message, dict)]
-    return [text for text in (line.get("prompt"), *said) if isinstance(text, str)]
-
-
-def _short(value: Any) -> str:
-    return shortened(repr(value), 60)
+    return texts_asked(line.get("prompt"), messages, line)

@@ -7,9 +7,11 @@ disk leaves neither a partial nor an empty file. For YAML see `trnspec.core.yaml
 from __future__ import annotations
 
 import errno
+import gzip
 import json
 import os
 import stat
+import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -60,10 +62,15 @@ def _too_large(max_bytes: int) -> UnreadableFile:
 
 
 def text_of(path: Path, *, max_bytes: int = MAX_BYTES) -> str:
-    """Return the text of a file without a byte order mark. Raises `UnreadableFile`."""
+    """Return the text of a file, gzip or not, without a byte order mark. Raises `UnreadableFile`."""
     try:
         with regular(path, max_bytes=max_bytes) as file:
-            content = file.read(max_bytes + 1)  # a file may grow, and one in /proc has no size
+            packed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            with gzip.GzipFile(fileobj=file) if packed else file as whole:
+                content = whole.read(max_bytes + 1)  # a file may grow, and one in /proc has no size
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise UnreadableFile(f"begins as gzip and cannot be unpacked: {error}") from None
     except UnreadableFile:
         raise
     except OSError as error:

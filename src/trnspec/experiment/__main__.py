@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from trnspec.benchmark.prompt_files import as_line, read_file, texts_of
 from trnspec.core.command_line import SETTINGS, carried_out
 from trnspec.core.findings import Misuse
 from trnspec.core.words import count
@@ -63,8 +64,6 @@ def checked(file: Path, machine: bool) -> int:
 )
 def prompts(file: Path, tokenizer: Path | None) -> None:
     """Print a file of prompts in any known format as JSON lines of our own."""
-    from trnspec.benchmark.prompt_files import as_line, read_file, texts_of  # `check` starts without it
-
     tokens_of = counter(tokenizer) if tokenizer else None
     read = read_file(file, name=file.name)
     if read.problems:

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
 from typing import Any
 
+from pydantic import BaseModel
+
 from trnspec.experiment.catalogue.instances import INSTANCES, ZONES, Instance
 from trnspec.experiment.catalogue.models import Model
 from trnspec.experiment.catalogue.node_images import NodeImage, serving_image
 from trnspec.experiment.catalogue.runtimes import NO_ASYNC_SCHEDULING, Mode, Runtime
-from trnspec.experiment.forms import FileSection
 from trnspec.experiment.measurement import Benchmark
 from trnspec.experiment.model import Cluster, Expect, Serve, Serving
 from trnspec.experiment.prompts import Prompt
@@ -260,7 +261,7 @@ def digest(experiment: Experiment) -> str:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, FileSection):
+    if isinstance(value, BaseModel):
         value = dict(value)
     elif is_dataclass(value):
         value = {field.name: getattr(value, field.name) for field in fields(value) if field.compare}

@@ -38,7 +38,10 @@ def load(path: Path) -> Experiment:
     if file is None or problems:
         raise InvalidExperiment(str(path), problems, lines)
     prompts, unread, prompt_format = read_prompts(
-        file.prompts, endpoint=file.benchmark.endpoint, folder=path.parent
+        file.prompts,
+        endpoint=file.benchmark.endpoint,
+        folder=path.parent,
+        temperature=file.benchmark.temperature,
     )
     experiment, problems = judge(file, prompts, path.parent, prompt_format)
     problems += unread

@@ -122,8 +122,10 @@ class PromptsSection(FileSection):
     classes: dict[str, list[str]] | None = None
     """Prompts by class: texts that resemble each other in how well they can be drafted."""
     file: str | None = None
-    """JSON lines (`prompt`, `messages` or `text`, and `class`), CSV, MT-Bench, Spec-Bench, ShareGPT, OpenAI batch or fine-tuning; the
-    path is relative to this file."""
+    """JSON lines (`prompt`, `messages` or `text`, and `class`), CSV, MT-Bench, Spec-Bench, SPEED-Bench, ShareGPT, OpenAI batch or
+    fine-tuning, gzip or not; the path is relative to this file."""
+    ignore: Annotated[tuple[str, ...], Listed()] = ()
+    """Keys of its entries that are not sent, as `temperature`, which would change decoding for single prompts."""
 
 
 class Capacity(FileSection):

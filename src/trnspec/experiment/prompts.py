@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 from trnspec.benchmark.cell_size import MIN_PROMPTS
+from trnspec.benchmark.limits import whole
+from trnspec.benchmark.plan import MAX_OUTPUT, PlannedPrompt
+from trnspec.benchmark.prompt_files import MAX_PROBLEMS, planned, read_file
 from trnspec.core.files import UnreadableFile, text_of
 from trnspec.core.findings import Finding, Misuse
 from trnspec.core.safe_output import shortened
@@ -24,23 +26,18 @@ from trnspec.experiment.model import PromptsSection
 from trnspec.experiment.refusals import refused
 
 
-@dataclass(frozen=True, kw_only=True)
-class Prompt:
-    """One prompt of one class; `messages` for chat, `text` for completions, never both."""
+class Prompt(PlannedPrompt):
+    """One prompt of one class, as the plan of the benchmark has it, and its length."""
 
-    id: str
-    class_name: str
-    text: str | None = None
-    messages: tuple[tuple[str, str], ...] = ()
-    """Role and content, in order."""
-    max_tokens: int | None = None
-    tokens: int | None = None
+    tokens: Annotated[int | None, whole(1, MAX_OUTPUT)] = None
     """Maximum tokens with the target's tokenizer, as its author states."""
+    __hash__ = PlannedPrompt.__hash__
 
     @property
-    def contents(self) -> tuple[str, ...]:
-        """The texts of the prompt."""
-        return (self.text,) if self.text is not None else tuple(content for _, content in self.messages)
+    def planned(self) -> PlannedPrompt:
+        """What is asked, without the length."""
+        content = self.model_dump(by_alias=True, exclude_unset=True, exclude={"tokens"})
+        return PlannedPrompt.model_validate(content)
 
     @property
     def utf8_bytes(self) -> int:
@@ -58,30 +55,35 @@ class Prompt:
         return self.tokens or sum(map(estimated, self.contents))
 
 
-_OPTIONAL = ("max_tokens", "tokens")
 _AROUND_TOKENS = 48
 """Tokens that the benchmark and a chat template add to a prompt."""
 
 
 def expected_tokens(prompts: Iterable[Prompt], *, answer: int) -> tuple[int, int]:
     """Estimate the tokens of the longest prompt, and of the longest sequence, with its answer."""
-    longest, whole = 0, 0
+    longest, longest_whole = 0, 0
     for prompt in prompts:
         asked = prompt.likely_tokens + _AROUND_TOKENS
-        longest, whole = max(longest, asked), max(whole, asked + (prompt.max_tokens or answer))
-    return longest, whole
+        longest = max(longest, asked)
+        longest_whole = max(longest_whole, asked + (prompt.max_tokens or answer))
+    return longest, longest_whole
 
 
 Read = tuple[tuple[Prompt, ...], tuple[Finding, ...], str]
 """The prompts, the problems, and the format of the file."""
 
 
-def read_prompts(section: PromptsSection, *, endpoint: str, folder: Path) -> Read:
+def read_prompts(section: PromptsSection, *, endpoint: str, folder: Path, temperature: float = 0.0) -> Read:
     """Read the prompts of the section; the path of a file is relative to the experiment file's folder."""
     if (section.classes is None) == (section.file is None):
         return (), (refused("prompts one-source", None),), ""
     if section.file is not None:
-        return _from_file(section.file, endpoint, folder)
+        file = read_file(folder / section.file, name=section.file, ignored=section.ignore)
+        read, found = planned(file, endpoint=endpoint, run={"temperature": temperature}, form=Prompt)
+        distinct = {(prompt.class_name, prompt.contents, repr(prompt.request)) for prompt in read}
+        numbers = Counter(class_name for class_name, *_ in distinct)
+        few = () if found else _too_few(dict(sorted(numbers.items())), "prompts.file")
+        return tuple(read), (*found[: 2 * MAX_PROBLEMS], *few), file.format
     classes, problems = section.classes or {}, list[Finding]()
     for name, texts in classes.items():
         path = f"prompts.classes.{name}"
@@ -92,60 +94,19 @@ def read_prompts(section: PromptsSection, *, endpoint: str, folder: Path) -> Rea
             for number, text in enumerate(texts)
             if not text.strip()
         )
-    prompts = tuple(
-        Prompt(id=f"{name}-{number}", class_name=name, **_asked(text, endpoint))
-        for name, texts in classes.items()
-        for number, text in enumerate(texts, start=1)
-    )
     counts = {name: len(set(texts)) for name, texts in classes.items()}
-    return prompts, (*problems, *_too_few(counts, "prompts.classes.{}")), ""
+    problems += _too_few(counts, "prompts.classes.{}")
+    prompts = () if problems else tuple(_of_classes(classes, endpoint))
+    return prompts, tuple(problems), ""
 
 
-def _asked(text: str, endpoint: str) -> dict[str, Any]:
-    """Return a text in the form of the endpoint: for chat, as the user's message."""
-    return {"messages": (("user", text),)} if endpoint == "chat" else {"text": text}
-
-
-def _from_file(name: str, endpoint: str, folder: Path) -> Read:
-    from trnspec.benchmark.prompt_files import (  # of files alone: `check` starts without it
-        MAX_PROBLEMS,
-        read_file,
-    )
-
-    file = read_file(folder / name, name=name)
-    prompts, problems = list[Prompt](), list(file.problems)
-    for place, content in file.lines:
-        try:
-            prompts.append(_prompt(content, endpoint))
-        except ValueError:
-            key = "prompt" if "prompt" in content else "messages"
-            value = shortened(repr(content[key]), 60)
-            words = {"key": key, "endpoint": endpoint, "value": value, "at": "prompts.file"}
-            problems.append(refused("prompts.file malformed", place, **words))
-    distinct = {(prompt.class_name, prompt.text, prompt.messages) for prompt in prompts}
-    counts = Counter(class_name for class_name, *_ in distinct)
-    few = () if problems else _too_few(dict(sorted(counts.items())), "prompts.file")
-    return tuple(prompts), (*problems[: 2 * MAX_PROBLEMS], *few), file.format
-
-
-def _prompt(content: dict[str, Any], endpoint: str) -> Prompt:
-    """Return a line as a prompt for the endpoint. Raises ValueError if it is empty or malformed."""
-    own = {"id": content["id"], "class_name": content["class"]}
-    own |= {key: content[key] for key in _OPTIONAL if key in content}
-    match content:
-        case {"prompt": str(text)} | {"messages": [{"role": "user", "content": str(text)}]} if text.strip():
-            return Prompt(**own, **_asked(text, endpoint))
-        case {"messages": [*messages]} if endpoint == "chat":
-            pairs = []
-            for message in messages:
-                match message:
-                    case {"role": str(role), "content": str(message_text)} if message_text:
-                        pairs.append((role, message_text))
-                    case _:
-                        raise ValueError
-            if "user" in dict(pairs):
-                return Prompt(**own, messages=tuple(pairs))
-    raise ValueError
+def _of_classes(classes: Mapping[str, Sequence[str]], endpoint: str) -> Iterator[Prompt]:
+    for name, texts in classes.items():
+        for number, text in enumerate(texts, start=1):
+            asked = (
+                {"messages": [{"role": "user", "content": text}]} if endpoint == "chat" else {"prompt": text}
+            )
+            yield Prompt.model_validate({"id": f"{name}-{number}", "class": name, **asked})
 
 
 def _too_few(counts: dict[str, int], path: str) -> Iterable[Finding]:

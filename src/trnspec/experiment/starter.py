@@ -111,6 +111,7 @@ def compose(
     draft: str | None = None,
     mode: str | None = None,
     runtime: str | None = None,
+    ignore: Sequence[str] = (),
 ) -> StarterExperiment:
     """Compose an experiment called `name`, for a file in `folder`. Raises `Misuse`."""
     own = "" if like else " For a fine-tune add --like {}; more in docs/adding-a-model.md"
@@ -119,7 +120,9 @@ def compose(
     target = replace(base, name=model, gated=False) if like else base
     routes = _routes(target, base.name, draft=draft, mode=mode, runtime=runtime)
     file = os.path.relpath(prompts, folder)
-    asked, unread, format_ = read_prompts(PromptsSection(file=file), endpoint="chat", folder=folder)
+    asked, unread, format_ = read_prompts(
+        PromptsSection(file=file, ignore=tuple(ignore)), endpoint="chat", folder=folder
+    )
     _refuse(unread)
     classes = Counter(prompt.class_name for prompt in asked)
     (_, largest), *_ = classes.most_common()
@@ -129,6 +132,9 @@ def compose(
         "like": f"  like: {like}   # the model of the catalogue that has its shape\n" if like else "",
         "requests": math.ceil(Benchmark().requests / largest) * largest,
         "file": _scalar(file),
+        "ignore": f"  ignore: [{', '.join(map(_scalar, ignore))}]   # keys of its entries that are not sent\n"
+        if ignore
+        else "",
         "bound": _bound(asked),
         "prompts": f"{len(asked)} of {count(len(classes), 'class')}, {format_}",
     }

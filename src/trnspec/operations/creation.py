@@ -26,6 +26,7 @@ from trnspec.operations.options import FILE, FILES, json_option
 @click.option(
     "--prompts", type=FILE, metavar="FILE", help=f"{ALL_FORMATS}; by default prompts/general.jsonl."
 )
+@click.option("--ignore", multiple=True, metavar="KEY", help="A key of the prompts that is not sent.")
 @click.option("--model", default=TARGET, metavar="ID", help=f"What is served; by default {TARGET}.")
 @click.option("--like", metavar="ID", help="For a fine-tune: the model of the catalogue that has its shape.")
 @click.option(

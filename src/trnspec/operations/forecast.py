@@ -16,7 +16,7 @@ from trnspec.benchmark.analyse.advice import advise
 from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.commands.arm_options import points, read_by, shares
 from trnspec.benchmark.measure import journal
-from trnspec.benchmark.plan import Plan, PlannedPrompt
+from trnspec.benchmark.plan import Plan
 from trnspec.core.console import print_json, print_text, warn
 from trnspec.core.findings import Misuse, Refusal
 from trnspec.core.screen import folded, table, wrapped
@@ -61,7 +61,7 @@ def _tokens(text: str | float) -> float:
     "--acceptance",
     type=FILE,
     metavar="FILE",
-    help="Instead of --run: a summary.json, or JSON {class: [share of steps in which draft 1, 2, ... was accepted]}.",
+    help="Instead of --run: a summary.json, a result of vllm bench serve or aiperf, a speculation profile, or JSON {class: [share of steps in which draft 1, 2, ... was accepted]}.",
 )
 @click.option("--arm", "name", metavar="NAME", help="Which arm (default: the first that speculates).")
 @click.option(
@@ -236,7 +236,7 @@ def of_experiment(
     mine = _by_class((one.class_name, one.contents) for one in experiment.prompts)
     known, doubts = {one.class_name for one in predictions}, list[str]()
     if plan:
-        theirs = _by_class((one.class_, _contents(one)) for one in plan.prompts)
+        theirs = _by_class((one.class_name, one.contents) for one in plan.prompts)
         alike = [(a, b) for a, b in product(mine, theirs) if mine[a] <= theirs[b] or theirs[b] <= mine[a]]
         known, about = {name for name, _ in alike}, {WHOLE, *(name for _, name in alike)}
         others = [one.class_name for one in predictions if one.class_name not in about]
@@ -262,11 +262,6 @@ def _by_class(prompts: Iterable[tuple[str, tuple[str, ...]]]) -> dict[str, set[t
     for name, texts in prompts:
         classes.setdefault(name, set()).add(texts)
     return classes
-
-
-def _contents(prompt: PlannedPrompt) -> tuple[str, ...]:
-    messages = prompt.messages or ()
-    return (prompt.prompt,) if prompt.prompt else tuple(str(one.get("content")) for one in messages)
 
 
 def _text(

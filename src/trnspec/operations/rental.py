@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from trnspec.benchmark.analyse.acceptance import survivals
 from trnspec.benchmark.analyse.advice import forecast
 from trnspec.benchmark.analyse.draft_cost import CURVES, StepTimes, step_times
 from trnspec.benchmark.analyse.windows import AdviceOptions
+from trnspec.benchmark.formats.acceptance_files import survivals
 from trnspec.core.findings import Misuse
 from trnspec.core.words import count, listed
 from trnspec.experiment import Arm, Experiment

@@ -17,13 +17,13 @@ from tests.benchmark.analyse.process import DRAFT_S, PLAIN_S, VERIFY_S, Process
 from tests.benchmark.conftest import Captured
 from tests.benchmark.records import answered, counted_drafts, raw_run, recorded_run, store, summary_of
 from trnspec.benchmark.__main__ import main
-from trnspec.benchmark.analyse.acceptance import survivals
 from trnspec.benchmark.analyse.advice import advise, forecast
 from trnspec.benchmark.analyse.draft_cost import step_times
 from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.analyse.statistics import UNKNOWN, Sources
 from trnspec.benchmark.analyse.windows import AdviceOptions, Gains, mixture
 from trnspec.benchmark.errors import ResultsError
+from trnspec.benchmark.formats.acceptance_files import survivals
 from trnspec.benchmark.measure.journal import read
 from trnspec.benchmark.measure.raw_run import RawRun
 

@@ -19,6 +19,6 @@ def ask_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _blocks(plan: Plan, round_: int = 1, *_: int, **__: int) -> Iterator[Block]:
     for arm in plan.arms if round_ != REPEATED else ():
-        pairs = (Pair(id=f"{one.class_}/{one.id}", prompt=one, nonce="000001") for one in plan.prompts)
+        pairs = (Pair(id=f"{one.class_name}/{one.id}", prompt=one, nonce="000001") for one in plan.prompts)
         class_, load = plan.loaded_with[0], plan.loads[0]
         yield Block(plan=plan, arm=arm.name, class_=class_, load=load, phase="measured", pairs=tuple(pairs))

@@ -131,7 +131,7 @@ def test_classes_that_share_a_cell_are_asked_in_turn_and_have_equal_shares_of_ea
     assert order(blocks[: 2 * SETS]) == "abbabaab"
     for load, pairs in ((2, 28 // SETS), (5, ANSWERS_PER_BLOCK * 5)):
         for block in (one for one in blocks if one.load.concurrency == load):
-            shares = Counter(pair.prompt.class_ for pair in counted(block))
+            shares = Counter(pair.prompt.class_name for pair in counted(block))
             assert set(shares) == {"x", "y", "z"}
             assert len(set(shares.values())) == 1
             assert shares.total() >= pairs
@@ -143,7 +143,7 @@ def test_classes_that_share_a_cell_are_asked_in_turn_and_have_equal_shares_of_ea
 def test_warm_up_goes_to_each_arm_over_all_classes_and_is_new_in_each_sitting() -> None:
     first, again = (list(warmup_blocks(plan(warmup=4), session)) for session in (1, 2))
     assert [block.arm for block in first] == ["a", "b"]
-    assert {pair.prompt.class_ for block in first for pair in block.pairs} == {"chat", "raw"}
+    assert {pair.prompt.class_name for block in first for pair in block.pairs} == {"chat", "raw"}
     nonces = [{pair.nonce for block in blocks for pair in block.pairs} for blocks in (first, again)]
     assert len(nonces[0] | nonces[1]) == sum(map(len, nonces))
     assert list(warmup_blocks(plan(warmup=0), 1)) == []

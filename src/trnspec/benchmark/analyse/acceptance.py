@@ -11,21 +11,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
-from pathlib import Path
-from reprlib import repr as shown
+from itertools import chain
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from trnspec.benchmark.analyse import values
 from trnspec.benchmark.analyse.values import Blocks, Drafts, Records
-from trnspec.benchmark.errors import ResultsError
 from trnspec.benchmark.plan import PlannedArm
-from trnspec.core.files import UnreadableFile, json_in, model_in
 
 if TYPE_CHECKING:
     from trnspec.benchmark.analyse.requests import Cells, Place
-    from trnspec.benchmark.analyse.result import Result
 
 SERVER = "server per-request"
 COUNTERS = "server counters"
@@ -242,49 +237,3 @@ def _spread(answered: Records) -> Counter[int]:
 def _above(arm: PlannedArm, spread: Counter[int]) -> int:
     """The number of chunks with more tokens than a step can yield: steps that were merged on the way."""
     return sum(times for tokens, times in spread.items() if tokens > arm.max_tokens_per_step)
-
-
-_SHAPE = 'JSON {"class": [0.9, 0.8, ...]}, the share of steps in which draft 1, 2, ... was accepted'
-
-
-def survivals(path: Path) -> dict[str, Sequence[float]]:
-    """The share of steps in which position 1, 2, ... was accepted, by class. The file is the summary of a run, or has only these
-    shares. Raises ResultsError."""
-    from trnspec.benchmark.analyse.result import Result
-
-    try:
-        content = json_in(path)
-        known = isinstance(content, dict)
-        shares = _of_summary(model_in(path, Result)) if known and "schema" in content else content
-    except UnreadableFile as error:
-        raise ResultsError(f"{path}: {error}; give a summary.json, or {_SHAPE}") from None
-    if not known:
-        raise ResultsError(f"{path}: no JSON object; give a summary.json, or {_SHAPE}")
-    if not shares:
-        raise ResultsError(f"{path}: knows nothing by position; give the summary of a run that speculates")
-    for class_, own in shares.items():
-        problem = _problem(own) if class_.isprintable() else "a class is printable text"
-        if problem:
-            raise ResultsError(
-                f"{path}: {class_ if class_.isprintable() else shown(class_)}: {problem}; must be {_SHAPE}"
-            )
-    return shares
-
-
-def _of_summary(result: Result) -> dict[str, Sequence[float]]:
-    """The shares of the cell with the most steps, by class."""
-    drafted = [cell for cell in result.cells if cell.acceptance.per_position]
-    drafted.sort(key=lambda cell: cell.acceptance.steps or 0)
-    return {cell.class_ or "": cell.acceptance.per_position or () for cell in drafted}
-
-
-def _problem(shares: Any) -> str | None:
-    if not isinstance(shares, list) or not shares:
-        return f"{str(shares)[:60]!r} is not a list of shares"
-    if len(shares) >= MAX_WINDOWS:
-        return f"{len(shares)} positions are more than {MAX_WINDOWS - 1}"
-    if any(type(share) not in (int, float) or not 0 <= share <= 1 for share in shares):
-        return f"{shown(shares)} are not all numbers from 0 to 1"
-    if any(later > earlier for earlier, later in pairwise(shares)):
-        return f"{shown(shares)} rise, but no later draft is accepted more often than the one before it"
-    return None

@@ -49,6 +49,7 @@ def report(**given: Any) -> int:
 def reported(folder: Path, raw: RawRun, *, as_json: bool, everything: bool = False) -> int:
     """Write summary, page and exports, print the answer and the names of the files; the exit code is that of `show`."""
     from trnspec.benchmark.analyse.requests import cells_of
+    from trnspec.benchmark.formats import speculation_profile
     from trnspec.benchmark.measure.journal import write_whole
     from trnspec.benchmark.show import exports, page
 
@@ -57,6 +58,9 @@ def reported(folder: Path, raw: RawRun, *, as_json: bool, everything: bool = Fal
     plan = json_text(raw.sessions[-1].plan.to_dict(), indent=1) + "\n"
     written = [write_whole(folder / page.PLAN_FILE, plan).name]
     written += [path.name for path in exports.write_csv(raw, result, folder)]
+    for arm, profile in speculation_profile.profiles(result):
+        path = folder / f"speculation_profile-{exports.slug(arm)}.json"
+        written.append(write_whole(path, json_text(profile, indent=1) + "\n").name)
     written.append(f"{exports.LLMPERF}/ ({count(len(exports.write_llmperf(cells, folder)), 'file')})")
     html = write_whole(folder / page.FILE_NAME, page.render(cells, result))
     if drawn := page.picture(result):
@@ -185,7 +189,7 @@ def gate(folder: Path, baseline: Path, slower_by: float, more_errors: float, jso
     "--acceptance",
     type=PATH,
     metavar="FILE",
-    help="Instead of DIR: a summary.json, or JSON {class: [shares]}.",
+    help="Instead of DIR: a summary.json, a file of vllm bench serve, aiperf or a speculation profile, or JSON {class: [shares]}.",
 )
 @click.option(
     "--step-times",
@@ -217,10 +221,10 @@ def gate(folder: Path, baseline: Path, slower_by: float, more_errors: float, jso
 def advise(**given: Any) -> int:
     """Predict tokens per step and speed-up of every smaller window k, recommend one or what to time next."""
     from trnspec.benchmark.analyse import advice
-    from trnspec.benchmark.analyse.acceptance import survivals
     from trnspec.benchmark.analyse.draft_cost import step_times
     from trnspec.benchmark.analyse.requests import cells_of
     from trnspec.benchmark.analyse.windows import AdviceOptions
+    from trnspec.benchmark.formats.acceptance_files import survivals
 
     run, acceptance, times, timed_with = (
         given[name] for name in ("folder", "acceptance", "step_times", "timed_with")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -30,7 +29,7 @@ from trnspec.benchmark.commands.arm_options import (
 from trnspec.benchmark.errors import ErrorRateExceeded, PlanError
 from trnspec.core.words import count
 
-FORMATS = "JSON lines, CSV, Spec-Bench, MT-Bench, ShareGPT, OpenAI batch or fine-tuning"
+FORMATS = "JSON lines, CSV, Spec-Bench, SPEED-Bench, MT-Bench, ShareGPT, OpenAI batch or fine-tuning, or .gz"
 
 if TYPE_CHECKING:
     from trnspec.benchmark.measure.loader import LoadGenerator
@@ -49,6 +48,12 @@ if TYPE_CHECKING:
     "--endpoint",
     type=click.Choice(("chat", "completions")),
     help="How --prompts are asked: chat (default), a prompt being a user's message; completions, raw text, for a base model.",
+)
+@click.option(
+    "--ignore",
+    multiple=True,
+    metavar="KEY",
+    help="A key of --prompts that is not sent, such as temperature, which would change decoding for single prompts.",
 )
 @click.option(
     "--out", type=PATH, metavar="DIR", required=True, help="Folder of results; a run there is resumed."
@@ -138,7 +143,8 @@ def command(**given: Any) -> int:
     from trnspec.benchmark.measure.rounds import run, run_until_signalled
 
     _only_one(given, "plan", "prompts")
-    _only_one(given, "plan", "endpoint")
+    for option in ("endpoint", "ignore"):
+        _only_one(given, "plan", option)
     _only_one(given, "concurrency", "rate")
     if not (given["plan"] or given["prompts"]):
         raise click.UsageError("one of --plan and --prompts is required")
@@ -181,7 +187,7 @@ def command(**given: Any) -> int:
 
 def _only_one(given: Mapping[str, Any], *names: str) -> None:
     switches = {option.name: option.opts[0] for option in click.get_current_context().command.params}
-    if len(typed := [switches[name] for name in names if given[name] is not None]) > 1:
+    if len(typed := [switches[name] for name in names if given[name] not in (None, ())]) > 1:
         raise click.UsageError(f"{typed[1]}: not allowed with {typed[0]}")
 
 
@@ -215,7 +221,7 @@ def _plan(given: Mapping[str, Any]) -> Plan:
 
 
 def _plan_of_prompts(given: Mapping[str, Any]) -> dict[str, Any]:
-    prompts = _prompts(given["prompts"], given["endpoint"] or "chat")
+    prompts = _prompts(given)
     own = [n for prompt in prompts if type(n := prompt.get("max_tokens")) is int]
     max_tokens: int = given["max_tokens"] or (max(own) if len(own) == len(prompts) else 0)
     missing = {"--arm": given["url"], "--model": given["model"], "--max-tokens": max_tokens}
@@ -240,27 +246,18 @@ def _plan_of_prompts(given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _prompts(path: Path, endpoint: str) -> list[dict[str, Any]]:
-    """The prompts of the file at `path`, in the form of a plan, for this endpoint: as in an experiment. Raises PlanError."""
-    from trnspec.benchmark.prompt_files import read_file
+def _prompts(given: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The prompts of the file, in the form of a plan: as in an experiment. Raises PlanError."""
+    from trnspec.benchmark.plan import PlannedPrompt
+    from trnspec.benchmark.prompt_files import planned, read_file
 
-    file = read_file(path, name=path.name)
-    if file.problems:
-        places = (replace(one, where=str(one.value), value=None) for one in file.problems)
+    path, endpoint = given["prompts"], given["endpoint"] or "chat"
+    file, run = read_file(path, name=path.name, ignored=given["ignore"]), given["extra_body"]
+    of_run = {"temperature": 0} | (run if isinstance(run, dict) else {})
+    prompts, problems = planned(file, endpoint=endpoint, run=of_run, form=PlannedPrompt)
+    if problems:
+        places = (replace(one, where=str(one.value), value=None) for one in problems)
         raise PlanError("; ".join(one.line() for one in places))
     asked = "as chat" if endpoint == "chat" else "as raw text"
-    print(f"{path.name}: {count(len(file.lines), 'prompt')}, {file.format}, asked {asked}", file=sys.stderr)
-    return [_asked(line, endpoint) for _, line in file.lines]
-
-
-def _asked(line: Mapping[str, Any], endpoint: str) -> dict[str, Any]:
-    # The length of a prompt matters for compilation, not for the request.
-    prompt = {key: value for key, value in line.items() if key != "tokens"}
-    if endpoint == "chat" and "prompt" in prompt:
-        prompt["messages"] = [{"role": "user", "content": prompt.pop("prompt")}]
-    elif endpoint == "completions" and "prompt" not in prompt:
-        why = "has messages, which raw text cannot express"
-        raise PlanError(
-            f"--endpoint completions: prompt {prompt.get('id')} {why}; leave the option out, or give prompts of text"
-        )
-    return prompt
+    print(f"{path.name}: {count(len(prompts), 'prompt')}, {file.format}, asked {asked}", file=sys.stderr)
+    return [prompt.to_dict() for prompt in prompts]

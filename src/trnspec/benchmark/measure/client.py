@@ -200,7 +200,7 @@ def request_body(plan: Plan, pair: Pair) -> bytes:
         content["prompt"] = f"[{pair.nonce}] {pair.prompt.prompt}"
     else:
         content["messages"] = _messages(pair)
-    return json.dumps({**content, **plan.extra_body}).encode()
+    return json.dumps({**content, **pair.prompt.request, **plan.extra_body}).encode()
 
 
 def _messages(pair: Pair) -> list[Mapping[str, Any]]:

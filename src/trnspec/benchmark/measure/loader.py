@@ -209,7 +209,7 @@ class LoadGenerator:
         record = RequestRecord(
             **self._place(block),
             **values_of(reply),
-            class_=pair.prompt.class_,
+            class_=pair.prompt.class_name,
             prompt_id=pair.prompt.id,
             nonce=pair.nonce,
             pair_id=pair.id,

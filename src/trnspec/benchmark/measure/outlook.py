@@ -40,7 +40,7 @@ def _limits(
     answers = {arm: [one for one in own if one.error is None] for arm, own in warmups.items()}
     drafting = [arm.name for arm in plan.arms if arm.speculative_tokens]
     several = [arm.name for arm in plan.arms if arm.max_tokens_per_step > 1]
-    prompts = Counter(prompt.class_ for prompt in plan.prompts)
+    prompts = Counter(prompt.class_name for prompt in plan.prompts)
     if few := [f"{class_} ({number})" for class_, number in prompts.items() if number < MIN_PROMPTS]:
         yield f"a verdict for {listed(few, max_names=5)}, which needs {MIN_PROMPTS} prompts"
     if len(plan.arms) == 1:

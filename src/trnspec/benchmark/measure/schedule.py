@@ -90,7 +90,7 @@ class Block:
     def unmeasured(self) -> Iterator[Pair]:
         """The requests of ramp and drain."""
         chance = random.Random(f"{self.plan.seed}/{self._name}/beside/{self.arm}")
-        prompts = [p for p in self.plan.prompts if self.class_ in (MIXED, p.class_)]
+        prompts = [p for p in self.plan.prompts if self.class_ in (MIXED, p.class_name)]
         for index in count():
             gap_s = chance.expovariate(self.load.rate_per_s) if self.load.rate_per_s else None
             yield self._pair(chance.choice(prompts), f"beside-{index:04d}", gap_s)
@@ -98,7 +98,7 @@ class Block:
     def _pair(self, prompt: PlannedPrompt, index: str, gap_s: float | None) -> Pair:
         """A pair with the nonce that the other arms have. An arm that shares the server of an arm before it (A/A) has another, because the
         prompt would be cached there."""
-        id_, url = f"{prompt.class_}/{self._name}.{index}", self.plan.arm(self.arm).url
+        id_, url = f"{prompt.class_name}/{self._name}.{index}", self.plan.arm(self.arm).url
         first = next(arm.name for arm in self.plan.arms if arm.url == url)
         own = id_ if first == self.arm else f"{self.arm}/{id_}"
         return Pair(id=id_, prompt=prompt, nonce=_nonce(self.plan.seed, own, prompt), gap_s=gap_s)
@@ -108,7 +108,7 @@ def _prompts(plan: Plan, class_: str) -> Iterator[PlannedPrompt]:
     """The prompts of a class repeatedly, each time in another order; of several classes one of each in turn."""
 
     def of(name: str) -> Iterator[PlannedPrompt]:
-        prompts = [prompt for prompt in plan.prompts if prompt.class_ == name]
+        prompts = [prompt for prompt in plan.prompts if prompt.class_name == name]
         for turn in count():
             yield from random.Random(f"{plan.seed}/{name}/{turn}").sample(prompts, len(prompts))
 

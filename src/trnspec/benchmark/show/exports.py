@@ -123,7 +123,7 @@ def write_llmperf(cells: Cells, folder: Path) -> list[Path]:
         name = re.sub(r"-{2,}", "-", re.sub(r"[^\w\d-]+", "-", size))  # as llmperf spells it
         rate = place.load.rate_per_s
         load = str(place.load) if rate is None else f"r{rate:g}"
-        cell = folder / LLMPERF / _slug(arm) / f"{_slug(place.class_)}-{_slug(load)}"
+        cell = folder / LLMPERF / slug(arm) / f"{slug(place.class_)}-{slug(load)}"
         contents = {"individual_responses": answers, "summary": whole | {"name": f"{name}_summary"}}
         for ending, content in contents.items():
             text = json.dumps(content, allow_nan=False) + "\n"
@@ -213,7 +213,7 @@ def _ended(record: RequestRecord) -> float:
     return record.started_unix_s + (record.e2e_s or 0.0)
 
 
-def _slug(name: str) -> str:
+def slug(name: str) -> str:
     """`name` as a folder name. If characters are replaced, a hash is added, so that different names remain different."""
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip(".-")
     return plain if plain == name else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:6]}"

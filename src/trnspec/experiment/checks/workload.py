@@ -79,8 +79,8 @@ def _length(prompt: Prompt) -> dict[str, Any]:
 
 
 def _room(prompt: Prompt) -> int:
-    template = CHAT_TEMPLATE_TOKENS + FURTHER_MESSAGE_TOKENS * (len(prompt.messages) - 1)
-    return NONCE_TOKENS + (template if prompt.messages else 0)
+    further = FURTHER_MESSAGE_TOKENS * (len(prompt.messages or ()) - 1)
+    return NONCE_TOKENS + (CHAT_TEMPLATE_TOKENS + further if prompt.messages else 0)
 
 
 def context_buckets(experiment: Experiment) -> Iterator[Finding]:

@@ -269,7 +269,7 @@ class PromptClasses:
 def load_classes(path: Path) -> PromptClasses:
     plan = load(path)
     texts = {
-        ((one.prompt or last_user_text(one.messages or ())).rstrip(), one.class_) for one in plan.prompts
+        ((one.prompt or last_user_text(one.messages or ())).rstrip(), one.class_name) for one in plan.prompts
     }
     known = sorted((entry for entry in texts if entry[0]), key=lambda entry: (-len(entry[0]), entry))
     return PromptClasses(entries=tuple(known), seed=plan.seed)
