@@ -11,21 +11,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from math import inf
 from typing import Literal
 
-from infra.monitoring.panels import INSIGHTS, NODE_COUNT, CloudWatchMetric, cell
-from trnspec.benchmark.metrics import ERRORS, PERIOD_S, RUN_ACTIVE, TPOT, Metric
+from infra.monitoring.panels import INSIGHTS, NODE_COUNT, CloudWatchMetric, Watched, cell, watched
+from trnspec.benchmark.metrics import ERRORS, PERIOD_S, RUN_ACTIVE, Metric
 from trnspec.experiment import Experiment
 from trnspec.experiment.arms import Arm
-from trnspec.experiment.catalogue.published import SLOWEST_TPOT_S
 from trnspec.experiment.cost import SYSTEM_NODES
 from trnspec.experiment.naming import cluster_name, metrics_namespace, schedule_group
 
 MAX_METRICS_PER_ALARM = 10
 """https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_limits.html"""
 _GREATEST = "MAX(METRICS())"
-MAX_ERROR_SHARE = 0.05
-"""Share of failed requests. A healthy arm fails none; one in twenty is more than chance."""
 QUIET_PERIODS = 3
 """Periods without a finished request that raise the alarm during a run: no request takes a quarter of an hour."""
 IDLE_PERIODS = 12
@@ -86,44 +84,47 @@ Alarm = MetricAlarm | CompositeAlarm
 def alarms(experiment: Experiment) -> tuple[Alarm, ...]:
     """All alarms, the parts before their composites."""
     return (
-        *(_error_rate(experiment, arm) for arm in experiment.arms),
-        *(alarm for arm in experiment.arms for alarm in slow_tokens(experiment, arm)),
+        *(
+            alarm
+            for one in watched(experiment).values()
+            if one.limit < inf
+            for arm in one.arms
+            for alarm in (_error_rate if one.metric is ERRORS else _slow)(experiment, one, arm)
+        ),
         *_no_data(experiment),
         *_idle_node(experiment),
         _failed_switch_off(experiment),
     )
 
 
-def _error_rate(experiment: Experiment, arm: Arm) -> MetricAlarm:
+def _error_rate(experiment: Experiment, one: Watched, arm: Arm) -> Iterator[MetricAlarm]:
     """The share of an arm's requests that fail: `Errors` is 1 or 0 for each request, so its mean is the share."""
-    return MetricAlarm(
+    yield MetricAlarm(
         name=f"{experiment.name}-error-rate-{arm.name}",
-        message=f"More than {MAX_ERROR_SHARE:.0%} of the requests to {arm.name} fail: look at its pod's log.",
-        expression=_over_all_cells(experiment, ERRORS, "Average", arm),
-        threshold=MAX_ERROR_SHARE,
+        message=f"More than {one.limit:.0%} of the requests to {arm.name} fail: look at its pod's log.",
+        expression=_over_all_cells(experiment, one.metric, "Average", arm),
+        threshold=one.limit,
         missing_because="without requests nothing fails",
     )
 
 
-def slow_tokens(experiment: Experiment, arm: Arm) -> Iterator[MetricAlarm]:
-    """p99 of the time per output token, the worst of an arm's cells; percentiles cannot be combined over cells. So there are
-    several alarms, of ten metrics each. The limit is the SLO's, which a single request has to keep.
-    """
-    limit = experiment.benchmark.goodput.get(TPOT.name, SLOWEST_TPOT_S)
+def _slow(experiment: Experiment, one: Watched, arm: Arm) -> Iterator[MetricAlarm]:
+    """p99 of a time, the worst of an arm's cells; percentiles cannot be combined over cells. So there are several alarms, of ten
+    metrics each."""
     # One cell at a time is loaded, so the others have no data point; max over an array ignores those.
     cells = [
-        cell(experiment, TPOT, arm=arm, class_name=name, concurrency=concurrency)
+        cell(experiment, one.metric, arm=arm, class_name=name, concurrency=concurrency)
         for name, concurrency in product(experiment.classes, experiment.benchmark.concurrency)
     ]
     for number, start in enumerate(range(0, len(cells), MAX_METRICS_PER_ALARM), start=1):
         yield MetricAlarm(
             name=f"{experiment.name}-p99-tpot-{arm.name}" + (f"-{number}" if number > 1 else ""),
-            message=f"One token in a hundred of {arm.name} takes longer than {limit:g} s in some class of prompts.",
+            message=f"One token in a hundred of {arm.name} takes longer than {one.limit:g} s in some class of prompts.",
             sources=tuple(cells[start : start + MAX_METRICS_PER_ALARM]),
             statistic="p99",
             expression=_GREATEST,
             label=f"worst p99 of {arm.name}",
-            threshold=limit,
+            threshold=one.limit,
             missing_because="without requests nothing is slow",
         )
 

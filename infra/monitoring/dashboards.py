@@ -13,8 +13,8 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from infra.monitoring import panels
-from infra.monitoring.panels import CloudWatchMetric, Detail, InsightsMetric
-from trnspec.benchmark.metrics import ERRORS, OUTPUT_TOKENS_PER_S, PERIOD_S, Metric
+from infra.monitoring.panels import CloudWatchMetric, Detail, InsightsMetric, Watched
+from trnspec.benchmark.metrics import ERRORS, OUTPUT_TOKENS_PER_S, PERIOD_S
 from trnspec.core.findings import Misuse
 from trnspec.core.words import count
 from trnspec.experiment import Experiment, naming
@@ -158,34 +158,38 @@ def _rows(experiment: Experiment, alarms: Sequence[str], detail: Detail) -> Iter
         for concurrency in experiment.benchmark.concurrency
         for start in range(0, len(experiment.classes), size)
     ]
-    for metric, cells in product(detail.compared, all_cells):
-        yield _arms_row(experiment, metric, cells, detail)
-        yield _ratios_row(experiment, metric, cells, detail)
+    watched = panels.watched(experiment)
+    for one, cells in product([watched[metric] for metric in detail.compared], all_cells):
+        yield _arms_row(experiment, one, cells, detail)
+        yield _ratios_row(experiment, one, cells, detail)
     for cells in all_cells:
-        yield _cost_and_errors_row(experiment, cells)
+        yield _cost_and_errors_row(experiment, watched[OUTPUT_TOKENS_PER_S], watched[ERRORS], cells)
     yield from _node_rows(experiment)
-    for metric, cells in product(panels.FURTHER if detail.further else (), all_cells):
-        yield _arms_row(experiment, metric, cells, detail)
+    further = [one for one in watched.values() if one.drawn == "further" and detail.further]
+    for one, cells in product(further, all_cells):
+        yield _arms_row(experiment, one, cells, detail)
 
 
-def _arms_row(experiment: Experiment, metric: Metric, cells: CellSelection, detail: Detail) -> Row:
+def _arms_row(experiment: Experiment, shown: Watched, cells: CellSelection, detail: Detail) -> Row:
+    metric = shown.metric
     title = f"{metric.unit}, {cells.at} ({metric.better} is better)"
     graphs = (
-        Graph(f"{metric.cloudwatch_name} {one}, {title}", one, _measured(experiment, metric, cells, one))
+        Graph(f"{metric.cloudwatch_name} {one}, {title}", one, _measured(experiment, shown, cells))
         for one in detail.statistics(metric)
     )
     return _graphs(experiment, *graphs)
 
 
-def _ratios_row(experiment: Experiment, metric: Metric, cells: CellSelection, detail: Detail) -> Row:
+def _ratios_row(experiment: Experiment, shown: Watched, cells: CellSelection, detail: Detail) -> Row:
     """How many times better than the baseline of its batch each other arm is."""
+    metric = shown.metric
 
     def ratio(arm: Arm, own: str, base: str) -> str | None:
         if arm is experiment.baseline_of(arm):
             return None
         return f"{base}/{own}" if metric.better == "lower" else f"{own}/{base}"
 
-    lines, level = _calculated(experiment, metric, cells, ratio), ("no difference", 1)
+    lines, level = _calculated(experiment, shown, cells, ratio), ("no difference", 1)
     title = f"times better than {panels.baselines(experiment)}"
     graphs = (
         Graph(f"{metric.cloudwatch_name} {one}: {title}", one, lines, level)
@@ -194,7 +198,9 @@ def _ratios_row(experiment: Experiment, metric: Metric, cells: CellSelection, de
     return _graphs(experiment, *graphs)
 
 
-def _cost_and_errors_row(experiment: Experiment, cells: CellSelection) -> Row:
+def _cost_and_errors_row(
+    experiment: Experiment, throughput: Watched, errors: Watched, cells: CellSelection
+) -> Row:
     """Dollars per million output tokens, share of requests that failed, how many failed.
 
     The cost is an arm's price over the concurrency times the throughput of a request. An estimate: the report divides by the
@@ -205,39 +211,41 @@ def _cost_and_errors_row(experiment: Experiment, cells: CellSelection) -> Row:
         return f"{arm_usd_per_hour(experiment, arm) / 3600 * 1e6:.6g}/({cells.concurrency}*{own})"
 
     title = f"USD per million output tokens, estimate, {cells.at} (lower is better)"
-    shown = [Graph(title, "Average", _calculated(experiment, OUTPUT_TOKENS_PER_S, cells, usd))]
+    shown = [Graph(title, "Average", _calculated(experiment, throughput, cells, usd))]
     for one, words in {"Average": "share of requests that failed", "Sum": "requests that failed"}.items():
-        title = f"{ERRORS.cloudwatch_name} {one}: {words}, {cells.at}"
-        shown.append(Graph(title, one, _measured(experiment, ERRORS, cells, one)))
+        title = f"{errors.metric.cloudwatch_name} {one}: {words}, {cells.at}"
+        shown.append(Graph(title, one, _measured(experiment, errors, cells)))
     return _graphs(experiment, *shown)
 
 
-def _measured(experiment: Experiment, metric: Metric, cells: CellSelection, statistic: str) -> Lines:
+def _measured(experiment: Experiment, shown: Watched, cells: CellSelection) -> Lines:
     """Every arm on every class."""
-    return [_line(source, label) for source, label in _sources(experiment, metric, cells).values()]
+    return [_line(source, label) for source, label in _sources(experiment, shown, cells).values()]
 
 
 def _sources(
-    experiment: Experiment, metric: Metric, cells: CellSelection
+    experiment: Experiment, shown: Watched, cells: CellSelection
 ) -> Mapping[str, tuple[CloudWatchMetric, str]]:
     """Every arm on every class and its label, by the id that expressions use."""
     found = {}
-    for (row, name), (column, arm) in product(enumerate(cells.classes), enumerate(experiment.arms)):
-        source = panels.cell(experiment, metric, arm=arm, class_name=name, concurrency=cells.concurrency)
+    for (row, name), (column, arm) in product(enumerate(cells.classes), enumerate(shown.arms)):
+        source = panels.cell(
+            experiment, shown.metric, arm=arm, class_name=name, concurrency=cells.concurrency
+        )
         found[f"c{row}a{column}"] = source, f"{name} {arm.name}"
     return found
 
 
 def _calculated(
     experiment: Experiment,
-    metric: Metric,
+    shown: Watched,
     cells: CellSelection,
     expression: Callable[[Arm, str, str], str | None],
 ) -> Lines:
     """Metric math for each arm, from the ids of its own line and its baseline's; followed by the lines that it is the first to
     use."""
     lines: Lines = []
-    arms, unused = experiment.arms, {**_sources(experiment, metric, cells)}
+    arms, unused = shown.arms, {**_sources(experiment, shown, cells)}
     for (row, class_name), (column, arm) in product(enumerate(cells.classes), enumerate(arms)):
         base = arms.index(experiment.baseline_of(arm))
         if (text := expression(arm, f"c{row}a{column}", f"c{row}a{base}")) is not None:

@@ -2,17 +2,50 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from math import inf
+from typing import Literal, NamedTuple
 
 from trnspec.benchmark.metrics import COMPARED, ERRORS, PUBLISHED, TOKENS_PER_STEP, TPOT, Metric
 from trnspec.core.words import as_ascii
 from trnspec.experiment import Experiment
 from trnspec.experiment.arms import Arm
+from trnspec.experiment.catalogue.published import SLOWEST_TPOT_S
 from trnspec.experiment.naming import metrics_namespace
 
 HEADLINES: tuple[Metric, ...] = (*COMPARED, TOKENS_PER_STEP)
 FURTHER: tuple[Metric, ...] = tuple(m for m in PUBLISHED if m not in HEADLINES and m is not ERRORS)
 _MAX_NAMES = 8
+MAX_ERROR_SHARE = 0.05
+"""Share of failed requests. A healthy arm fails none; one in twenty is more than chance."""
+
+
+class Watched(NamedTuple):
+    """A metric of these arms: what the page draws, and what has an alarm."""
+
+    metric: Metric
+    arms: tuple[Arm, ...]
+    drawn: Literal["errors", "compared", "further"]
+    """The rows of the page that it belongs to."""
+    limit: float = inf
+    """An arm above it is in alarm; without one it has none."""
+
+
+def watched(experiment: Experiment) -> dict[Metric, Watched]:
+    """Return the one list of which the page and the alarms of the arms are made."""
+    limits = {
+        ERRORS: MAX_ERROR_SHARE,
+        TPOT: experiment.benchmark.goodput.get(TPOT.name, SLOWEST_TPOT_S),  # which a single request keeps
+    }
+    rows: tuple[tuple[Literal["errors", "compared", "further"], tuple[Metric, ...]], ...] = (
+        ("errors", (ERRORS,)),
+        ("compared", HEADLINES),
+        ("further", FURTHER),
+    )
+    return {
+        metric: Watched(metric, experiment.arms, drawn, limits.get(metric, inf))
+        for drawn, metrics in rows
+        for metric in metrics
+    }
 
 
 class Detail(NamedTuple):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from infra.monitoring.alarms import MetricAlarm, alarms
 from infra.monitoring.dashboards import dashboards
 from tests.conftest import REFERENCE, ROOT
 from tests.experiment.edits import put
@@ -109,6 +110,18 @@ def test_every_experiment_has_a_page_with_each_metric_of_each_arm_at_every_load_
             corners = [(one["x"], one["y"]) for one in widgets]
             assert len(set(corners)) == len(corners)
             assert all(one["x"] + one["width"] <= 24 for one in widgets)
+
+
+def test_every_arm_that_has_an_alarm_has_its_metric_on_the_page() -> None:
+    """Both are made of one list. An alarm names its metric in its sources or in its query, its arm at the end of its name."""
+    example = load(REFERENCE)
+    drawn = {(one["Metric"], one["Arm"]) for one in metrics(example) if "Arm" in one}
+    for of, name in ((ERRORS, "error-rate"), (TPOT, "p99-tpot")):
+        found = [one for one in alarms(example) if isinstance(one, MetricAlarm) and name in one.name]
+        watched = {one.name.partition(f"{name}-")[2] for one in found}
+        assert {arm for metric, arm in drawn if metric == of.cloudwatch_name} == watched
+        named = {f"{one.expression} {' '.join(each.name for each in one.sources)}" for one in found}
+        assert all(of.cloudwatch_name in text for text in named)
 
 
 @pytest.mark.slow
