@@ -26,7 +26,6 @@ BOUNDARY = "@aws-cdk/core:permissionsBoundary"
 WRITTEN: dict[str, Any] = {
     "admins": [ADMIN, "arn:aws:iam::111122223333:user/eve"],
     "alarm_email": "team@example.com",
-    "pipeline_role": "arn:aws:iam::111122223333:role/pipeline",
     "permissions_boundary": "bounds",
     "kms_key": KEY,
     "log_days": 365,
@@ -117,12 +116,10 @@ OTHER = "222233334444"
 def test_what_belongs_to_another_account_than_is_deployed_to_is_refused(reference: Experiment) -> None:
     """Only a destination of logs is often in an account of its own."""
     admins = (ADMIN.replace(ACCOUNT, OTHER), SECOND_ADMIN)
-    settings = DeploymentSettings(
-        log_destination=DESTINATION, kms_key=KEY, admins=admins, pipeline_role=ADMIN
-    )
+    settings = DeploymentSettings(log_destination=DESTINATION, kms_key=KEY, admins=admins)
     with pytest.raises(Misuse) as caught:
         refuse_elsewhere(settings.model_copy(update={"account": OTHER}), reference, "file")
-    places = ("file: kms_key", "file: pipeline_role", "file: admins[1]")
+    places = ("file: kms_key", "file: admins[1]")
     for line, where in zip(str(caught.value).splitlines(), places, strict=True):
         assert line.startswith(f"{where} = 'arn:")
         assert line.endswith(f"is not of account {OTHER}, which this deploys to; name one that is")

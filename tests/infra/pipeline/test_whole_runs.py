@@ -24,7 +24,7 @@ from moto.eks.models import eks_backends
 from cdk8s_charts.manifests import ManifestFile, texts, write
 from infra.pipeline.pipeline_file import BOOTSTRAP, PipelineConfiguration, StageConfiguration
 from infra.pipeline.pipeline_stack import start_command
-from infra.pipeline.stage import ClusterStep, dev_steps, prod_steps, project_name
+from infra.pipeline.stage import ClusterStep, dev_steps, prod_steps
 from tests.conftest import REFERENCE
 from tests.infra.conftest import KEY, changed
 from tests.infra.pipeline.iam import committed, template_of
@@ -38,7 +38,7 @@ from tests.operations.test_verification import PASSES, as_assumed, proved
 from tests.operations.world import World
 from trnspec.core.findings import Finding
 from trnspec.experiment import Experiment, load
-from trnspec.experiment.naming import ACTIVE_RUN, STEP, off_role_name
+from trnspec.experiment.naming import ACTIVE_RUN, STEP, build_project, off_role_name
 from trnspec.operations import delivery
 from trnspec.operations.__main__ import main
 from trnspec.operations.cloud import access
@@ -283,7 +283,7 @@ def test_the_pipeline_starts_a_build_with_the_rights_of_its_step_and_of_the_role
     monkeypatch.setattr(Aws, "_boto_client", lambda aws, service: shared_client(service, aws.region))
     monkeypatch.setattr(delivery, "Clock", FakeClock)
     shared_client("codebuild").create_project(
-        name=project_name(stage, step),
+        name=build_project(stage.experiment, step.name),
         source={"type": "S3", "location": "bucket/key"},
         artifacts={"type": "NO_ARTIFACTS"},
         environment={"type": "LINUX_CONTAINER", "image": "x", "computeType": "BUILD_GENERAL1_SMALL"},
