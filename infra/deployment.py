@@ -29,7 +29,6 @@ class DeployedStacks:
     vpc: ec2.IVpc | None
     """`None` if the experiment uses an existing VPC."""
     cluster: ClusterStack
-    runner: RunnerStack | None
 
 
 def add_stacks(
@@ -57,6 +56,7 @@ def add_stacks(
         workloads.add_stack_dependency(earlier)
     keys: dict[str, Any] = {"store": storage.store.key, "notices": observability.key}
     where: dict[str, Any] = {"cluster": control.cluster, "made": made}
-    runner = None if runs is None else RunnerStack(scope, **common, **where, **keys, **runs)
+    if runs is not None:
+        RunnerStack(scope, **common, **where, **keys, **runs)
     keep_logs(scope, settings)
-    return DeployedStacks(vpc=made, cluster=control, runner=runner)
+    return DeployedStacks(vpc=made, cluster=control)

@@ -127,12 +127,9 @@ class DeliveryStack(BuildsStack):
         self._allow("SeeVersions", "eks:DescribeAddonVersions DescribeClusterVersions", "*")
         self._allow("SeeOffers", "ec2:DescribeImages DescribeInstanceTypeOfferings", "*")
         self._allow("SeeQuotas", "servicequotas:GetServiceQuota", self._arn("servicequotas", "ec2", "*"))
-        own = [
-            self.project(step.name, *step.commands, minutes=step.minutes)
-            for step in steps
-            if not step.arguments
-        ]
-        projects = [*own, *([made.runner.runs] if made.runner else [])]
+        for step in steps:
+            if not step.arguments:
+                self.project(step.name, *step.commands, minutes=step.minutes)
         # Trust the account with a condition, because a principal that does not exist yet would be refused.
         account, role = configuration.settings.account, configuration.caller_role(stage)
         caller = f"arn:{cdk.Aws.PARTITION}:iam::{account}:role/{role}"
@@ -144,5 +141,6 @@ class DeliveryStack(BuildsStack):
             assumed_by=trusted,  # pyrefly: ignore[bad-argument-type]  # jsii names parameters of interfaces otherwise
             max_session_duration=cdk.Duration.hours(1),
         )
-        arns = (project.project_arn for project in projects)
+        names = (naming.build_project(stage.experiment, step.name) for step in steps)
+        arns = (self._arn("codebuild", "project", name) for name in names)
         starter.add_to_policy(allow("codebuild:StartBuild BatchGetBuilds", *arns, sid="StartAndWatch"))

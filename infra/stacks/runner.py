@@ -99,7 +99,7 @@ class BuildsStack(ExperimentStack):
         *commands: str,
         minutes: int = MAX_BUILD_MINUTES,
         variables: Mapping[str, str] = MappingProxyType({}),
-    ) -> codebuild.Project:
+    ) -> None:
         """Add a project of this name behind the experiment's; its builds end after so many `minutes`."""
         # CodePipeline's archive of a GitHub repository keeps no permissions (see `PREPARE` of the pipeline).
         spec = build_spec(commands, install=("chmod +x trnspec scripts/*", "scripts/setup"))
@@ -111,7 +111,7 @@ class BuildsStack(ExperimentStack):
             key: codebuild.BuildEnvironmentVariable(value=value)
             for key, value in {"PYTHONPATH": "src", "CLUSTER_ENDPOINT": "direct", **variables}.items()
         }
-        return codebuild.Project(
+        codebuild.Project(
             self,
             name.capitalize(),
             project_name=naming.build_project(self.experiment, name),
@@ -157,7 +157,7 @@ class RunnerStack(BuildsStack):
             cluster=cluster,
             made=made,
         )
-        self.runs = self.project("run", RUN, *afterwards, variables={naming.RUN_ARGUMENTS: arguments})
+        self.project("run", RUN, *afterwards, variables={naming.RUN_ARGUMENTS: arguments})
         self._allow_run(store)
         topic = self._arn("sns", naming.notices_topic(experiment))
         self._allow("TellHowItEnded", "sns:Publish", topic)
