@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 ACCOUNT, REGION = "111122223333", "us-east-2"
-STACKS = ("network", "cluster", "nodes", "storage", "identity", "workloads", "observability")
+STACKS = ("network", "cluster", "nodes", "storage", "identity", "workloads", "observability", "run")
 _PSEUDO = {
     "AWS::AccountId": ACCOUNT,
     "AWS::Region": REGION,

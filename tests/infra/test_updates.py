@@ -179,7 +179,9 @@ def test_the_end_of_a_rental_is_there_before_its_first_node_and_follows_a_rename
     made: Deployments,
 ) -> None:
     """By reference, so that CloudFormation changes it between making the new role and deleting the old one."""
-    (role,) = (one for one in made.reference.resources("AWS::IAM::Role") if "RoleName" in one.properties)
+    (role,) = (
+        one for one in made.reference.resources("AWS::IAM::Role", "nodes") if "RoleName" in one.properties
+    )
     ends = made.reference.resources("AWS::Scheduler::Schedule")
     assert {end.logical_id for end in ends} <= {
         *made.reference.only("AWS::EKS::Nodegroup", "nodes").waits_for
