@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 from pydantic import Field, model_validator
 
 from trnspec.benchmark.analyse.attached import ResultPart
-from trnspec.benchmark.analyse.requests import Place
+from trnspec.benchmark.analyse.request_table import Place
 from trnspec.benchmark.plan import Load
 
 

@@ -33,27 +33,37 @@ if TYPE_CHECKING:
     from trnspec.benchmark.measure.records import RunRecord
 
 
+_MIX = "Your shares of the output tokens, by class (default: equal)."
+
+
 @click.command()
 @folder()
 @json_option("Print the summary as JSON instead of text.")
 @click.option(
     "--all", is_flag=True, help="Also print every load and cell, explanations, engines and quality."
 )
+@click.option(
+    "--by-length",
+    is_flag=True,
+    help="Split each class into its shorter and its longer prompts: what pays for short contexts may not for long ones.",
+)
+@click.option("--mix", type=read_by(shares), metavar="CLASS=SHARE,..", help=_MIX)
 @about_arms
 def report(**given: Any) -> int:
     """Make summary, page, CSV and llmperf's files again from the raw records, print what to do."""
     raw = recorded(given["folder"], given)
-    return reported(given["folder"], raw, as_json=given["json"], everything=given["all"])
+    wishes = {"by_length": given["by_length"], "shares": given["mix"]}
+    return reported(given["folder"], raw, as_json=given["json"], everything=given["all"], **wishes)
 
 
-def reported(folder: Path, raw: RawRun, *, as_json: bool, everything: bool = False) -> int:
+def reported(folder: Path, raw: RawRun, *, as_json: bool, everything: bool = False, **wishes: Any) -> int:
     """Write summary, page and exports, print the answer and the names of the files; the exit code is that of `show`."""
     from trnspec.benchmark.analyse.requests import cells_of
     from trnspec.benchmark.formats import speculation_profile
     from trnspec.benchmark.measure.journal import write_whole
     from trnspec.benchmark.show import exports, page
 
-    cells = cells_of(raw)
+    cells = cells_of(raw, **wishes)
     result = summarised(folder, cells)
     plan = json_text(raw.sessions[-1].plan.to_dict(), indent=1) + "\n"
     written = [write_whole(folder / page.PLAN_FILE, plan).name]
@@ -210,7 +220,7 @@ def gate(folder: Path, baseline: Path, slower_by: float, more_errors: float, jso
     "--mix",
     type=read_by(shares),
     metavar="CLASS=WEIGHT,..",
-    help="Shares of the output tokens (default: equal).",
+    help=_MIX,
 )
 @json_option("Print JSON instead of tables.")
 @about_arms

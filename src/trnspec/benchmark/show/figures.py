@@ -14,7 +14,8 @@ import numpy as np
 
 from trnspec.benchmark.analyse.attached import Expectation
 from trnspec.benchmark.analyse.decision import AtLoad
-from trnspec.benchmark.analyse.requests import Cells, Place, Requests
+from trnspec.benchmark.analyse.request_table import Place, Requests
+from trnspec.benchmark.analyse.requests import Cells
 from trnspec.benchmark.analyse.result import Comparison, Result, Verdict
 from trnspec.benchmark.analyse.result_files import QUANTITIES, VERDICTS
 from trnspec.benchmark.analyse.sentences import interval, money

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from trnspec.benchmark.analyse.decision import AtLoad, at_loads
-from trnspec.benchmark.analyse.requests import Place
+from trnspec.benchmark.analyse.request_table import Place
 from trnspec.benchmark.analyse.result import Comparison, Outcome, Result
 from trnspec.benchmark.analyse.result_cells import Cell
 from trnspec.benchmark.analyse.sentences import interval, money
@@ -138,7 +138,7 @@ def decision_tables(at: AtLoad) -> list[Table]:
     if len(at.by_arm) < 2:
         return [_gains(title, [*at.by_class, *([at.mix] if at.mix and len(at.by_class) > 1 else ())])]
     best = _gains(f"{title}, the best of each class", at.by_class)
-    return [best, _gains("Every treatment, all classes in equal shares", at.by_arm)]
+    return [best, _gains("Every treatment, over all classes", at.by_arm)]
 
 
 def every_comparison(result: Result) -> list[Table]:
@@ -151,7 +151,7 @@ def _gains(title: str, ones: Sequence[Comparison]) -> Table:
     several, of_mix = len({one.baseline for one in ones}) > 1, not any(one.class_ for one in ones)
     rows = [
         (
-            *(one.class_ or "all, equal shares", one.treatment, *([one.baseline] * several), str(one.window)),
+            *(one.class_ or "all classes", one.treatment, *([one.baseline] * several), str(one.window)),
             change(one.baseline_tpot_s, one.treatment_tpot_s, ms),
             f"{plain(one.ratio, '.2f')}{interval(one.ci_low, one.ci_high)}",
             one.verdict,
@@ -212,7 +212,7 @@ def load_table(result: Result) -> Table:
     several = len({row.class_ for row in known}) > 2
     rows = [
         (
-            *(row.treatment, row.class_ or "all, equal shares"),
+            *(row.treatment, row.class_ or "all classes"),
             *("none" if load is None else f"{load:g}" for load in (row.pays, row.costs)),
         )
         for row in known
