@@ -25,7 +25,7 @@ from trnspec.benchmark.analyse.attached import (
     ResultPart,
     Sense,
 )
-from trnspec.benchmark.analyse.result_cells import At, Cell, UnderLoad
+from trnspec.benchmark.analyse.result_cells import At, Cell, UnderLoad, WindowAtLoad
 from trnspec.benchmark.metrics import TPOT
 from trnspec.benchmark.plan import Load
 
@@ -298,6 +298,8 @@ class Result(ResultPart):
     best: list[Best]
     pays_up_to: list[PaysUpTo]
     """The loads at which treatments pay, of several loads, by the verdicts of `mix` and `comparisons`; empty for an A/A."""
+    windows: tuple[WindowAtLoad, ...] = ()
+    """The window for each load of a closed loop, of two loads or more."""
     explanations: list[Explanation]
     limits_kept: list[LimitKept]
     losslessness: Losslessness | None

@@ -29,6 +29,7 @@ from trnspec.benchmark.analyse.result_files import against_published, engines_in
 from trnspec.benchmark.analyse.speed_up import comparisons, pays_up_to
 from trnspec.benchmark.analyse.statistics import distribution
 from trnspec.benchmark.analyse.values import gaps, server_counts
+from trnspec.benchmark.analyse.window_schedule import windows_by_load
 from trnspec.benchmark.measure import sanity_check
 from trnspec.benchmark.measure.journal import write_whole
 from trnspec.benchmark.measure.raw_run import RawRun, extent
@@ -93,7 +94,7 @@ def summarise(cells: Cells, folder: Path | None = None) -> Result:
         known = {"served_by": served_by(folder, raw)}
         known |= {} if result.withheld else against_published(folder, result, cells)
         result = Result.model_validate({**dict(result), **known})
-    return advised(result)
+    return advised(result.model_copy(update={"windows": windows_by_load(result)}))
 
 
 def _judged(found: Sequence[Evidence], row: dict[str, Any]) -> dict[str, Any]:
