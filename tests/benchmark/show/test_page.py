@@ -196,7 +196,7 @@ def test_a_ladder_of_loads_says_up_to_which_it_pays_and_from_which_it_costs(
     of_mix = {row.concurrency: row.verdict for row in result.mix}
     assert of_mix == {1: "faster", 2: "faster", 4: "faster", 8: "slower"}
     table = tables.load_table(result)
-    assert table.rows[0] == ("qwen-sd-crowded", "all classes", "4", "8")
+    assert table.rows[0] == ("qwen-sd-crowded", "all, equal shares", "4", "8")
     assert [row[1] for row in table.rows[1:]] == list(CLASSES)
     assert table.title in content
     assert table.title[:40] in render_all(result)

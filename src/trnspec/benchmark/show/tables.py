@@ -138,7 +138,7 @@ def decision_tables(at: AtLoad) -> list[Table]:
     if len(at.by_arm) < 2:
         return [_gains(title, [*at.by_class, *([at.mix] if at.mix and len(at.by_class) > 1 else ())])]
     best = _gains(f"{title}, the best of each class", at.by_class)
-    return [best, _gains("Every treatment, over all classes", at.by_arm)]
+    return [best, _gains(f"Every treatment, {_whole(at.by_arm[0], 'all classes in')}", at.by_arm)]
 
 
 def every_comparison(result: Result) -> list[Table]:
@@ -147,11 +147,17 @@ def every_comparison(result: Result) -> list[Table]:
     return [_gains(at.load.in_words, at.by_window) for at in compared]
 
 
+def _whole(mix: Comparison, before: str) -> str:
+    """The name of the mix."""
+    equal = len({round(one.share, 9) for one in mix.classes if one.share}) < 2
+    return f"{before} {'equal' if equal else 'your'} shares"
+
+
 def _gains(title: str, ones: Sequence[Comparison]) -> Table:
     several, of_mix = len({one.baseline for one in ones}) > 1, not any(one.class_ for one in ones)
     rows = [
         (
-            *(one.class_ or "all classes", one.treatment, *([one.baseline] * several), str(one.window)),
+            *(one.class_ or _whole(one, "all,"), one.treatment, *([one.baseline] * several), str(one.window)),
             change(one.baseline_tpot_s, one.treatment_tpot_s, ms),
             f"{plain(one.ratio, '.2f')}{interval(one.ci_low, one.ci_high)}",
             one.verdict,
@@ -212,7 +218,7 @@ def load_table(result: Result) -> Table:
     several = len({row.class_ for row in known}) > 2
     rows = [
         (
-            *(row.treatment, row.class_ or "all classes"),
+            *(row.treatment, row.class_ or f"all, {'your' if result.run.mix else 'equal'} shares"),
             *("none" if load is None else f"{load:g}" for load in (row.pays, row.costs)),
         )
         for row in known
