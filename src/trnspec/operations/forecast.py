@@ -15,6 +15,7 @@ import click
 from trnspec.benchmark.analyse.advice import advise
 from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.commands.arm_options import points, read_by, shares
+from trnspec.benchmark.formats.vllm_bench import ALL
 from trnspec.benchmark.measure import journal
 from trnspec.benchmark.plan import Plan
 from trnspec.core.console import print_json, print_text, warn
@@ -235,6 +236,9 @@ def of_experiment(
     """
     mine = _by_class((one.class_name, one.contents) for one in experiment.prompts)
     known, doubts = {one.class_name for one in predictions}, list[str]()
+    if known == {ALL}:
+        doubts.append(f"The file knows no classes; its prompts may differ from those of {experiment.name}.")
+        return predictions, doubts
     if plan:
         theirs = _by_class((one.class_name, one.contents) for one in plan.prompts)
         alike = [(a, b) for a, b in product(mine, theirs) if mine[a] <= theirs[b] or theirs[b] <= mine[a]]
