@@ -115,6 +115,7 @@ class Expectation(ResultPart):
 
 
 class Quoted(ResultPart):
+    about: Literal["decoding", "cost"] = "decoding"
     text: str
     source: str
 
