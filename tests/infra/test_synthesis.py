@@ -220,7 +220,7 @@ def test_cloudformation_validation_has_no_finding_and_two_synths_give_the_same_b
         {path.name: path.read_bytes() for path in folder.glob("*.template.json")}
         for folder in (first, second)
     )
-    assert len(ours) == 7
+    assert len(ours) == 8
     assert ours == others
 
 
