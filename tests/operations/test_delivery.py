@@ -137,5 +137,5 @@ def test_a_build_that_fails_or_takes_too_long_is_one_line_with_what_goes_on(stag
 def test_a_project_that_cannot_be_started_is_told_with_the_remedy(stage: Stage) -> None:
     stage.admit()
     stage.stubs["codebuild"].add_client_error("start_build", "ResourceNotFoundException", "no")
-    with pytest.raises(Refusal, match="no such project behind .*; deploy the stage first"):
+    with pytest.raises(Refusal, match=r"no such project behind .*; deploy the stage first"):
         stage.run()
