@@ -13,7 +13,7 @@ from tests.benchmark.conftest import Captured
 from tests.benchmark.records import result_of, store
 from trnspec.benchmark.__main__ import main
 from trnspec.benchmark.analyse.result_cells import WindowAtLoad
-from trnspec.benchmark.analyse.window_schedule import speculative_config, windows_by_load
+from trnspec.benchmark.analyse.window_schedule import speculative_config, window_for, windows_by_load
 from trnspec.benchmark.measure.raw_run import RawRun
 
 
@@ -39,6 +39,10 @@ def test_the_ranges_begin_at_one_and_leave_no_gap(
     assert config["num_speculative_tokens_per_batch_size"] == ranges
     assert config["num_speculative_tokens"] == max(one.window for one in windows)
     assert all(later[0] == before[1] + 1 for before, later in pairwise(ranges))
+
+
+def test_one_load_is_not_a_ladder() -> None:
+    assert window_for((), 8).startswith("No window for a load: measure two loads or more")
 
 
 def test_without_a_window_that_pays_there_is_nothing_to_add() -> None:
@@ -74,13 +78,21 @@ def test_each_load_has_its_window_and_where_it_cannot_be_told_the_smaller_one() 
     assert {load: one.window for load, one in windows.items()} == {1: 7, 4: 2, 16: 0}
     assert windows[1].ratio == pytest.approx(3.0, rel=0.1)
     assert windows[1].cannot_tell == ""
-    assert "spec-k2" in windows[4].cannot_tell or windows[4].cannot_tell == ""
     assert (
         windows_by_load(
             result.model_copy(update={"mix": [one for one in result.mix if one.concurrency == 1]})
         )
         == ()
     )
+
+
+def test_a_load_that_cannot_tell_is_named_and_gets_the_smaller_window() -> None:
+    gains = {"spec-k7": {"chat": 1.62}, "spec-k3": {"chat": 1.6}}
+    raw = run_of(gains, prompts=16, loads=(1, 4), spread=0.2, max_tokens=200)
+    for one in result_of(raw).windows:
+        assert (one.window, one.arm) == (3, "spec-k3")
+    told = [one.cannot_tell for one in result_of(raw).windows]
+    assert "cannot tell whether spec-k7 is faster than spec-k3" in told
 
 
 def test_report_and_advise_write_what_vllm_takes_and_the_window_for_a_load(

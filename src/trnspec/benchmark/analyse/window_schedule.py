@@ -91,10 +91,13 @@ def speculative_config(windows: Sequence[WindowAtLoad]) -> dict[str, Any] | None
 
 def window_for(windows: Sequence[WindowAtLoad], load: int) -> str:
     """One sentence for an engine with one window: that of the load, or of the next larger one that was measured."""
+    if not windows:
+        return (
+            "No window for a load: measure two loads or more (--concurrency 1,4,16) with an arm that drafts."
+        )
     at = next((one for one in windows if one.concurrency >= load), None)
     if at is None:
-        most = max((one.concurrency for one in windows), default=0)
-        return f"{load} concurrent requests are more than the {most} that were measured." if most else ""
+        return f"{load} concurrent requests are more than the {windows[-1].concurrency} that were measured."
     near = "" if at.concurrency == load else f" (measured with {at.concurrency})"
     return f"For {count(load, 'concurrent request')}{near}: {_window(at)}."
 
