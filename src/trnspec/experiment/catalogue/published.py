@@ -104,7 +104,7 @@ class Gpu:
     answer_tokens: int
     concurrency: int
     tokens_per_s: tuple[float, float]
-    """The lowest and the highest that was published, of all requests together."""
+    """Output tokens of all requests together, the lowest and the highest figure that was published."""
     usd_per_million: tuple[float, float]
     """Output tokens, the lowest and the highest."""
     prefix_cache: bool = False
