@@ -173,7 +173,7 @@ class _Build:
 
 
 def _first_sentence() -> str:
-    """Of every answer that is here: of each round where they have no loads in common."""
+    """The first sentence of every answer that is here: one of each round where they have no loads in common."""
     found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(OUT.glob("**/summary.json"))]
     sentences = [str(one.get("sentence") or "").partition(". ")[0].rstrip(".") for one in found]
     return "; ".join(dict.fromkeys(filter(None, sentences))) or "the results are there"
