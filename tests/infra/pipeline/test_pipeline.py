@@ -16,7 +16,7 @@ from infra.pipeline.pipeline_file import MAX_HOURS, PipelineConfiguration
 from infra.pipeline.pipeline_stack import BY_HAND, CDK_ASSETS
 from infra.pipeline.stage import ClusterStep, dev_steps, prod_steps
 from tests.infra.pipeline.conftest import PROD_KEY
-from tests.infra.templates import Deployment, Properties, json_of
+from tests.infra.templates import Deployment, Properties, json_of, listed_data
 from trnspec.core.checkout import ROOT
 from trnspec.operations import delivery
 
@@ -254,3 +254,12 @@ def test_every_role_carries_the_boundary(pipeline: Deployment, stages: Stages) -
     roles = [role for one in (pipeline, *stages.values()) for role in one.properties("AWS::IAM::Role")]
     assert len(roles) > 30
     assert all("policy/speculation-boundary" in json.dumps(role["PermissionsBoundary"]) for role in roles)
+
+
+def test_what_holds_data_keeps_its_logical_id_and_what_becomes_of_it(
+    pipeline: Deployment, stages: Stages
+) -> None:
+    assert pipeline.data() == listed_data("pipeline")
+    assert stages["dev"].data() == listed_data("experiment", "stage")
+    measured = listed_data("experiment", "stage", "run")
+    assert stages["prod"].data() == [line for line in measured if "::KMS::" not in line], "it names a key"
