@@ -115,7 +115,7 @@ def test_one_more_zone_in_an_existing_vpc_leaves_the_control_plane_in_the_zones_
 def test_what_holds_data_keeps_its_logical_id_and_what_becomes_of_it(
     deployment: str, made: Deployments
 ) -> None:
-    assert getattr(made, deployment).data() == listed_data("experiment")
+    assert getattr(made, deployment).data() == listed_data("experiment", "run")
 
 
 def test_no_subnet_moves_or_is_lost_and_the_control_plane_and_its_administrators_keep_their_places(

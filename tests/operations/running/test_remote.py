@@ -131,7 +131,7 @@ def test_a_run_that_is_asked_to_stop_ends_as_ctrl_c_ends_it_and_the_next_start_g
     assert "(BUILD: exit status 130); read the lines above, then ./trnspec run" in err
     (first,) = there.notices
     assert first[0] == "qwen3-32b: the run was stopped"
-    assert "is at compile, 1 Trn2 node bill until 2026-04-01T" in first[1]
+    assert "is at compile, 1 Trn2 node billed until 2026-04-01T" in first[1]
     begun, there.world.on_tick[:] = there.left["id"], []
     code, out, err = there.typed("--skip-verify", "--json")
     assert (code, json.loads(out)["run"], there.world.nodes) == (0, begun, 0), err
@@ -214,9 +214,9 @@ def test_a_run_that_waits_for_nothing_does_not_begin_for_ever(
     code, _, err = there.typed()
     assert (code, there.statuses) == (1, ["FAILED"])
     assert (
-        "the hours of this build are over; ./trnspec run experiments/qwen3-32b.yaml --remote goes on" in err
+        "is at weights, 0 Trn2 nodes billed; ./trnspec run experiments/qwen3-32b.yaml --remote goes on" in err
     )
-    assert [subject for subject, _ in there.notices] == ["qwen3-32b: the run stopped"]
+    assert [subject for subject, _ in there.notices] == ["qwen3-32b: the run ended without an answer"]
 
 
 def test_after_a_build_that_was_killed_lease_schedule_and_next_start_are_as_ever(there: Remote) -> None:

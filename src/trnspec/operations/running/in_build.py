@@ -63,18 +63,19 @@ def command() -> int:
         if wanted not in (None, digest(experiment)):
             why = "the deployed sources have another state of it than the one that was started"
             raise Refusal(f"{asked.path}: {why}; deploy, or take the change of the file back")
-        with build.watch():
-            answer, text = launch.carry_out(experiment, asked)
-    except KeyboardInterrupt:
-        if not build.over:
-            build.tell("was stopped", build.left(), build.command)
-            raise
-        build.go_on()
-        return 0
+        try:
+            with build.watch():
+                answer, text = launch.carry_out(experiment, asked)
+        except KeyboardInterrupt:
+            if not build.over:
+                build.tell("was stopped", build.left(), build.command)
+                raise
+            build.go_on()
+            return 0
+        build.keep(answer)
     except Exception as error:
         build.tell("ended without an answer", str(refusal_of(error)), build.command)
         raise
-    build.keep(answer)
     print(text)
     return 0
 
@@ -141,12 +142,7 @@ class _Build:
         elif not wait_h:
             hours = 0.0
         if held is None or (hours is not None and hours <= 0):
-            self.tell(
-                "stopped",
-                f"the {LASTS // timedelta(hours=1)} hours of its build are over; {self.left()}",
-                self.command,
-            )
-            raise Refusal(f"the hours of this build are over; {self.command} goes on")
+            raise Refusal(f"the hours of this build are over, {self.left()}; {self.command} goes on")
         after = begin(self.experiment, self.aws, replace(self._asked, hours=hours, wait_h=wait_h))
         launch.say(f"{self._id}: its hours are over; {after['id']} goes on")
 
@@ -155,12 +151,11 @@ class _Build:
         held = RunStore(self.experiment, self.aws).current()
         if held is None:
             return "nothing is left of it"
-        nodes = (
-            f"{count(held.state.nodes, 'Trn2 node')} bill until {held.state.off_at}"
-            if held.state.nodes
-            else "no Trn2 node bills"
+        nodes, until = (
+            count(held.state.nodes, "Trn2 node"),
+            f" until {held.state.off_at}" * bool(held.state.nodes),
         )
-        return f"run {held.state.id} is at {held.state.step or 'its beginning'}, {nodes}"
+        return f"run {held.state.id} is at {held.state.step or 'its beginning'}, {nodes} billed{until}"
 
     def tell(self, how: str, why: str, command: str) -> None:
         """To everybody who receives the alarms. That nobody could be told changes nothing."""
@@ -173,7 +168,7 @@ class _Build:
 
 
 def _first_sentence() -> str:
-    """The first sentence of every answer that is here: one of each round where they have no loads in common."""
+    """Return that of every answer here: one for each round where rounds have no loads in common."""
     found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(OUT.glob("**/summary.json"))]
     sentences = [str(one.get("sentence") or "").partition(". ")[0].rstrip(".") for one in found]
     return "; ".join(dict.fromkeys(filter(None, sentences))) or "the results are there"
