@@ -35,7 +35,7 @@ class ClusterStep:
     minutes: int
     """How long the pipeline waits for it."""
     arguments: str = ""
-    """Of `./trnspec run`, of the step that may set the Trn2 group to more than 0; `commands` come after the run."""
+    """Those of `./trnspec run`, for the step that may set the Trn2 group to more than 0; `commands` come after the run."""
 
     @property
     def waiting_minutes(self) -> int:
