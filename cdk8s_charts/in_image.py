@@ -152,7 +152,8 @@ def engine_options(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
 
 def neuron_config(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
     """The configuration is built by the class that the image builds it with, which keeps every key."""
-    dialect = arms[0]["dialect"]  # one image, one dialect
+    if (dialect := arms[0]["dialect"]) == "vllm":  # one image, one dialect; this one without Neuron
+        return
     made = lookup("NeuronConfig", NATIVE if dialect == "native" else NXDI)
     build = made.from_dict if dialect == "native" else lambda config: made(**config)
     _plainly(lambda: build({}))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from aws_cdk import aws_ec2 as ec2
@@ -16,28 +18,34 @@ from infra.stacks.identity import IdentityStack
 from infra.stacks.network import NetworkStack
 from infra.stacks.nodes import NodesStack
 from infra.stacks.observability import ObservabilityStack
+from infra.stacks.runner import RunnerStack
 from infra.stacks.storage import StorageStack
 from infra.stacks.workloads import WorkloadsStack
 from trnspec.experiment import Experiment
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeliveryResources:
+class DeployedStacks:
     vpc: ec2.IVpc | None
     """`None` if the experiment uses an existing VPC."""
     cluster: ClusterStack
-    storage: StorageStack
 
 
 def add_stacks(
-    scope: Construct, *, experiment: Experiment, files: tuple[ManifestFile, ...], settings: DeploymentSettings
-) -> DeliveryResources:
-    """Put every stack of the experiment into `scope`, an app or a stage of a pipeline; `files` are its manifests."""
+    scope: Construct,
+    *,
+    experiment: Experiment,
+    files: tuple[ManifestFile, ...],
+    settings: DeploymentSettings,
+    runs: Mapping[str, Any] | None = MappingProxyType({}),
+) -> DeployedStacks:
+    """Put every stack of the experiment into `scope`, an app or a stage of a pipeline; `files` are its manifests, and `runs` says what
+    a build that runs it does by default. Without `runs` there is no such build."""
     common: dict[str, Any] = {"experiment": experiment, "settings": settings}
     tag(scope, {**settings.tags, "experiment": experiment.name})
     made = None if experiment.cluster.network.vpc else NetworkStack(scope, **common).vpc
     storage = StorageStack(scope, **common)
-    ObservabilityStack(scope, **common)
+    observability = ObservabilityStack(scope, **common)
     control = ClusterStack(scope, **common, made=made)
     nodes = NodesStack(scope, **common, cluster=control.cluster, made=made)
     identity = IdentityStack(scope, **common, cluster=control.cluster, store=storage.store)
@@ -46,5 +54,9 @@ def add_stacks(
     # before the nodes under them and the buckets that they mount.
     for earlier in (storage, identity, nodes):
         workloads.add_stack_dependency(earlier)
+    keys: dict[str, Any] = {"store": storage.store.key, "notices": observability.key}
+    where: dict[str, Any] = {"cluster": control.cluster, "made": made}
+    if runs is not None:
+        RunnerStack(scope, **common, **where, **keys, **runs)
     keep_logs(scope, settings)
-    return DeliveryResources(vpc=made, cluster=control, storage=storage)
+    return DeployedStacks(vpc=made, cluster=control)

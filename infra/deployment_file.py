@@ -13,7 +13,6 @@ from pydantic import (
     Field,
     StrictInt,
     ValidationError,
-    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -138,19 +137,8 @@ class Settings(Section):
 
 
 class DeploymentSettings(Settings):
-    pipeline_role: Principal | None = Field(default=None, description=_ARN, examples=[_EXAMPLE])
-    """ARN of the role with which a pipeline works inside the cluster."""
     permissions_boundary: _Policy = ""
     """Name of the policy that bounds every role."""
-
-    @field_validator("pipeline_role")
-    @classmethod
-    def _no_second_entry(cls, role: str | None, info: ValidationInfo) -> str | None:
-        if role in info.data.get("admins", ()):
-            raise ValueError(
-                "is among the admins too, and EKS allows one access entry for each principal; remove it from one of the two"
-            )
-        return role
 
     def warnings(self, where: str) -> list[str]:
         """Return one line for each empty setting with a consequence."""
@@ -220,7 +208,7 @@ def refuse_elsewhere(settings: DeploymentSettings, experiment: Experiment, where
         for name in ("kms_key", "log_destination")
         if (arn := getattr(settings, name)) and arn.split(":")[3] != region
     ]
-    own = [(f"{where}: kms_key", settings.kms_key), (f"{where}: pipeline_role", settings.pipeline_role)]
+    own = [(f"{where}: kms_key", settings.kms_key)]
     own += [(f"{where}: admins[{place}]", arn) for place, arn in enumerate(settings.admins)]
     problems += [
         Finding(place, arn, f"is not of account {account}, which this deploys to", "name one that is")

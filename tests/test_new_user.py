@@ -65,6 +65,42 @@ def test_a_python_that_cannot_make_an_environment_is_refused_with_the_package_to
     assert not (tmp_path / ".venv").exists()
 
 
+@pytest.mark.skipif(os.environ.get("NEW_USER") != "1", reason="set-up, minutes: NEW_USER=1")
+def test_the_commands_of_a_build_work_in_its_sources_up_to_the_first_call_to_aws(tmp_path: Path) -> None:
+    """As CodeBuild gets them: the asset of a synthesis of what is committed, without permissions, in an empty home. The first call is to
+    an address where nobody answers."""
+    clone, sources, home = tmp_path / "clone", tmp_path / "sources", tmp_path / "home"
+    subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True, capture_output=True)
+    home.mkdir()
+    typed("scripts/setup && CDK_OUTDIR=cdk.out CDK_VALIDATION=false .venv/bin/python app.py", folder=clone)
+    (template,) = (clone / "cdk.out").glob("qwen3-32b-run.template.json")
+    resources = json.loads(template.read_text(encoding="utf-8"))["Resources"].values()
+    (project,) = (one["Properties"] for one in resources if one["Type"] == "AWS::CodeBuild::Project")
+    (asset,) = (path for path in (clone / "cdk.out").iterdir() if (path / "trnspec").exists())
+    asset.rename(sources)
+    shutil.rmtree(clone)
+    for path in (sources / "trnspec", sources / "scripts/setup"):
+        path.chmod(0o644)
+    phases = json.loads(project["Source"]["BuildSpec"])["phases"]
+    lines = [line for phase in phases.values() for line in phase["commands"]]
+    given = {one["Name"]: one["Value"] for one in project["Environment"]["EnvironmentVariables"]}
+    given |= {"HOME": str(home), "PATH": os.environ["PATH"], "CODEBUILD_BUILD_ID": "qwen3-32b-run:1"}
+    given |= {"RUN_ARGUMENTS": "experiments/qwen3-32b.yaml --hours 4", "AWS_EC2_METADATA_DISABLED": "true"}
+    given |= {
+        "AWS_ACCESS_KEY_ID": "x",
+        "AWS_SECRET_ACCESS_KEY": "x",
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
+    }
+    done = subprocess.run(
+        ["bash", "-c", "set -e\n" + "\n".join(lines)],
+        cwd=sources, env=given, capture_output=True, text=True, check=False, timeout=900,
+    )  # fmt: skip
+    assert done.returncode == 3, done.stderr
+    assert "trnspec.operations.running.in_build: sts:GetCallerIdentity in us-east-2: " in done.stderr
+    for name in (".venv", "node_modules"):
+        shutil.rmtree(sources / name)
+
+
 def next_commands(printed: str) -> list[str]:
     """The commands that an answer tells to type."""
     return re.findall(r"^(?:next|then)\b:? +(\./trnspec .+)$", printed, re.MULTILINE | re.IGNORECASE)

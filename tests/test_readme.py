@@ -101,5 +101,5 @@ def test_only_what_differs_from_run_to_run_is_masked() -> None:
     shown = shown_as("demo")
     other = re.sub(r"\d+ s$", "99 s", shown, flags=re.MULTILINE).replace("[2", "[1")
     assert masked(f"==> set up\n{other}\n\n! the client was late\n") == masked(shown)
-    assert masked(shown.replace("105 resources created", "104 resources created")) != masked(shown)
+    assert masked(re.sub(r"\d+ resources created", "104 resources created", shown)) != masked(shown)
     assert masked(shown.replace("a little slower", "faster")) != masked(shown)

@@ -82,7 +82,7 @@ def _arm(experiment: Experiment, arm: Arm) -> plans.PlannedArm:
     return plans.PlannedArm(
         name=arm.name,
         url=service_url(experiment, arm),
-        **({} if base is experiment.baseline else {"baseline": base.name}),
+        **dict[str, Any]({} if base is experiment.baseline else {"baseline": base.name}),
         speculative_tokens=arm.num_speculative_tokens,
         max_tokens_per_step=arm.tokens_per_step,
         usd_per_hour=round(arm_usd_per_hour(experiment, arm), 4),

@@ -25,15 +25,13 @@ from infra.deployment_file import (
 from trnspec.core.checkout import ROOT
 from trnspec.core.findings import Finding, Misuse
 from trnspec.experiment import Experiment, load
-from trnspec.experiment.naming import account_wide
+from trnspec.experiment.naming import MAX_BUILD_MINUTES, account_wide
 
 FILE = ROOT / "pipeline.yaml"
 BOOTSTRAP = ROOT / "infra/bootstrap/policies.yaml"
-MAX_MINUTES = 2160
-"""The longest build: `TimeoutInMinutes` of https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-codebuild-project.html"""
 AROUND_MINUTES = 30
 """For set-up, and for waiting in the project's queue."""
-MAX_HOURS = (MAX_MINUTES - AROUND_MINUTES) // 60 - 1
+MAX_HOURS = (MAX_BUILD_MINUTES - AROUND_MINUTES) // 60 - 1
 """The longest life of nodes: the build that runs fetches weights before, and the build that waits for it lasts longer."""
 _CONNECTION = r":[a-z0-9-]+:\d{12}:connection/[0-9a-f-]{36}"
 _CONSOLE = "(console: Developer Tools, Connections)"
@@ -75,7 +73,7 @@ class PipelineFile(Section):
         default=12,
         ge=1,
         le=MAX_HOURS,
-        description=f"a whole number from 1 to {MAX_HOURS} (CodeBuild ends a build after {MAX_MINUTES // 60} hours, and the "
+        description=f"a whole number from 1 to {MAX_HOURS} (CodeBuild ends a build after {MAX_BUILD_MINUTES // 60} hours, and the "
         "pipeline's build waits longer than the run takes)",
         examples=[12],
     )
@@ -125,7 +123,7 @@ class PipelineConfiguration:
 
 
 def delivery_role_name(experiment: Experiment) -> str:
-    """Role of the projects that a stage's steps run in, admitted to the cluster."""
+    """Role of the project of a stage's smoke test, admitted to the cluster."""
     return f"{account_wide(experiment)}-delivery"
 
 
@@ -168,9 +166,8 @@ def _stage(name: str, data: Any, file: str, manifests: Path, region: str) -> Sta
             f"{where}: {path} is in {experiment.cluster.region}, the pipeline in {region}; use one region for both"
         )
     refuse_unknown_roles(experiment, where)
-    decided = {"pipeline_role": f"arn:aws:iam::{account}:role/{delivery_role_name(experiment)}"}
     given = section.model_dump(exclude={"experiment"})
-    deployment_settings = validated(DeploymentSettings, {**given, **decided}, where, file=file)
+    deployment_settings = validated(DeploymentSettings, given, where, file=file)
     refuse_elsewhere(deployment_settings, experiment, where)
     files = read(experiment, manifests)
     return StageConfiguration(

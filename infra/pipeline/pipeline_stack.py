@@ -27,17 +27,15 @@ from infra.pipeline.pipeline_file import (
 )
 from infra.pipeline.stage import (
     DELIVER,
-    PATH_OF_PACKAGE,
-    RUNTIMES,
     ClusterStep,
     DeliveredStage,
-    build_spec,
     dev_steps,
     prod_steps,
-    project_name,
 )
 from infra.stacks.experiment_stack import allow, keep_logs
+from infra.stacks.runner import RUNTIMES, build_spec
 from infra.stacks.storage import ACCESS_LOG_DAYS, closed_bucket
+from trnspec.experiment.naming import build_project
 
 PREPARE = ["chmod +x trnspec .ci/run scripts/*"]
 """CodePipeline's archive of a GitHub repository keeps no permissions
@@ -62,7 +60,7 @@ their own: 4.7.3 says "Maximum schema version supported is 54.x.x, but found 55.
 def start_command(stage: StageConfiguration, step: ClusterStep) -> str:
     """For the pipeline's own account: start the stage's project and wait for it."""
     return (
-        f"{DELIVER} start {project_name(stage, step)} --region {stage.experiment.cluster.region} "
+        f"{DELIVER} start {build_project(stage.experiment, step.name)} --region {stage.experiment.cluster.region} "
         f"--role arn:aws:iam::{stage.account}:role/{stage.starter_role} --minutes {step.minutes}"
     )
 
@@ -149,7 +147,8 @@ class PipelineStack(cdk.Stack):
         cloud_watch = codebuild.CloudWatchLoggingOptions(log_group=self._logs)
         builds = pipelines.CodeBuildOptions(
             build_environment=codebuild.BuildEnvironment(
-                build_image=codebuild.LinuxBuildImage.STANDARD_7_0, environment_variables=PATH_OF_PACKAGE
+                build_image=codebuild.LinuxBuildImage.STANDARD_7_0,
+                environment_variables={"PYTHONPATH": codebuild.BuildEnvironmentVariable(value="src")},
             ),
             partial_build_spec=codebuild.BuildSpec.from_object({"phases": {"install": RUNTIMES}}),
             logging=codebuild.LoggingOptions(cloud_watch=cloud_watch),

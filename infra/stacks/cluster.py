@@ -15,7 +15,6 @@ from constructs import Construct
 
 from infra.deployment_file import DeploymentSettings
 from infra.stacks.experiment_stack import ExperimentStack, allow, encryption_key
-from infra.stacks.identity import admit_pipeline
 from infra.stacks.nodes import add_system_nodes, metadata_options, root_volume
 from infra.stacks.software import ManagedAddons
 from trnspec.experiment import Experiment
@@ -116,7 +115,7 @@ def reach_endpoint(
 
 
 class ClusterStack(ExperimentStack):
-    """Control plane, add-ons, system nodes, access of the named administrators and the pipeline, and the way in where the
+    """Control plane, add-ons, system nodes, access of the named administrators, and the way in where the
     endpoint is private."""
 
     def __init__(
@@ -131,8 +130,6 @@ class ClusterStack(ExperimentStack):
             control_plane.grant_cluster_admin(f"Admin{digest}", principal)
         # It implements the interface; the Python types of aws-cdk-lib 2.275 lack one of its properties.
         self.cluster = cast("eks.ICluster", control_plane)
-        if settings.pipeline_role is not None:
-            admit_pipeline(self, settings.pipeline_role, cluster=self.cluster)
         nodes = add_system_nodes(self, experiment=experiment, settings=settings, cluster=self.cluster)
         ManagedAddons(self, "Addons", experiment=experiment, cluster=self.cluster, nodes=nodes)
         cidrs, name, region = (

@@ -59,13 +59,13 @@ class IdentityStack(ExperimentStack):
             )
 
 
-def admit_pipeline(stack: ExperimentStack, role: str, *, cluster: eks.ICluster) -> None:
-    """It creates Jobs and scales Deployments in the experiment's namespace, by the rendered roles of its group alone."""
+def admit_builds(stack: ExperimentStack, role: iam.Role, *, cluster: eks.ICluster) -> None:
+    """They create Jobs and scale Deployments in the experiment's namespace, by the rendered roles of their group alone."""
     eks.CfnAccessEntry(
         stack,
-        "Pipeline",
+        "Access",
         cluster_name=cluster.cluster_name,
-        principal_arn=role,
+        principal_arn=role.role_arn,
         kubernetes_groups=[naming.runners_group(stack.experiment)],
     )
 

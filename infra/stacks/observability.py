@@ -7,6 +7,7 @@ from typing import Any
 import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cw
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
@@ -34,7 +35,7 @@ class ObservabilityStack(ExperimentStack):
             scope, "observability", "dashboards and alarms", experiment=experiment, settings=settings
         )
         made = Construct(self, "Alarms")
-        topic = _topic(made, experiment, settings)
+        self.key, topic = _topic(made, experiment, settings)
         if email := settings.alarm_email:  # the address first gets a mail to confirm
             sns.Subscription(
                 topic,
@@ -49,8 +50,10 @@ class ObservabilityStack(ExperimentStack):
         cdk.CfnOutput(self, "NoticesTopic", value=topic.topic_arn)
 
 
-def _topic(scope: Construct, experiment: Experiment, settings: DeploymentSettings) -> sns.Topic:
-    """Encrypted. CloudWatch can publish only under a key whose policy lets it, so AWS's own key for SNS does not do.
+def _topic(
+    scope: Construct, experiment: Experiment, settings: DeploymentSettings
+) -> tuple[kms.IKey, sns.Topic]:
+    """Encrypted, with its key. CloudWatch can publish only under a key whose policy lets it, so AWS's own key for SNS does not do.
 
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/Notify_Users_Alarm_Changes.html
     """
@@ -78,7 +81,7 @@ def _topic(scope: Construct, experiment: Experiment, settings: DeploymentSetting
     topic.add_to_resource_policy(
         iam.PolicyStatement(actions=["sns:Publish"], resources=[topic.topic_arn], **allowed)
     )
-    return topic
+    return key, topic
 
 
 def _add_alarms(scope: Construct, experiment: Experiment, topic: sns.Topic) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.conftest import ROOT
-from tests.experiment.edits import NATIVE, SPECULATION, Variation, both, put
+from tests.experiment.edits import NATIVE, SPECULATION, Variation, both, combined, put
 from trnspec.experiment import Experiment, InvalidExperiment, expected, load
 from trnspec.experiment.arms import digest
 from trnspec.experiment.catalogue.models import MODELS
@@ -132,7 +132,10 @@ BROKEN: tuple[tuple[dict[str, Any], str], ...] = (
     ({"moe_num_experts": 128}, "has moe_num_experts"),
     ({"mamba_d_state": 128}, "has mamba_d_state"),
     ({"layer_types": ["linear_attention", "full_attention"]}, "has layer_types linear_attention"),
-    ({"quantization_config": {"quant_method": "fp8"}}, "has quantization_config"),
+    (
+        {"quantization_config": {"quant_method": "fp8"}},
+        "has weights in fp8, and arms are compiled for bfloat16",
+    ),
     ({"hidden_act": "gelu"}, "has hidden_act gelu; known: silu"),
     ({"architectures": ["MineForCausalLM"]}, "known: ['Qwen3ForCausalLM']"),
     ({"auto_map": {}}, "has keys that are not known: auto_map; remove them where"),
@@ -200,3 +203,69 @@ def test_a_file_that_is_not_a_configuration_or_is_not_understood_is_one_line(
         assert words in line
     with pytest.raises(InvalidExperiment, match=r"target\.config = '': "):
         load(variation(put("target", {"model": "my-org/mine", "config": ""})))
+
+
+NXDI_HEAD = combined(
+    "PLUGIN_EAGLE3 {S.draft: {model: my/head, head_for: meta-llama/Llama-3.3-70B-Instruct, config: head.json}}"
+)
+NATIVE_HEAD = combined("NATIVE {S.draft: {model: my/head, head_for: Qwen/Qwen3-32B, config: head.json}}")
+LLAMA_SIZES, QWEN_SIZES = (
+    {"vocab_size": 128256, "hidden_size": 8192},
+    {"vocab_size": 151936, "hidden_size": 5120},
+)
+
+
+@pytest.mark.parametrize(
+    ("edit", "config", "said"),
+    [
+        (NXDI_HEAD, LLAMA_SIZES, ""),
+        (
+            NXDI_HEAD,
+            LLAMA_SIZES | {"draft_vocab_size": 32000},
+            "its output layer knows 32000 tokens, and NxD",
+        ),
+        (
+            NXDI_HEAD,
+            LLAMA_SIZES | {"hidden_size": 4096},
+            "has hidden size 4096, and meta-llama/Llama-3.3-70B",
+        ),
+        (NATIVE_HEAD, {"draft_vocab_size": 32000, "transformer_layer_config": QWEN_SIZES}, ""),
+        (NATIVE_HEAD, QWEN_SIZES | {"hidden_size": 4096}, ""),
+        (
+            NATIVE_HEAD,
+            LLAMA_SIZES,
+            "it has vocabulary 128256, and Qwen/Qwen3-32B has 151936; use a head that",
+        ),
+        (NATIVE_HEAD, {"transformer_layer_config": 7}, "is not the configuration of a head"),
+        (NATIVE_HEAD, {"model_type": "eagle"}, "vocab_size is None"),
+    ],
+)
+def test_a_head_of_another_vocabulary_is_refused_by_its_configuration_whatever_its_name(
+    edit: Any, config: dict[str, Any], said: str, variation: Variation, tmp_path: Path
+) -> None:
+    (tmp_path / "head.json").write_text(json.dumps(config), encoding="utf-8")
+    path = variation(edit)
+    if not said:
+        assert load(path).arms[1].speculation is not None
+        return
+    with pytest.raises(InvalidExperiment) as caught:
+        load(path)
+    (line,) = caught.value.lines
+    assert said in line
+
+
+@pytest.mark.parametrize("like", [None, BASE])
+@pytest.mark.parametrize(
+    "name",
+    ["Qwen/Qwen3-32B-AWQ", "Qwen/Qwen3-32B-FP8", "RedHatAI/Qwen3-32B-quantized.w4a16", "me/32b-GPTQ-Int4"],
+)
+def test_a_quantized_checkpoint_is_one_problem_with_its_reason(
+    name: str, like: str | None, variation: Variation
+) -> None:
+    target = {"model": name} | ({"like": like} if like else {})
+    edit = both(NATIVE, put("target", target), put(f"{DRAFT}.head_for", name))
+    with pytest.raises(InvalidExperiment) as caught:
+        load(variation(edit))
+    (problem,) = caught.value.findings
+    assert problem.where == "target.model"
+    assert "quantized checkpoint by its name, and arms are compiled for weights in bfloat16" in problem.why

@@ -114,7 +114,7 @@ def test_results_come_home_into_their_folder_only(experiment: Experiment, aws: A
     for number, name in enumerate(names):
         driver.world.store("results", f"runs/{number}/{name}", {})
         with pytest.raises(Refusal, match="is not the name of a file"):
-            fetch(driver.context(), f"runs/{number}/", driver.out)
+            fetch(driver.aws, driver.context().bucket("results"), f"runs/{number}/", driver.out)
     assert not list(tmp_path.rglob("*escaped"))
 
 

@@ -31,11 +31,10 @@ gc.set_threshold(100_000, 50, 50)
 """A synth makes many objects that all stay: looking for garbage among them took a sixth of these tests' time."""
 ADMIN = "arn:aws:iam::111122223333:role/platform/admin"
 SECOND_ADMIN = "arn:aws:iam::111122223333:role/platform/second"
-PIPELINE = "arn:aws:iam::111122223333:role/platform/pipeline"
 KEY = "arn:aws:kms:us-east-2:111122223333:key/0a1b2c3d-0000-4000-8000-000000000000"
 DESTINATION = "arn:aws:logs:us-east-2:444455556666:destination:central"
 RESERVATION = "cr-0123456789abcdef0"
-TEAM = DeploymentSettings(admins=(ADMIN,), pipeline_role=PIPELINE)
+TEAM = DeploymentSettings(admins=(ADMIN,))
 Variants = dict[str, tuple[Experiment, DeploymentSettings]]
 
 

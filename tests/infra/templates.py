@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
+
 ROOT = Path(__file__).resolve().parents[2]
 ACCOUNT, REGION = "111122223333", "us-east-2"
-STACKS = ("network", "cluster", "nodes", "storage", "identity", "workloads", "observability")
+STACKS = ("network", "cluster", "nodes", "storage", "identity", "workloads", "observability", "run")
 _PSEUDO = {
     "AWS::AccountId": ACCOUNT,
     "AWS::Region": REGION,
@@ -84,6 +86,15 @@ class Deployment:
         (found,) = self.resources(type_, stack, **chosen)
         return found
 
+    def data(self) -> list[str]:
+        """What holds data or is retained, in the form of holds_data.yaml."""
+        kept = ("DeletionPolicy", "UpdateReplacePolicy")
+        return sorted(
+            f"{one.stack} {one.logical_id} {one.type}: {', '.join(one.body.get(key, 'Delete') for key in kept)}"
+            for one in self.resources()
+            if one.type in HOLD_DATA or any(one.body.get(key, "Delete") != "Delete" for key in kept)
+        )
+
     def rights(self, *stacks: str) -> dict[str, list[dict[str, Any]]]:
         """Statements of every role of these stacks, or of all: by the name of the role, or by its logical id."""
         found: dict[str, list[dict[str, Any]]] = {}
@@ -100,6 +111,24 @@ class Deployment:
                     statements = found.setdefault(names.get(holder, holder), [])
                     statements += as_list(policy["PolicyDocument"]["Statement"])
         return found
+
+
+HOLD_DATA = {
+    *("AWS::S3::Bucket", "AWS::KMS::Key", "AWS::Logs::LogGroup", "AWS::SQS::Queue", "AWS::DynamoDB::Table"),
+    *(
+        "AWS::DynamoDB::GlobalTable",
+        "AWS::ECR::Repository",
+        "AWS::EFS::FileSystem",
+        "AWS::SecretsManager::Secret",
+    ),
+    *("AWS::EC2::Volume", "AWS::FSx::FileSystem", "AWS::RDS::DBInstance"),
+}
+
+
+def listed_data(*sections: str) -> list[str]:
+    """The lines of these sections of holds_data.yaml."""
+    listed = yaml.safe_load(Path(__file__).with_name("holds_data.yaml").read_text(encoding="utf-8"))
+    return sorted(line for section in sections for line in listed[section])
 
 
 class Deployments(NamedTuple):

@@ -13,6 +13,18 @@ from tests.infra.templates import Deployments, as_list
 LEFT_TO_CDK = {"W3005": "CDK names a dependency again that a reference already makes"}
 """Warnings of cfn-lint that say nothing here; errors are never left."""
 ANY_RESOURCE = {
+    "run": {
+        "autoscaling:DescribeScalingActivities",  # knows no resource; reads how launches went
+        "cloudwatch:PutMetricData",  # knows no resource; the statement names one namespace
+        "ec2:DescribeCapacityReservations",  # knows no resource; when a block begins
+        "ec2:CreateNetworkInterface",  # CodeBuild in a VPC; CDK writes these
+        "ec2:DeleteNetworkInterface",
+        "ec2:DescribeDhcpOptions",
+        "ec2:DescribeNetworkInterfaces",
+        "ec2:DescribeSecurityGroups",
+        "ec2:DescribeSubnets",
+        "ec2:DescribeVpcs",
+    },
     "identity": {"cloudwatch:PutMetricData"},  # knows no resource; the statement names one namespace
     "cluster": {
         "cloudwatch:PutMetricData",  # likewise

@@ -11,7 +11,7 @@ from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
 from infra.pipeline.pipeline_file import delivery_role_name, read_pipeline
 from tests.infra.conftest import ADMIN, SECOND_ADMIN, changed
-from tests.infra.templates import REGION, Deployment, Deployments, Resource, resolved
+from tests.infra.templates import REGION, Deployment, Deployments, Resource, listed_data, resolved
 from trnspec.experiment import Experiment
 from trnspec.experiment.catalogue.instances import ZONES
 from trnspec.experiment.catalogue.runtimes import RUNTIMES
@@ -19,12 +19,6 @@ from trnspec.experiment.checks.arms_section import MAX_EXPERIMENT_NAME
 from trnspec.experiment.model import Capacity
 from trnspec.experiment.naming import dashboard_name, neuron_nodegroup, off_role_name, service_dashboard_name
 
-RETAINED = ("Retain", "RetainExceptOnCreate", "Snapshot")
-KEPT = {
-    *("StoreCheckpoints9A903950", "StoreArtifactsD98A7408", "StoreResults06E0AC21"),
-    *("StoreAccessLogs087BBF22", "StoreKey7A3C02BD"),
-}
-"""Logical ids of the buckets and of their key."""
 Pairs = list[tuple[Resource, Resource]]
 KINDS: tuple[Literal["reservation", "capacity-block"], ...] = ("reservation", "capacity-block")
 
@@ -117,14 +111,11 @@ def test_one_more_zone_in_an_existing_vpc_leaves_the_control_plane_in_the_zones_
         assert group["Subnets"] == [*second, "subnet-1b0123456789abcde"]
 
 
-def test_what_is_retained_keeps_its_logical_id(made: Deployments) -> None:
-    """Under another one it would stay, and no stack would know of it."""
-    retained = {
-        one.logical_id
-        for one in made.reference.resources()
-        if any(one.body.get(policy) in RETAINED for policy in ("DeletionPolicy", "UpdateReplacePolicy"))
-    }
-    assert retained == KEPT
+@pytest.mark.parametrize("deployment", ["reference", "opened", "later"])
+def test_what_holds_data_keeps_its_logical_id_and_what_becomes_of_it(
+    deployment: str, made: Deployments
+) -> None:
+    assert getattr(made, deployment).data() == listed_data("experiment", "run")
 
 
 def test_no_subnet_moves_or_is_lost_and_the_control_plane_and_its_administrators_keep_their_places(
@@ -179,7 +170,9 @@ def test_the_end_of_a_rental_is_there_before_its_first_node_and_follows_a_rename
     made: Deployments,
 ) -> None:
     """By reference, so that CloudFormation changes it between making the new role and deleting the old one."""
-    (role,) = (one for one in made.reference.resources("AWS::IAM::Role") if "RoleName" in one.properties)
+    (role,) = (
+        one for one in made.reference.resources("AWS::IAM::Role", "nodes") if "RoleName" in one.properties
+    )
     ends = made.reference.resources("AWS::Scheduler::Schedule")
     assert {end.logical_id for end in ends} <= {
         *made.reference.only("AWS::EKS::Nodegroup", "nodes").waits_for

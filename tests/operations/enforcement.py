@@ -54,7 +54,9 @@ _ARNS = {
     "cloudformation:ListStackResources": _STACK,
     "cloudformation:UpdateTerminationProtection": _STACK,
     "codebuild:BatchGetBuilds": "arn:aws:codebuild:{region}:{account}:project/{project}",
+    "codebuild:ListBuildsForProject": "arn:aws:codebuild:{region}:{account}:project/{projectName}",
     "codebuild:StartBuild": "arn:aws:codebuild:{region}:{account}:project/{projectName}",
+    "codebuild:StopBuild": "arn:aws:codebuild:{region}:{account}:project/{project}",
     "ec2:DeleteNetworkInterface": "arn:aws:ec2:{region}:{account}:network-interface/{NetworkInterfaceId}",
     "ec2:DeleteSecurityGroup": "arn:aws:ec2:{region}:{account}:security-group/{GroupId}",
     "ec2:DescribeVpcAttribute": "arn:aws:ec2:{region}:{account}:vpc/{VpcId}",
@@ -76,6 +78,7 @@ _ARNS = {
     # The form without `:*` is for tags only:
     # https://docs.aws.amazon.com/AmazonCloudWatch/latest/logs/iam-access-control-overview-cwl.html
     "logs:DeleteLogGroup": "arn:aws:logs:{region}:{account}:log-group:{logGroupName}:*",
+    "logs:GetLogEvents": "arn:aws:logs:{region}:{account}:log-group:{logGroupName}:log-stream:{logStreamName}",
     "s3:AbortMultipartUpload": _OBJECT,
     "s3:DeleteObject": _OBJECT,
     "s3:DeleteObjectTagging": _OBJECT,
@@ -91,6 +94,7 @@ _ARNS = {
     "servicequotas:GetAWSDefaultServiceQuota": "arn:aws:servicequotas:{region}:{account}:{ServiceCode}/{QuotaCode}",
     "servicequotas:GetServiceQuota": "arn:aws:servicequotas:{region}:{account}:{ServiceCode}/{QuotaCode}",
     "sns:ListSubscriptionsByTopic": "{TopicArn}",
+    "sns:Publish": "{TopicArn}",
     "ssm:GetParameter": "arn:aws:ssm:{region}:{account}:parameter{Name}",
     "ssm:StartSession": "arn:aws:ec2:{region}:{account}:instance/{Target}",
     "ssm:TerminateSession": "arn:aws:ssm:{region}:{account}:session/{SessionId}",
@@ -104,8 +108,8 @@ _CODES = {"ec2": "UnauthorizedOperation"} | dict.fromkeys(
 _ABSENT = ("NoSuchKey", "404")
 _PRODUCT = tuple(f"{ROOT}/src/trnspec/{room}/" for room in ("operations", "store", "benchmark", "core"))
 _OPERATIONS = f"{ROOT}/src/trnspec/operations"
-_NOT_THE_OPERATORS = f"{_OPERATIONS}/delivery.py"
-"""What starts builds is a role of the pipeline's account."""
+_NOT_THE_OPERATORS = (f"{_OPERATIONS}/delivery.py", f"{_OPERATIONS}/running/in_build.py")
+"""What the pipeline and the builds call, they call with roles of their own."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +177,7 @@ def enforcing() -> Iterator[Enforcement]:
 
     def call(client: Any, operation: str, parameters: dict[str, Any]) -> Any:
         caller = state.caller
-        if caller is None and state.by_module and _by_product():
+        if caller is None and state.by_module and _by_product() and not _by_builds():
             caller = operator(_verb_under_way())
         if caller is None or not (caller.always or _by_product()):
             return real(client, operation, parameters)
@@ -207,12 +211,21 @@ def _by_product() -> bool:
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         name = frame.f_code.co_filename
-        if name == _NOT_THE_OPERATORS or name.startswith(f"{ROOT}/tests/"):
+        if name.startswith(f"{ROOT}/tests/"):
             return False
         if name.startswith(_PRODUCT) and not name.endswith("/operations/cloud/aws.py"):
             return True
         frame = frame.f_back
     return True
+
+
+def _by_builds() -> bool:
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        if frame.f_code.co_filename in _NOT_THE_OPERATORS:
+            return True
+        frame = frame.f_back
+    return False
 
 
 @cache
@@ -271,8 +284,8 @@ def requests(client: Any, operation: str, parameters: Mapping[str, Any], caller:
     known = {"region": region, "account": DEFAULT_ACCOUNT_ID, **parameters}
     if "principalArn" in parameters:
         known["principal"] = parameters["principalArn"].rpartition("/")[2]
-    if "ids" in parameters:  # of builds, each `project:id`
-        known["project"] = parameters["ids"][0].partition(":")[0]
+    if service == "codebuild" and (ids := parameters.get("ids", [parameters.get("id", "")])):
+        known["project"] = ids[0].partition(":")[0]  # a build is `project:id`
     yield Request(action, resource_of(action, known), {**_BY_EVERYBODY, **_context(action, parameters)})
     if action == "ssm:StartSession":
         yield Request(action, f"arn:aws:ssm:{region}::document/{parameters['DocumentName']}", _BY_EVERYBODY)
@@ -297,8 +310,28 @@ _USING = {
 """Of a key, by S3 for its caller: https://docs.aws.amazon.com/AmazonS3/latest/userguide/UsingKMSEncryption.html"""
 
 
-def _context(action: str, parameters: Mapping[str, Any]) -> dict[str, str | None]:
+_OVERRIDES = {
+    "environment.certificate": "certificate",
+    "environment.image": "image",
+    "environment.type": "environmentType",
+    "secondarySources": "secondarySources",
+    "serviceRole": "serviceRole",
+    "source.buildspec": "buildspec",
+    "source.location": "sourceLocation",
+}
+"""Condition keys of a build that is started, by what overrides its project:
+https://docs.aws.amazon.com/codebuild/latest/userguide/action-context-keys.html"""
+
+
+def _context(action: str, parameters: Mapping[str, Any]) -> dict[str, str | tuple[str, ...] | None]:
     match action:
+        case "codebuild:StartBuild":
+            variables = parameters.get("environmentVariablesOverride")
+            names = tuple(one["name"] for one in variables) if variables else None
+            given = {
+                f"codebuild:{key}": parameters.get(f"{name}Override") for key, name in _OVERRIDES.items()
+            }
+            return {"codebuild:environment.environmentVariables.name": names, **given}
         case "s3:ListBucket":
             return {"s3:prefix": parameters.get("Prefix")}
         case "cloudwatch:PutMetricData":

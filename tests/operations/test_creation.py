@@ -117,8 +117,8 @@ WAYS: list[tuple[str, str, str, str, str, int]] = [
     (QWEN.format(32), "", NATIVE, "eagle3", EAGLE3_32B, 3),
     (QWEN.format(4), "", NATIVE, "dflash", "z-lab/Qwen3-4B-DFlash-b16", 15),
     (LLAMA.format("3-70"), "", NATIVE, "eagle3", "RedHatAI/Llama-3.3-70B-Instruct-speculator.eagle3", 3),
-    (QWEN.format(8), "", OLD, "fused", QWEN.format(0.6), 7),
-    (QWEN.format(14), "", OLD, "fused", QWEN.format(0.6), 7),
+    (QWEN.format(8), "", NATIVE, "eagle3", "RedHatAI/Qwen3-8B-speculator.eagle3", 3),
+    (QWEN.format(14), "", NATIVE, "eagle3", "RedHatAI/Qwen3-14B-speculator.eagle3", 3),
     ("lmsys/vicuna-7b-v1.3", "", OLD, "fused", "TinyLlama/TinyLlama-1.1B-Chat-v1.0", 7),
     # As asked.
     (QWEN.format(32), "--mode fused", OLD, "fused", QWEN.format(1.7), 7),
@@ -163,7 +163,7 @@ def test_what_is_written_for_a_model_and_a_mode_passes_every_check(
     [
         ("", f"eagle3 with {EAGLE3_32B} on {NATIVE} (recommended by AWS; no result of this draft on Trn2 is"),
         ("", f"alternative: --mode fused with Qwen/Qwen3-1.7B on {OLD} (vLLM V0 is not supported from SDK"),
-        ("--model Qwen/Qwen3-8B", "image drafts with heads only, and none is known for Qwen/Qwen3-8B"),
+        ("--model Qwen/Qwen3-1.7B", "drafts with heads only, and the catalogue has none for Qwen/Qwen3-1.7B"),
         (
             "--prompts long.jsonl",
             f"not eagle3 on {NATIVE}: runtime {NATIVE} reads a prompt in one piece up to",
@@ -249,6 +249,8 @@ def test_it_writes_into_the_nearest_folder_of_experiments_or_where_it_is_told_an
             "is a mixture of experts by its name, and no runtime here serves",
         ),
         ("mine --model my-org/Mixtral-tuned --like Qwen/Qwen3-32b", "did you mean Qwen/Qwen3-32B?"),
+        ("mine --model Qwen/Qwen3-32B-AWQ", "a quantized checkpoint by its name, and arms are compiled for"),
+        ("mine --model my/32B-FP8 --like Qwen/Qwen3-32B", "name the model in bfloat16, as Qwen/Qwen3-32B"),
         ("mine --model nobody --like Qwen/Qwen3-32B", "write it as owner/name"),
         ("mine --model Qwen/Qwen3-8B --draft Qwen/Qwen3-1.8B", "did you mean Qwen/Qwen3-1.7B?"),
         ("mine --model Qwen/Qwen3-8B --draft Qwen/Qwen3-14B", "not smaller than the target"),
@@ -258,7 +260,7 @@ def test_it_writes_into_the_nearest_folder_of_experiments_or_where_it_is_told_an
         ("mine --draft my/head --mode dflash", "is fixed by its training; start from a copy of"),
         (
             "mine --mode dflash",
-            "none of this mode for Qwen/Qwen3-32B; it has one for meta-llama/Llama-3.1-8B",
+            "none of this mode for Qwen/Qwen3-32B; it has one for Qwen/Qwen3-8B",
         ),
         ("mine --mode eagle --model meta-llama/Llama-3.1-8B-Instruct", "name one with --draft OWNER/NAME"),
         ("mine --mode eagle --draft my/head", "has EAGLE and Medusa code for Llama but none for Qwen3"),
@@ -267,7 +269,7 @@ def test_it_writes_into_the_nearest_folder_of_experiments_or_where_it_is_told_an
         ("mine --mode fast", "is not a mode of speculation; known: fused, vanilla"),
         ("mine --mode fused --runtime native-vllm-0.29", "runtime native-vllm-0.29 cannot do it"),
         ("mine --runtime triton", "known: nxdi-vllm-0.9.1, nxdi-vllm-0.16, native-vllm-0.29"),
-        ("mine --runtime native-vllm-0.29 --model Qwen/Qwen3-8B", "drafts with heads only; name a head"),
+        ("mine --runtime native-vllm-0.29 --model Qwen/Qwen3-1.7B", "drafts with heads only; name a head"),
         ("mine --draft meta-llama/Llama-3.2-1B-Instruct", "its tokenizer (llama3"),
         ("mine --model Qwen/Qwen3-0.6B", "is the smallest of its family"),
     ],

@@ -374,7 +374,7 @@ def test_stacks_that_the_file_no_longer_describes_are_told_with_the_way_to_remov
     network = Network(vpc="vpc-0123456789abcdef0")
     cluster = world.experiment.cluster.model_copy(update={"network": network})
     moved = replace(world.experiment, name="moved", cluster=cluster)
-    make_stacks("moved", "network", "storage", "cluster", "nodes", "identity", "delivery-role")
+    make_stacks("moved", "network", "storage", "cluster", "nodes", "identity", "run")
     (found,) = cloudformation.find(moved, aws, files=tmp_path)[0]
     assert (found.experiment, found.stacks) == ("moved", ("moved-network",))
     line, billed = found.finding().line(), "1 stack exist and are billed (moved-network), and"

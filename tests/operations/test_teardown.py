@@ -46,16 +46,15 @@ CONFIRMED = ("teardown", "--confirm", "qwen3-32b")
 def test_teardown_asks_for_the_name_and_then_deletes_everything_in_an_order_that_works(
     world: World, aws: Aws, say: Say
 ) -> None:
-    """Of a stage of the pipeline too: the delivery's policies hang on the role of the stack beside it, and the cluster lets that
-    role in."""
-    make_stacks("qwen3-32b", "delivery", "delivery-role", "cluster", "nodes", "workloads", "network", "other")
+    """Of a stage of the pipeline too: what runs in the cluster's network goes before it."""
+    make_stacks("qwen3-32b", "delivery", "run", "cluster", "nodes", "workloads", "network", "other")
     say("scale", "1")
     world.api.put("jobs", "compile-1", {"spec": {}}, namespace="qwen3-32b")
     code, _, err = say("teardown")
     assert (code, len(stack_names()), world.nodes) == (2, 7, 1)
     assert "it was not confirmed, nothing was deleted; run it with --confirm qwen3-32b" in err
     names = json.loads(say("teardown", "--dry-run", "--json")[1])["stacks"]
-    order = ["other", "delivery", "workloads", "nodes", "cluster", "delivery-role", "network"]
+    order = ["other", "delivery", "run", "workloads", "nodes", "cluster", "network"]
     assert names == [f"qwen3-32b-{part}" for part in order]
     code, out, _ = say(*CONFIRMED)
     assert (code, stack_names(), world.nodes) == (0, [], 0)

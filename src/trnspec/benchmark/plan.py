@@ -83,6 +83,8 @@ class PlannedArm(Part):
     """What the arm's share of its node costs."""
     also_changes: Annotated[tuple[_Text, ...], _TEXTS, OMIT_IF_EMPTY] = ()
     """Other differences of its engine besides speculation, in words for the report."""
+    kv_tokens: Annotated[int | None, whole(1, 1 << 50), OMIT_IF_EMPTY] = None
+    """The tokens for which its server says that it has room in its key-value cache."""
     baseline: Annotated[Name | None, OMIT_IF_EMPTY] = None
     """The arm that it is compared with; its own name if it is a baseline. Default: the plan's baseline."""
 
@@ -252,6 +254,14 @@ class Plan(Part):
         arms = tuple(arm if arm.baseline in own else arm.model_copy(update=alone) for arm in kept)
         return self.model_copy(update={"arms": arms, "baseline": baseline})
 
+    def in_classes(self, part_of: Mapping[tuple[str, str], str]) -> Plan:
+        """The plan with other classes, by class and prompt."""
+        prompts = (
+            one.model_copy(update={"class_name": part_of.get((one.class_name, one.id), one.class_name)})
+            for one in self.prompts
+        )
+        return self.model_copy(update={"prompts": tuple(prompts)})
+
     def answer_limit(self, prompt: PlannedPrompt) -> int:
         """The maximum number of tokens of an answer to `prompt`. `extra_body` overrides the plan, as in the request."""
         for key in ("max_completion_tokens", "max_tokens"):
@@ -262,7 +272,7 @@ class Plan(Part):
     def sha256(self) -> str:
         """Identity of the plan: which requests are sent to which arms. It does not depend on addresses, prices, descriptions of
         arms, or fields that a server refused."""
-        content, aside = self.to_dict(), ("url", "usd_per_hour", "also_changes")
+        content, aside = self.to_dict(), ("url", "usd_per_hour", "also_changes", "kv_tokens")
         content.pop("left_out", None)
         content["arms"] = [{k: v for k, v in arm.items() if k not in aside} for arm in content["arms"]]
         return sha256_of(content)

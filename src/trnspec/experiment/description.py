@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
-from trnspec.core.screen import folded, table
+from trnspec.core.screen import folded, table, wrapped
 from trnspec.core.words import count
 from trnspec.experiment import cost, expected
 from trnspec.experiment.arms import Arm, Experiment
 from trnspec.experiment.catalogue.instances import ZONES
 from trnspec.experiment.catalogue.runtimes import Runtime
 from trnspec.experiment.compilation import artifact_key, cold_start_s
+from trnspec.experiment.ledger import beside_dollars
 from trnspec.experiment.placement import GIB, ArmPlace, arm_memory_bytes, place
 from trnspec.experiment.purchase import purchase_options, purchase_text
 
@@ -50,6 +51,7 @@ def as_json(experiment: Experiment) -> dict[str, Any]:
         "first_run": {"trn2_hours": round(run.hours, 2), "usd": round(run.usd, 2)},
         "ways_to_buy": [way.as_json() for way in purchase_options(experiment, run.hours)],
         "expected": [expected.as_json(one) for one in expected.expected(experiment)],
+        "beside_dollars": beside_dollars(experiment),
         "should_meet": expected.should_meet(experiment),
     }
 
@@ -124,7 +126,10 @@ def _lines(experiment: Experiment) -> Iterator[str]:
     yield from ("", "  not known before a run")
     yield from (f"    {text}" for text in _unknowns(experiment))
     yield ""
-    yield from (*expected.as_lines(expected.expected(experiment)), "")
+    yield from expected.as_lines(expected.expected(experiment))
+    for note in beside_dollars(experiment):
+        yield from wrapped(note["text"], "    ", "      ")
+    yield ""
     if experiment.expect:
         yield from (*expected.wanted_lines(experiment), "")
     yield from _cost(experiment)

@@ -13,6 +13,7 @@ from trnspec.experiment.catalogue.models import Shape
 from trnspec.experiment.catalogue.published import DRAFTED, PLAIN, Handicap, Plain, figure
 from trnspec.experiment.compilation import compile_config, synchronous
 from trnspec.experiment.cost import arm_usd_per_hour
+from trnspec.experiment.ledger import beside_dollars
 from trnspec.experiment.prompts import expected_tokens
 from trnspec.experiment.step_time import (
     MAX_CONTEXT,
@@ -140,6 +141,7 @@ def file_text(experiment: Experiment) -> str:
         for row in DRAFTED
         if row.base in plain
     ]
+    quoted += [{**note, "about": "cost"} for note in beside_dollars(experiment)]
     arms = [as_json(one) for one in expected(experiment)]
     quoted += [
         {"text": f"known to be different from what was published: {text}", "source": "the experiment's file"}
@@ -223,7 +225,8 @@ def as_lines(forecasts: tuple[ArmForecast, ...]) -> Iterator[str]:
     """Yield the forecasts as a table; arms with the same forecast share a line."""
     if not forecasts:
         return
-    yield "  decoding as predicted by published results (./trnspec forecast --all)"
+    at_once = " or ".join(dict.fromkeys(str(forecast.at_once) for forecast in forecasts))
+    yield f"  predicted from published results (./trnspec forecast --all), {at_once} concurrent requests an arm"
     arms: dict[tuple[str, ...], list[str]] = {}
     for forecast in forecasts:
         arms.setdefault(_row(forecast), []).append(forecast.arm.name)

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
 from trnspec.core.screen import table
-from trnspec.experiment.catalogue.published import DRAFTED, LISTED, NOT_DENSE, PLAIN, Drafted, Plain
+from trnspec.core.words import count
+from trnspec.experiment.arms import Experiment
+from trnspec.experiment.catalogue.published import (
+    DRAFTED,
+    GPUS,
+    LISTED,
+    NOT_DENSE,
+    PLAIN,
+    Drafted,
+    Gpu,
+    Plain,
+)
 from trnspec.experiment.step_time import BEYOND, forecaster, left_out, of_row, published_forecaster
 
 _INSIDE = [row for row in PLAIN if row.handicap is None]
@@ -42,6 +54,7 @@ def ledger() -> dict[str, Any]:
             asdict(row) | {"step_ratio": row.step_ratio, "most_step_ratio": row.most_step_ratio}
             for row in DRAFTED
         ],
+        "gpus": [asdict(row) for row in GPUS],
         "not_dense": [asdict(row) for row in NOT_DENSE],
     }
 
@@ -101,17 +114,72 @@ def ledger_lines() -> Iterator[str]:
         names={0, 1, 2, 8},
     )
     yield ""
+    yield from table(
+        ("row", "model", "on GPUs", "$/hour", "at once", "tok/s", "$/M", "prefix cache", "draft"),
+        [
+            (
+                *(row.row, row.model, row.instance, f"{row.usd_per_hour:.2f}", str(row.concurrency)),
+                *(_range(*row.tokens_per_s), _range(*row.usd_per_million)),
+                *("yes" if row.prefix_cache else "no", row.draft or "-"),
+            )
+            for row in GPUS
+        ],
+        names={0, 1, 2, 7, 8},
+    )
+    yield ""
     yield "No forecast for models with experts or layers without attention; published for them:"
     yield from (f"  {other.model}: {other.figures}" for other in NOT_DENSE)
     yield ""
     yield "Sources; * a part was derived from the source's figures, ! the model's shape was not compared with a configuration"
     by_source: dict[str, list[str]] = {}
-    everything: list[Plain | Drafted] = [*PLAIN, *DRAFTED]
+    everything: list[Plain | Drafted | Gpu] = [*PLAIN, *DRAFTED, *GPUS]
     for published in everything:
         by_source.setdefault(published.source, []).append(_marked(published))
     yield from (f"  {', '.join(rows)}: {source}" for source, rows in by_source.items())
 
 
-def _marked(row: Plain | Drafted) -> str:
+def _marked(row: Plain | Drafted | Gpu) -> str:
     unsure = isinstance(row, Plain) and row.model.confirmed is None
-    return row.row + "*" * bool(row.derived) + "!" * unsure
+    return row.row + "*" * bool(not isinstance(row, Gpu) and row.derived) + "!" * unsure
+
+
+def _range(low: float, high: float, unit: str = "") -> str:
+    return f"{unit}{low:g}" if low == high else f"{unit}{low:g} to {unit}{high:g}"
+
+
+def beside_dollars(experiment: Experiment) -> list[dict[str, str]]:
+    """Return what dollars per token are read with, as text and source: the load at which arms and nodes are full, and the same model
+    on GPUs."""
+    arms, node = experiment.instance.devices // experiment.baseline.serving.devices, experiment.instance.name
+    full = [
+        f"full at {count(batch, 'concurrent request')}, a {node} of {count(arms, 'such arm')} at {batch * arms}"
+        for batch in (first.serving.max_num_seqs for first, *_ in experiment.by_batch)
+    ]
+    text = f"an arm is {', or '.join(full)}: with fewer a token costs more, with more requests wait"
+    target = experiment.baseline.target.shape_of or experiment.baseline.target.model.name
+    return [
+        {"text": text, "source": "serving.max_num_seqs and serving.devices of the experiment's file"},
+        *_on_gpus([row for row in GPUS if row.model == target], experiment.benchmark.concurrency),
+    ]
+
+
+def _on_gpus(rows: list[Gpu], loads: Iterable[int]) -> Iterator[dict[str, str]]:
+    """Yield a line for each instance: the published loads nearest to the smallest and the largest of ours, and the largest published."""
+    plain: dict[str, list[Gpu]] = {}
+    for row in rows:
+        if not (row.prefix_cache or row.draft):  # our prompts never meet a prefix cache
+            plain.setdefault(row.instance, []).append(row)
+    for instance, known in plain.items():
+        nearest = [
+            min(known, key=lambda row: abs(math.log(row.concurrency / load)))
+            for load in (min(loads), max(loads))
+        ]
+        largest = max(known, key=lambda row: row.concurrency)
+        first, *more = sorted({*nearest, largest}, key=lambda row: row.concurrency)
+        others = [f", {_range(*row.usd_per_million, '$')} at {row.concurrency}" for row in more]
+        yield {
+            "text": f"quoted, no prefix cache: {first.model.rpartition('/')[2]} on one {instance} (${first.usd_per_hour:.2f} an hour): "
+            f"{_range(*first.usd_per_million, '$')} per million output tokens at {count(first.concurrency, 'concurrent request')}"
+            f"{''.join(others)} ({first.prompt_tokens} prompt and {first.answer_tokens} answer tokens)",
+            "source": first.source,
+        }

@@ -32,7 +32,7 @@ class ModelReference(FileSection):
     like: str | None = None
     """The model of the catalogue that has the same shape, for a model that the catalogue does not list, as a fine-tune."""
     config: str | None = None
-    """The same by its `config.json`; the path is relative to the experiment file's folder."""
+    """The same by its `config.json`; the path is relative to the experiment file's folder. Of a head it is compared with the target."""
     weights: Annotated[str, Field(pattern=forms.FOLDER)] | None = None
     """Folder in S3 to take it from, instead of Hugging Face; changed weights need another one."""
 

@@ -40,7 +40,7 @@ _WITHOUT_EFFECT = re.compile(
 """Keys that change neither the matrices nor the cache."""
 _EXPERTS = re.compile("expert|moe", re.IGNORECASE)
 _OTHER = re.compile(
-    "mamba|ssm|linear_|hybrid|kv_lora|full_attention_interval|layers_block_type|quantization", re.IGNORECASE
+    "mamba|ssm|linear_|hybrid|kv_lora|full_attention_interval|layers_block_type", re.IGNORECASE
 )
 """Keys of configurations whose steps read something else than every weight and a whole cache, in bfloat16."""
 
@@ -51,6 +51,8 @@ def own_models(
     """Return the catalogue's models with those that the file describes, and what is wrong with the descriptions."""
     models, problems = dict(MODELS), list[Finding]()
     for path, reference in references:
+        if getattr(reference, "head_for", None) is not None:
+            continue  # of a head; see `head_sizes`
         try:
             described = MODELS.get(reference.like or "")
             if reference.config is not None and reference.like is None:
@@ -75,12 +77,32 @@ def read_config(path: Path) -> Mapping[str, Any]:
         raise UnreadableFile(f"is not the configuration of a model ({error})") from None
 
 
+def head_sizes(path: Path) -> dict[str, Any]:
+    """The hidden size and the vocabularies of a head. Raises `UnreadableFile`.
+
+    Red Hat's `speculators` keep the layer's configuration inside (https://github.com/vllm-project/speculators); a smaller output layer is
+    `draft_vocab_size` in their format and in that of EAGLE3's authors.
+    """
+    config = read_config(path)
+    layer = config.get("transformer_layer_config") or config
+    output = config.get("draft_vocab_size")
+    if not isinstance(layer, Mapping):
+        raise UnreadableFile("is not the configuration of a head")
+    sizes = {ours: _counted(_KEYS[ours], layer.get(_KEYS[ours])) for ours in ("vocabulary", "hidden")}
+    return sizes | ({} if output is None else {"output_vocabulary": _counted("draft_vocab_size", output)})
+
+
 def shape_of(config: Mapping[str, Any]) -> Shape:
     """The matrices. Raises `UnreadableFile` for a model that is not dense, or is not described."""
     types = config.get("layer_types")
     kinds = sorted(set(map(str, types if isinstance(types, list) else ())) - {"full_attention"})
     experts = [key for key, value in config.items() if value and _EXPERTS.search(key)]
     other = [key for key, value in config.items() if value and _OTHER.search(key)]
+    if quantized := not experts and (config.get("quantization_config") or config.get("compression_config")):
+        method = dict(quantized).get("quant_method", "a quantization")
+        raise UnreadableFile(
+            f"has weights in {method}, and arms are compiled for bfloat16: use that checkpoint"
+        )
     if experts or other or kinds:
         why = (experts or other or [f"layer_types {', '.join(kinds)}"])[0]
         known = next(one for one in NOT_DENSE if one.kind == ("experts" if experts else "hybrid"))

@@ -157,6 +157,36 @@ def off_role_name(experiment: Experiment) -> str:
     return f"{experiment.name}-{experiment.cluster.region}-trn2-off"
 
 
+RUN_ARGUMENTS = "RUN_ARGUMENTS"
+"""Environment variable of a build that runs the experiment: the words behind `./trnspec run`."""
+MAX_BUILD_MINUTES = 2160
+"""The longest build: `TimeoutInMinutes` of https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-codebuild-project.html"""
+LAST_ANSWER = f"{STATE_PREFIX}answer.json"
+"""The last build that had an answer, and its run, in the results bucket."""
+STOP_REQUEST = f"{STATE_PREFIX}stop"
+"""The id of a build whose run somebody wants to stop, in the results bucket."""
+
+
+def build_project(experiment: Experiment, step: str) -> str:
+    """CodeBuild project of a step: `run`, or `smoke` of the pipeline."""
+    return f"{experiment.name}-{step}"
+
+
+def build_log_group(experiment: Experiment, step: str) -> str:
+    """Log group of that project."""
+    return f"/aws/codebuild/{build_project(experiment, step)}"
+
+
+def brought_home(run: str) -> str:
+    """Where a build leaves what its run brought home, in the results bucket."""
+    return f"{RESULTS_PREFIX}{run}/results/"
+
+
+def runner_role_name(experiment: Experiment) -> str:
+    """Role of the builds that run the experiment."""
+    return f"{account_wide(experiment)}-run"
+
+
 def promoted_service(experiment_name: str) -> str:
     """Service of the promoted arm. The name does not change when another arm is promoted."""
     return experiment_name + PROMOTED_SUFFIX

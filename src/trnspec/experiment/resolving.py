@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from trnspec.experiment.catalogue.instances import INSTANCES
 from trnspec.experiment.catalogue.models import HEADS, MODELS, Model, head
 from trnspec.experiment.catalogue.runtimes import MODES, RUNTIMES
 from trnspec.experiment.model import ArmSection, DraftReference, ExperimentFile, ModelReference
-from trnspec.experiment.model_config import own_models
+from trnspec.experiment.model_config import head_sizes, own_models
 from trnspec.experiment.naming import slug
 from trnspec.experiment.prompts import Prompt, expected_tokens
 from trnspec.experiment.refusals import refused
@@ -34,6 +34,11 @@ _EXPERTS = re.compile(
     re.IGNORECASE,
 )
 """Names of mixtures of experts."""
+QUANTIZED = re.compile(
+    r"[-_.](fp8|fp4|nvfp4|mxfp4|awq|gptq|gguf|int[48]|w\d+a\d+|bnb|[48]-?bit|quantized)(?![a-z])",
+    re.IGNORECASE,
+)
+"""Names of quantized checkpoints."""
 _OWN_MODEL = (
     " For a fine-tune add `like: {}`, for another model `config:` with the path of its config.json: "
     "docs/adding-a-model.md"
@@ -113,6 +118,9 @@ def unknown_name(
         return
     names = [one for one in catalogue if one != never]
     close = difflib.get_close_matches(name, names, n=1)
+    if what == "model" and QUANTIZED.search(name):
+        yield refused("catalogue quantized", name, at=path, hint=f", as {close[0]}" if close else "")
+        return
     hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(names)}{'.' if own else ''}"
     hint += own.format(close[0] if close else "NAME")
     yield refused("catalogue unknown", name, at=path, what=what, hint=hint)
@@ -152,12 +160,16 @@ def _weights(
     for path, reference in references:
         unknown = [*_unknown_model(path, reference, models, target)]
         problems += unknown
-        model = None if unknown else _described(reference, models)
+        try:
+            model = None if unknown else _described(reference, models, folder)
+        except UnreadableFile as error:
+            problems.append(refused("config unreadable", reference.config, at=f"{path}.config", error=error))
+            continue
         if model is not None:
             found[path] = Weights(
                 model=model,
                 revision=reference.revision,
-                shape_of=reference.like or reference.config,
+                shape_of=None if model.head_for else reference.like or reference.config,
                 address=reference.weights and reference.weights.rstrip("/"),
             )
     return found, problems
@@ -168,11 +180,20 @@ def _unknown_model(
 ) -> Iterator[Finding]:
     """Models must be in the catalogue, or be described in exactly one way."""
     shapes = {key: getattr(reference, key, None) for key in ("like", "config", "head_for")}
+    if shapes["head_for"] is not None:
+        del shapes["config"]  # of the head itself
     first, *more = [key for key, value in shapes.items() if value is not None] or ["model"]
+    if first == "like" and not more and QUANTIZED.search(reference.model):
+        # `like` is about the shape; a `config` says itself whether the weights are quantized.
+        yield refused(
+            "catalogue quantized", reference.model, at=f"{path}.model", hint=f", as {reference.like}"
+        )
     if more:
         yield refused("shape twice", shapes[more[0]], at=f"{path}.{more[0]}", first=first)
     elif first == "like":
         yield from unknown_name(f"{path}.like", str(reference.like), MODELS, "model")
+    elif first == "head_for" and shapes[first] == target.model:
+        return  # told of the target, if it is unknown
     elif first == "head_for":
         yield from unknown_name(f"{path}.head_for", str(shapes[first]), models, "model")
     elif first == "model" and reference is not target and reference.model in HEADS:
@@ -183,10 +204,14 @@ def _unknown_model(
         yield from unknown_name(f"{path}.model", reference.model, models, "model", _OWN_MODEL, never=never)
 
 
-def _described(reference: ModelReference, models: Mapping[str, Model]) -> Model | None:
-    """Return the description of a model. A head has the shape of the target that it was trained for."""
+def _described(reference: ModelReference, models: Mapping[str, Model], folder: Path) -> Model | None:
+    """Return the description of a model. A head has the shape of the target that it was trained for, unless its `config.json` says
+    another. Raises `UnreadableFile`."""
     if isinstance(reference, DraftReference) and reference.head_for is not None:
-        return head(reference.model, target=models[reference.head_for], layers=reference.head_layers)
+        if reference.head_for not in models:
+            return None
+        own = head(reference.model, target=models[reference.head_for], layers=reference.head_layers)
+        return own if reference.config is None else replace(own, **head_sizes(folder / reference.config))
     return models.get(reference.model)
 
 

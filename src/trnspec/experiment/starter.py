@@ -32,7 +32,7 @@ from trnspec.experiment.measurement import Benchmark
 from trnspec.experiment.model import Cluster, ExperimentFile, PromptsSection
 from trnspec.experiment.prompts import Prompt, read_prompts
 from trnspec.experiment.refusals import refused
-from trnspec.experiment.resolving import unknown_name
+from trnspec.experiment.resolving import QUANTIZED, unknown_name
 
 _TEXT = Template(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 _GATED = "\nweights:\n  token_secret: hf-token   # a Secret, key `token`: Hugging Face asks who fetches this model\n"
@@ -115,6 +115,8 @@ def compose(
 ) -> StarterExperiment:
     """Compose an experiment called `name`, for a file in `folder`. Raises `Misuse`."""
     own = "" if like else " For a fine-tune add --like {}; more in docs/adding-a-model.md"
+    if like and QUANTIZED.search(model):
+        raise Misuse(refused("catalogue quantized", model, at="--model", hint=f", as {like}"))
     _refuse(unknown_name("--like" if like else "--model", like or model, MODELS, "model", own))
     base = MODELS[like or model]
     target = replace(base, name=model, gated=False) if like else base
@@ -179,7 +181,7 @@ def _why(base: str, found: list[_Route], rejected: Rejected, *, asked: bool) -> 
             other, problems = min(reversed(better), key=lambda one: len(one[1]))
             parts.append(f"not {other.mode} on {other.runtime.name}: {problems[0].why}")
         else:
-            parts.append(f"a supported image drafts with heads only, and none is known for {base}")
+            parts.append(f"a supported image drafts with heads only, and the catalogue has none for {base}")
     for other in others:
         option = "" if other.mode != route.mode else f"--runtime {other.runtime.name}, that is "
         parts.append(f"alternative: {option or '--mode '}{other.text(base)}")

@@ -17,12 +17,13 @@ from trnspec.core.findings import Finding, Refusal
 from trnspec.core.words import count
 from trnspec.experiment import load
 from trnspec.operations.cloud.access import cluster_of
-from trnspec.operations.cloud.aws import Aws, AwsError, aws_of
+from trnspec.operations.cloud.aws import Aws, Calls, aws_of
 from trnspec.operations.cloud.clock import Clock
 from trnspec.operations.cloud.kubernetes import pod_containers
 from trnspec.operations.options import json_option, manifests_option, on_aws
 from trnspec.operations.preflight.checklist import PINS_AND_ZONE, QUOTAS, misfits
 from trnspec.operations.running.launch import say
+from trnspec.operations.running.remote import Build, reason, watched
 
 if TYPE_CHECKING:
     from cdk8s_charts.manifests import ManifestFile
@@ -74,49 +75,33 @@ class Starter:
 
         Raises `Refusal` when it fails, or does not end in time.
         """
-        known = {
-            "ResourceNotFoundException": f"no such project behind {self._role}; deploy the stage's delivery stack first",
-            "AccountLimitExceededException": "one build of it is running already; wait for its end, then retry the stage",
-        }
-        try:
-            build: dict[str, Any] = self._code_build().start_build(projectName=project)["build"]
-        except AwsError as error:
-            if error.code not in known:
-                raise
-            raise Refusal(f"{project}: {known[error.code]}") from None
+        started = self._code_build().find("start_build", "ResourceNotFoundException", projectName=project)
+        if started is None:
+            raise Refusal(f"{project}: no such project behind {self._role}; deploy the stage first")
+        build: Build = started["build"]
         name, log = str(build["id"]), build.get("logs", {}).get("deepLink", "in CloudWatch")
         self._say(f"{name}: started; log {log}")
-        until, phase = self._clock.now() + timedelta(minutes=minutes), ""
-        while build["buildStatus"] == "IN_PROGRESS":
-            if self._clock.now() >= until:
-                why = f"still {phase} after {count(minutes, 'minute')}; it continues in that account and is billed"
-                raise Refusal(f"{name}: {why} until its own time-out: read its log, then retry the stage")
-            self._clock.sleep(POLL_S)
-            (build,) = self._code_build().batch_get_builds(ids=[name])["builds"]
-            if build.get("currentPhase", "") != phase:
-                phase = build.get("currentPhase", "")
-                self._say(f"{name}: {phase}")
+        until = self._clock.now() + timedelta(minutes=minutes)
+        how: Any = {"clock": self._clock, "say": self._say, "every_s": POLL_S, "until": until}
+        build = watched(lambda: self._code_build().batch_get_builds(ids=[name])["builds"][0], build, **how)
+        if build["buildStatus"] == "IN_PROGRESS":
+            phase = build.get("currentPhase", "")
+            why = (
+                f"still {phase} after {count(minutes, 'minute')}; it continues in that account and is billed"
+            )
+            raise Refusal(f"{name}: {why} until its own time-out: read its log, then retry the stage")
         if build["buildStatus"] != "SUCCEEDED":
-            why = f"{build['buildStatus']} ({_reason(build)})"
+            why = f"{build['buildStatus']} ({reason(build)})"
             raise Refusal(f"{name}: {why}; read {log}, then retry the stage")
         return name
 
-    def _code_build(self) -> Any:
+    def _code_build(self) -> Calls:
         now = self._clock.now()
         if self._stage is None or now - self._stage[0] >= RENEW:
             sts = self._aws.client("sts")
             answer = sts.assume_role(RoleArn=self._role, RoleSessionName="speculation-delivery")
             self._stage = (now, Aws(self._aws.region, keys=answer["Credentials"]))
         return self._stage[1].client("codebuild")
-
-
-def _reason(build: dict[str, Any]) -> str:
-    """The first phase that did not succeed, with what it messages."""
-    for phase in build.get("phases", ()):
-        if phase.get("phaseStatus") not in (None, "SUCCEEDED"):
-            messages = "; ".join(context.get("message", "") for context in phase.get("contexts", ()))
-            return f"{phase['phaseType']}: {messages or phase['phaseStatus']}"
-    return "no phase says why"
 
 
 @on_aws

@@ -15,6 +15,7 @@ import click
 from trnspec.benchmark.analyse.advice import advise
 from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.commands.arm_options import points, read_by, shares
+from trnspec.benchmark.formats.vllm_bench import ALL
 from trnspec.benchmark.measure import journal
 from trnspec.benchmark.plan import Plan
 from trnspec.core.console import print_json, print_text, warn
@@ -25,7 +26,7 @@ from trnspec.experiment import Arm, Experiment, load
 from trnspec.experiment.cost import RunPrice, run_price
 from trnspec.experiment.expected import ArmForecast, as_lines, expected, expected_of, step_lines
 from trnspec.experiment.expected import as_json as in_json
-from trnspec.experiment.ledger import ledger, ledger_lines
+from trnspec.experiment.ledger import beside_dollars, ledger, ledger_lines
 from trnspec.operations import pricing
 from trnspec.operations.options import FILE, HOURS, experiment_argument, json_option
 from trnspec.operations.rental import (
@@ -126,6 +127,7 @@ def command(
         "expected": [in_json(one) for one in expected(experiment)],
         "cost": pricing.as_json(experiment, price),
         "published": ledger(),
+        "beside_dollars": beside_dollars(experiment),
     }
     try:
         arm = _arm(experiment, name)
@@ -235,6 +237,9 @@ def of_experiment(
     """
     mine = _by_class((one.class_name, one.contents) for one in experiment.prompts)
     known, doubts = {one.class_name for one in predictions}, list[str]()
+    if known == {ALL}:
+        doubts.append(f"The file knows no classes; its prompts may differ from those of {experiment.name}.")
+        return predictions, doubts
     if plan:
         theirs = _by_class((one.class_name, one.contents) for one in plan.prompts)
         alike = [(a, b) for a, b in product(mine, theirs) if mine[a] <= theirs[b] or theirs[b] <= mine[a]]
@@ -276,7 +281,10 @@ def _text(
         f"PREDICTED for arm {own.arm.name} of {experiment.name} (k = {own.arm.num_speculative_tokens}) on "
         f"{experiment.instance.name}, {own.at_once} at a time; nothing ran on Trn2. Step times: {steps.origin}."
     )
-    yield from ("", *folded(as_lines(expected(experiment))), "")
+    yield from ("", *folded(as_lines(expected(experiment))))
+    for note in beside_dollars(experiment):
+        yield from wrapped(note["text"], "    ", "      ")
+    yield ""
     cells = [one.cells for one in rows]
     yield from table(rows[0].HEADINGS, cells, names=rows[0].WORDS)
     yield ""

@@ -18,10 +18,10 @@ from trnspec.operations.cloud.clock import Clock
 from trnspec.operations.cloud.nodegroup import shown_issues
 from trnspec.operations.cloud.pod_trouble import trouble
 from trnspec.operations.options import on_aws
-from trnspec.operations.running import trn2_nodes
+from trnspec.operations.running import remote, trn2_nodes
 from trnspec.operations.running.state import NodesReplaced, RunState, RunStore
 
-SECTIONS = "stacks trn2 cluster artifacts alarms notices run dollars undescribed"
+SECTIONS = "stacks trn2 cluster artifacts alarms notices run build dollars undescribed"
 
 
 @on_aws
@@ -134,6 +134,11 @@ class _StatusSections:
     def run(self) -> dict[str, Any] | None:
         return self._state.as_json() if self._state else None
 
+    def build(self) -> dict[str, str] | None:
+        """The build of CodeBuild that runs the experiment now."""
+        found = remote.under_way(self.experiment, self.aws)
+        return {"name": str(found["id"]), "state": f"runs it, {remote.who(found)}"} if found else None
+
     def dollars(self) -> dict[str, Any]:
         """What the nodes of the unfinished run have cost."""
         if self._state is None:
@@ -190,6 +195,8 @@ def _print(page: dict[str, Any]) -> None:
         rows.append(("run", run["id"], how))
         gone = run["node_changes"]
         rows += [("run", run["id"], f"{NodesReplaced(**one).text} at {one['at']}") for one in gone]
+    if (build := page["build"]) is not None:
+        rows.append(("build", build["name"], build["state"]))
     if dollars := page["dollars"]:
         text = f"{dollars['node_hours']:.2f} node hours, ${dollars['usd']:.2f} at quoted prices"
         rows.append(("dollars", "this run", text))

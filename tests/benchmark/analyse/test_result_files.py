@@ -100,6 +100,17 @@ def test_graphs_that_a_server_compiled_itself_are_a_warning_of_any_arm(
         assert line in text
 
 
+def test_dollars_are_read_with_their_load_and_with_what_is_quoted_about_them(
+    folder: Path, reported: Reported
+) -> None:
+    about_cost = {"about": "cost", "text": "quoted: a GPU at $15", "source": "a suite"}
+    (folder / EXPECTED).write_text(
+        json.dumps({"schema": 1, "arms": [], "quoted": [*QUOTED, about_cost], "figures": []})
+    )
+    _, page, _ = reported()
+    assert "Dollars hold at 4 at a time; quoted: a GPU at $15 (a suite)" in page
+
+
 def test_answers_are_compared_by_question_and_the_later_try_counts(folder: Path, reported: Reported) -> None:
     shutil.copytree(ANSWERS / "qwen-vllm", folder / "lmeval" / "qwen-vllm")
     assert "Quality: only qwen-vllm was asked, nothing is compared." in reported()[0]
@@ -144,7 +155,7 @@ def test_a_file_of_something_else_is_one_line(
     assert "fetch it again, or remove it" in line
 
 
-QUOTED = [{"text": "as published", "source": "a blog"}]
+QUOTED = [{"about": "decoding", "text": "as published", "source": "a blog"}]
 NOTHING: dict[str, Any] = {
     "expectations": [],
     "quoted": [],

@@ -24,8 +24,9 @@ from tests.benchmark.records import (
     result_of,
     summary_of,
 )
+from trnspec.benchmark.analyse.attached import ArmFacts
 from trnspec.benchmark.analyse.explanation import split_steps
-from trnspec.benchmark.analyse.result import ArmFacts, Explanation, Result
+from trnspec.benchmark.analyse.result import Explanation, Result
 from trnspec.benchmark.analyse.statistics import t_quantile, wilson
 from trnspec.benchmark.analyse.summary import write
 from trnspec.benchmark.measure.raw_run import RawRun

@@ -10,7 +10,7 @@ import pytest
 from tests.benchmark.analyse.process import Process
 from tests.benchmark.records import WALL, answered, block, failed
 from trnspec.benchmark.analyse.delivered import goodput, throughput
-from trnspec.benchmark.analyse.requests import Requests, table
+from trnspec.benchmark.analyse.request_table import Requests, table
 from trnspec.benchmark.analyse.values import of_steps, request_values
 from trnspec.benchmark.measure.records import RequestRecord
 from trnspec.benchmark.plan import PlannedArm

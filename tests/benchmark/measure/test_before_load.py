@@ -221,7 +221,13 @@ def test_what_the_servers_say_that_is_different_is_among_what_drafting_also_chan
     assert [arm.also_changes for arm in arms] == [(), ("synchronous scheduling", "a=b", *found)]
     assert journal.read(out).sessions[0].versions == {"steady": "0.29.0", "spec": "0.24.0"}
     assert "steady: vllm 0.29.0, spec: vllm 0.24.0" in (out / "report.html").read_text()
+    assert [arm.kv_tokens for arm in arms] == [16 * 9000, 16 * 8000]
     assert reported(out, "--all", "--also-changes", "spec=seen later")
+    rows = json.loads((out / "summary.json").read_text())["evidence"]
+    (room,) = (row for row in rows if row["check"] == "room for context")
+    assert room["outcome"] == "caution"
+    told = "spec has room for 128,000 tokens of context, steady for 144,000: 11% less"
+    assert room["says"] == told
     text = " ".join(capsys.readouterr().out.split())
     assert "Engine of spec, declared in addition to speculation: synchronous scheduling." in text
     assert "Engine of spec, declared in addition to speculation: seen later." in text

@@ -30,7 +30,7 @@ class Request:
 
     action: str
     resource: str = "arn:aws:anything:us-east-2:111122223333:at-all"
-    context: Mapping[str, str | None] = field(default_factory=dict)
+    context: Mapping[str, str | tuple[str, ...] | None] = field(default_factory=dict)
 
 
 def allows(
@@ -132,8 +132,13 @@ def _met(statement: Statement, request: Request, *, unknown: bool) -> bool:
     )
 
 
-def _holds(operator: str, actual: str | None, values: list[str]) -> bool:
+def _holds(operator: str, actual: str | tuple[str, ...] | None, values: list[str]) -> bool:
     """The operators that the policies here use; a negated one, and one with IfExists, holds where the key is absent."""
+    if operator == "Null":
+        return (actual is None) is (values == ["true"])
+    if operator == "ForAllValues:StringEquals":
+        return {*(actual or ())} <= {*values}
+    assert not isinstance(actual, tuple), "a key of several values has an operator of its own"
     name = operator.removeprefix("ForAnyValue:").removesuffix("IfExists")
     negated = "Not" in name
     assert name.replace("Not", "") in ("StringEquals", "StringLike", "ArnEquals", "ArnLike", "Bool"), operator

@@ -16,7 +16,7 @@ from infra.pipeline.pipeline_file import MAX_HOURS, PipelineConfiguration
 from infra.pipeline.pipeline_stack import BY_HAND, CDK_ASSETS
 from infra.pipeline.stage import ClusterStep, dev_steps, prod_steps
 from tests.infra.pipeline.conftest import PROD_KEY
-from tests.infra.templates import Deployment, Properties, json_of
+from tests.infra.templates import Deployment, Properties, json_of, listed_data
 from trnspec.core.checkout import ROOT
 from trnspec.operations import delivery
 
@@ -40,6 +40,12 @@ def project(pipeline: Deployment, part: str) -> Properties:
 def commands(project: Properties, phase: str = "build") -> list[str]:
     found: list[str] = json.loads(project["Source"]["BuildSpec"])["phases"][phase]["commands"]
     return found
+
+
+def arguments(project: Properties) -> str:
+    """Of `./trnspec run`, in a build that is given none."""
+    variables = project["Environment"]["EnvironmentVariables"]
+    return next(str(one["Value"]) for one in variables if one["Name"] == "RUN_ARGUMENTS")
 
 
 def spec_of(project: Properties, assembly: Path) -> Properties:
@@ -72,11 +78,13 @@ def test_what_is_pushed_runs_through_the_stages_in_order_and_executions_wait_for
     assert prod[0] == "Approve", "nothing happens before the approval"
     deployed = max(place for place, name in enumerate(prod) if name.endswith(".Deploy"))
     assert prod[deployed + 1 :] == ["ProdSmoke", "ProdRun"]
-    lines = commands(stages["prod"].only(PROJECT, "delivery", Name="qwen3-32b-run").properties)
-    assert lines[0].startswith("./trnspec run experiments/qwen3-32b.yaml")
-    assert lines[0].endswith("--hours 12 --out results/run")
+    run = stages["prod"].only(PROJECT, "run").properties
+    assert arguments(run) == f"experiments/qwen3-32b.yaml --account {configuration.prod.account} --hours 12"
+    lines = commands(run)
+    assert lines[0] == ".venv/bin/python -m trnspec.operations.running.in_build"
     assert "/runs/20260401T120000Z-0dc3e1ca " in lines[1]
-    assert lines[2] == ".venv/bin/python -m trnspec.benchmark gate results/run --baseline results/baseline"
+    gate = ".venv/bin/python -m trnspec.benchmark gate results/run --baseline results/baseline"
+    assert lines[2] == f"[ ! -e results/run/summary.json ] || {gate}"
 
 
 def test_the_build_that_changes_the_pipeline_installs_from_a_lock_file_with_a_hash_for_every_package(
@@ -128,7 +136,7 @@ def test_one_build_a_kind_publishes_every_asset_of_both_stages_and_only_that_of_
 def test_every_build_names_its_runtimes_installs_what_is_pinned_and_calls_what_is_there(
     pipeline: Deployment, stages: Stages, assembly: Path
 ) -> None:
-    delivering = [one for stage in stages.values() for one in stage.properties(PROJECT, "delivery")]
+    delivering = [one for stage in stages.values() for one in stage.properties(PROJECT)]
     builds = [*pipeline.properties(PROJECT), *delivering]
     assert len(builds) > 8
     lines = []
@@ -177,7 +185,7 @@ def test_what_git_has_as_a_program_is_made_one_again_after_the_archive_lost_it(
         for line in commands(project(pipeline, part), "install"):
             subprocess.run(["sh", "-c", line], cwd=folder, check=True)
         assert [one for one in programs if not (folder / one).stat().st_mode & 0o100] == []
-    for one in stages["prod"].properties(PROJECT, "delivery"):
+    for one in stages["prod"].properties(PROJECT):
         assert commands(one, "install")[0] == "chmod +x trnspec scripts/*"
 
 
@@ -185,9 +193,9 @@ def test_what_git_has_as_a_program_is_made_one_again_after_the_archive_lost_it(
 def test_a_run_may_take_hours_in_both_accounts_as_codebuild_takes_them(
     pipeline: Deployment, stages: Stages, configuration: PipelineConfiguration, hours: int
 ) -> None:
-    inside = stages["prod"].only(PROJECT, "delivery", Name="qwen3-32b-run").properties["TimeoutInMinutes"]
+    assert stages["prod"].only(PROJECT, "run").properties["TimeoutInMinutes"] == 36 * 60
     waiting = project(pipeline, "ProdRun")
-    assert waiting["TimeoutInMinutes"] > inside == 13 * 60, "longer than its nodes live"
+    assert waiting["TimeoutInMinutes"] > 13 * 60, "longer than its nodes live"
     assert commands(waiting)[-1].endswith("--minutes 780")
     model = botocore.session.get_session().get_service_model("codebuild")
     settings = configuration.settings.model_copy(update={"hours": hours})
@@ -205,22 +213,25 @@ def test_without_a_run_prod_starts_no_node_and_a_compilation_has_no_gate(
         return prod_steps(replace(configuration, settings=configuration.settings.model_copy(update=update)))
 
     assert steps("never") == dev_steps(configuration.prod)
-    (command,) = steps("compile")[-1].commands
-    assert command.endswith("--hours 12 --until compile")
+    compiling = steps("compile")[-1]
+    assert (compiling.commands, compiling.arguments[-26:]) == ((), "--hours 12 --until compile")
 
 
 def test_builds_that_talk_to_a_cluster_are_in_private_subnets_and_dev_starts_no_trn2_node(
     stages: Stages, configuration: PipelineConfiguration
 ) -> None:
     for stage, steps in (("dev", dev_steps(configuration.dev)), ("prod", prod_steps(configuration))):
-        projects = stages[stage].properties(PROJECT, "delivery")
+        projects = stages[stage].properties(PROJECT)
         assert {one["Name"] for one in projects} == {f"qwen3-32b-{step.name}" for step in steps}
         for one in projects:
             subnets = json.dumps(one["VpcConfig"]["Subnets"])
             assert ("private" in subnets, "public" in subnets) == (True, False)
-        group = stages[stage].only("AWS::EC2::SecurityGroup", "delivery").properties
-        assert not group.get("SecurityGroupIngress")
-        assert [(rule["FromPort"], rule["ToPort"]) for rule in group["SecurityGroupEgress"]] == [(443, 443)]
+        for part in ("delivery", "run")[: len(steps)]:
+            group = stages[stage].only("AWS::EC2::SecurityGroup", part).properties
+            assert not group.get("SecurityGroupIngress")
+            assert [(rule["FromPort"], rule["ToPort"]) for rule in group["SecurityGroupEgress"]] == [
+                (443, 443)
+            ]
     nodes = stages["dev"].only("AWS::EKS::Nodegroup", "nodes").properties
     assert nodes["ScalingConfig"]["DesiredSize"] == 0
 
@@ -235,7 +246,7 @@ def test_a_stage_is_in_its_own_account_and_follows_its_wishes_and_looks_nothing_
         assert {(group["RetentionInDays"], group.get("KmsKeyId")) for group in groups} == {kept}
         environments = {one["environment"] for one in found.artifacts.values()}
         assert environments == {f"aws://{stage.account}/us-east-2"}
-    assert PROD_KEY in str(stages["prod"].rights("delivery-role"))
+    assert PROD_KEY in str(stages["prod"].rights("run"))
     assert not [path for path in assembly.rglob("manifest.json") if "missing" in json_of(path)]
 
 
@@ -243,3 +254,12 @@ def test_every_role_carries_the_boundary(pipeline: Deployment, stages: Stages) -
     roles = [role for one in (pipeline, *stages.values()) for role in one.properties("AWS::IAM::Role")]
     assert len(roles) > 30
     assert all("policy/speculation-boundary" in json.dumps(role["PermissionsBoundary"]) for role in roles)
+
+
+def test_what_holds_data_keeps_its_logical_id_and_what_becomes_of_it(
+    pipeline: Deployment, stages: Stages
+) -> None:
+    assert pipeline.data() == listed_data("pipeline")
+    assert stages["dev"].data() == listed_data("experiment", "stage")
+    measured = listed_data("experiment", "stage", "run")
+    assert stages["prod"].data() == [line for line in measured if "::KMS::" not in line], "it names a key"

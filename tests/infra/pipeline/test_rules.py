@@ -23,6 +23,6 @@ def test_every_finding_of_cdk_nag_is_acknowledged_and_every_acknowledgement_cove
 def test_cfn_lint_finds_no_error_in_the_pipeline_the_delivery_and_the_bootstrap(assembly: Path) -> None:
     delivery = sorted(assembly.glob("assembly-pipeline-*/*delivery*.template.json"))
     templates = [assembly / "pipeline.template.json", *delivery, BOOTSTRAP]
-    assert len(templates) == 6
+    assert len(templates) == 4
     found = lint(templates, region="us-east-2")
     assert [f"{one['Rule']['Id']} {one['Message']}" for one in found if one["Level"] == "Error"] == []

@@ -21,16 +21,17 @@ from moto import mock_aws
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.eks.models import eks_backends
 
-from cdk8s_charts.manifests import ManifestFile, texts, write
+from cdk8s_charts.manifests import ManifestFile, read, texts, write
 from infra.pipeline.pipeline_file import BOOTSTRAP, PipelineConfiguration, StageConfiguration
 from infra.pipeline.pipeline_stack import start_command
-from infra.pipeline.stage import ClusterStep, dev_steps, prod_steps, project_name
-from tests.conftest import REFERENCE
+from infra.pipeline.stage import NOTHING_MEASURED, ClusterStep, dev_steps, prod_steps
+from tests.conftest import REFERENCE, ROOT
 from tests.infra.conftest import KEY, changed
 from tests.infra.pipeline.iam import committed, template_of
 from tests.infra.templates import ACCOUNT, Deployment, resolved
 from tests.operations import ready
 from tests.operations.api_server import KINDS, ApiServer, DirectKubernetes
+from tests.operations.builds import Builds
 from tests.operations.clients import shared_client
 from tests.operations.clock import FakeClock
 from tests.operations.enforcement import OPERATOR, Caller, Enforcement, enforcing
@@ -38,16 +39,17 @@ from tests.operations.test_verification import PASSES, as_assumed, proved
 from tests.operations.world import World
 from trnspec.core.findings import Finding
 from trnspec.experiment import Experiment, load
-from trnspec.experiment.naming import ACTIVE_RUN, STEP, off_role_name
+from trnspec.experiment.naming import ACTIVE_RUN, STEP, build_project, notices_topic, off_role_name
 from trnspec.operations import delivery
 from trnspec.operations.__main__ import main
 from trnspec.operations.cloud import access
 from trnspec.operations.cloud.aws import Aws
-from trnspec.operations.running import context, launch
+from trnspec.operations.running import context, in_build, launch
+from trnspec.operations.running.remote import Asked, begin
 
 pytestmark = pytest.mark.slow
 
-ROLE = "qwen3-32b-us-east-2-delivery"
+ROLE, RUNNER = "qwen3-32b-us-east-2-delivery", "qwen3-32b-us-east-2-run"
 
 
 class Rbac:
@@ -90,6 +92,7 @@ def caller(name: str, deployment: Deployment, *stacks: str, always: bool = False
         lambda found: f"arn:aws:s3:::qwen3-32b-{found[1].lower()}-{ACCOUNT}-us-east-2",
         text,
     )
+    text = re.sub(r"<[^<>]*AlarmsKey[^<>]*>", KEY, text)
     for project in deployment.resources("AWS::CodeBuild::Project"):
         named = f"arn:aws:codebuild:us-east-2:{ACCOUNT}:project/{project.properties.get('Name')}"
         text = text.replace(f"<{project.logical_id}.Arn>", named)
@@ -107,17 +110,26 @@ def _here(value: Any) -> Any:
 class Account:
     """A deployed experiment in moto, and the commands that are called in it."""
 
-    def __init__(self, experiment: Experiment, folder: Path, patch: pytest.MonkeyPatch) -> None:
-        self.api, self.folder = ApiServer(), folder
-        self.world = World(experiment, self.api)
+    def __init__(
+        self,
+        experiment: Experiment,
+        folder: Path,
+        patch: pytest.MonkeyPatch,
+        files: tuple[ManifestFile, ...] = (),
+    ) -> None:
+        self.api, self.folder, self._patch = ApiServer(), folder, patch
+        self.world = World(experiment, self.api, files=files)
         write(texts(experiment, self.world.deploy(), folder / "manifests"))
+        self.world.client("sns").create_topic(Name=notices_topic(experiment))
         clock = FakeClock(self.world.tick)
+        self.world.now = clock.now
         patch.setattr(Aws, "_boto_client", lambda aws, service: shared_client(service, aws.region))
         patch.setattr(access, "Kubernetes", lambda **how: DirectKubernetes(self.api, how["namespace"]))
         for module in (launch, delivery):
             patch.setattr(module, "Clock", lambda: clock)
         patch.setattr(launch, "_report", lambda _: None)
         patch.setattr(launch, "Context", partial(context.Context, verify=self._verify))
+        self.builds = Builds(self.world, clock, folder / "out", patch)
 
     def _verify(self, experiment: Experiment, *_: Any, **__: Any) -> list[Finding]:
         """On nodes as they should be, which this world does not have, with the same rights."""
@@ -130,13 +142,18 @@ class Account:
         words = shlex.split(command.replace(account, DEFAULT_ACCOUNT_ID))
         if words[:3] == ["aws", "s3", "cp"]:
             return self._copy(words[-2])
-        begins = (
-            words.index("trnspec.operations.delivery") + 1 if "trnspec.operations.delivery" in words else 1
+        begins = words.index("trnspec.operations.delivery") + 1
+        return delivery.main([*words[begins:], "--manifests", str(self.folder / "manifests")])
+
+    def build(self, step: ClusterStep, account: str) -> int:
+        """What the project of a run does, as the pipeline starts it."""
+        given = (
+            f"{step.arguments.replace(account, DEFAULT_ACCOUNT_ID)} --manifests {self.folder / 'manifests'}"
         )
-        words = [*words[begins:], "--manifests", str(self.folder / "manifests")]
-        if "--out" in words:
-            words[words.index("--out") + 1] = str(self.folder / "out")
-        return (main if command.startswith("./trnspec") else delivery.main)(words)
+        with self._patch.context() as patch:
+            patch.setenv("RUN_ARGUMENTS", given)
+            patch.setenv("CODEBUILD_BUILD_ID", "qwen3-32b-run:0a1b")
+            return in_build.main()
 
     def give_schedules(self, role: Caller) -> None:
         """Their role the statements of the templates, but those about the template's own queue: a run asks IAM about the role
@@ -176,16 +193,23 @@ def act(
     state: Enforcement,
 ) -> list[int]:
     """Every command of these steps but the gate's, which asks nobody; returns the exit codes."""
-    entries = deployment.properties("AWS::EKS::AccessEntry")
-    (entry,) = [one for one in entries if ROLE in str(resolved(one["PrincipalArn"]))]
-    account.api.rights = rbac = Rbac(entry, stage.files)
-    role = caller(ROLE, deployment, "delivery-role", "delivery")
-    codes = []
-    for command in (one for step in steps for one in step.commands if " gate " not in one):
-        always = command.startswith("aws ")
-        with state.acting_as(Caller(**vars(role) | {"always": always})):
-            codes.append(account.call(command, stage.account))
-    assert (state.denied, rbac.refused) == ([], [])
+    codes, refused = [], list[str]()
+    for step in steps:
+        part, name = ("run", RUNNER) if step.arguments else ("delivery", ROLE)
+        entry = deployment.only("AWS::EKS::AccessEntry", part).properties
+        account.api.rights = rbac = Rbac(entry, stage.files)
+        role = caller(name, deployment, part)
+        if step.arguments:
+            with state.acting_as(role):
+                codes.append(account.build(step, stage.account))
+        for command in (
+            one.removeprefix(f"{NOTHING_MEASURED} || ") for one in step.commands if " gate " not in one
+        ):
+            always = command.startswith("aws ")
+            with state.acting_as(Caller(**vars(role) | {"always": always})):
+                codes.append(account.call(command, stage.account))
+        refused += rbac.refused
+    assert (state.denied, refused) == ([], [])
     return codes
 
 
@@ -283,13 +307,13 @@ def test_the_pipeline_starts_a_build_with_the_rights_of_its_step_and_of_the_role
     monkeypatch.setattr(Aws, "_boto_client", lambda aws, service: shared_client(service, aws.region))
     monkeypatch.setattr(delivery, "Clock", FakeClock)
     shared_client("codebuild").create_project(
-        name=project_name(stage, step),
+        name=build_project(stage.experiment, step.name),
         source={"type": "S3", "location": "bucket/key"},
         artifacts={"type": "NO_ARTIFACTS"},
         environment={"type": "LINUX_CONTAINER", "image": "x", "computeType": "BUILD_GENERAL1_SMALL"},
         serviceRole=f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/service-role/x",
     )
-    starter = caller(stage.starter_role, stages["prod"], "delivery", always=True)
+    starter = caller(stage.starter_role, stages["prod"], "delivery", "run", always=True)
     enforcement.roles[starter.arn] = starter
     words = shlex.split(start_command(stage, step).replace(stage.account, DEFAULT_ACCOUNT_ID))
     with enforcement.acting_as(caller(configuration.caller_role(stage), pipeline, always=True)):
@@ -315,7 +339,7 @@ def test_a_run_whose_node_group_was_replaced_ends_with_the_line_that_names_the_o
     groups[standing.nodegroup_name] = standing
     monkeypatch.setattr(World, "group", standing)
     *_, step = prod_steps(configuration)
-    run = replace(step, commands=step.commands[:1])  # a build ends at its first command that fails
+    run = replace(step, commands=())  # a build ends at its first command that fails
     assert act((run,), account, stage, stages["prod"], enforcement) == [1]
     assert (
         "node group qwen3-32b-trn2-b-spot: exists, and the experiment now describes"
@@ -333,6 +357,43 @@ def operator(*verbs: str) -> Caller:
         for statement in committed(OPERATOR, name, **here)
     )
     return Caller(f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/operator", lambda _: statements)
+
+
+def test_an_operator_who_may_only_start_builds_comes_from_a_deployment_to_the_answer_and_reaches_no_node(
+    configuration: PipelineConfiguration,
+    stages: dict[str, Deployment],
+    enforcement: Enforcement,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The build with the rights of its role, its pods with theirs; the operator with one policy."""
+    stage, deployed = configuration.prod, stages["prod"]
+    account = Account(stage.experiment, tmp_path, monkeypatch, read(stage.experiment, ROOT / "manifests"))
+    account.world.as_pod = pods(deployed, enforcement)
+    account.give_schedules(caller(off_role_name(stage.experiment), deployed, "nodes"))
+    entry = deployed.only("AWS::EKS::AccessEntry", "run").properties
+    account.api.rights = rbac = Rbac(entry, stage.files)
+    role = caller(RUNNER, deployed, "run")
+    account.builds.as_build = lambda: enforcement.acting_as(role)
+    here = {"AWS__AccountId": DEFAULT_ACCOUNT_ID}
+    alone = Caller(
+        f"arn:aws:iam::{DEFAULT_ACCOUNT_ID}:role/alice",
+        lambda _: tuple(committed(OPERATOR, "Remote", **here)),
+    )
+    typed = ["run", str(REFERENCE), "--remote", f"--out={tmp_path / 'home'}"]
+    with enforcement.acting_as(alone):
+        assert main(typed) == 0
+        assert main([*typed, "--fetch"]) == 0
+        account.builds.stuck = True
+        begin(stage.experiment, Aws("us-east-2"), Asked(path=REFERENCE))
+        assert main([*typed, "--stop"]) == 0
+    assert (enforcement.denied, rbac.refused, account.world.nodes) == ([], [], 0)
+    assert (tmp_path / "home" / "summary.json").exists()
+    asked = {"codebuild:StartBuild", "codebuild:StopBuild", "logs:GetLogEvents", "sns:Publish"}
+    assert enforcement.allowed >= {*asked, "eks:UpdateNodegroupConfig"}
+    with enforcement.acting_as(alone):
+        assert main(["run", str(REFERENCE)]) == 3, "nothing goes from here"
+    assert (len(enforcement.denied), account.world.nodes) == (1, 0)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import json
 from cdk8s_charts.render import render
 from infra.pins import ADDON_VERSIONS
 from infra.stacks.software import AFTER_NODES, BEFORE_NODES
-from tests.infra.conftest import ADMIN, PIPELINE, Variants
+from tests.infra.conftest import ADMIN, Variants
 from tests.infra.templates import Deployment, Deployments, resolved
 from trnspec.experiment.catalogue.node_images import NODE_IMAGES
 
@@ -24,22 +24,22 @@ def test_secrets_have_the_clusters_own_key_and_logs_a_group_that_exists_before(m
     assert _groups(made.reference, "/aws/eks/qwen3-32b/cluster") <= set(cluster.waits_for)
 
 
-def test_only_named_principals_enter_and_the_pipeline_by_rendered_roles_alone(
+def test_only_named_principals_enter_and_the_builds_by_rendered_roles_alone(
     made: Deployments, variants: Variants
 ) -> None:
     assert made.reference.resources("AWS::EKS::AccessEntry", "cluster") == []
     entries = made.opened.properties("AWS::EKS::AccessEntry", "cluster")
-    given = {one["PrincipalArn"]: one for one in entries}
-    assert given.keys() == {ADMIN, PIPELINE}
-    (admin,) = given[ADMIN]["AccessPolicies"]
+    assert [one["PrincipalArn"] for one in entries] == [ADMIN]
+    (admin,) = entries[0]["AccessPolicies"]
     assert resolved(admin["PolicyArn"]).endswith("/AmazonEKSClusterAdminPolicy")
-    assert "AccessPolicies" not in given[PIPELINE]
+    builds = made.opened.only("AWS::EKS::AccessEntry", "run").properties
+    assert "AccessPolicies" not in builds
     objects = [one for file in render(variants["opened"][0]) for one in file.objects]
     (binding,) = (one for one in objects if one["kind"] == "ClusterRoleBinding")
     (role,) = (one for one in objects if one["kind"] == "ClusterRole")
     (here,) = (one for one in objects if one["kind"] == "RoleBinding")
     for one in (binding, here):
-        assert given[PIPELINE]["KubernetesGroups"] == [subject["name"] for subject in one["subjects"]]
+        assert builds["KubernetesGroups"] == [subject["name"] for subject in one["subjects"]]
     assert here["metadata"]["namespace"] == "opened"
     seen = {resource for rule in role["rules"] for resource in rule["resources"]}
     assert seen == {"nodes", "pods", "daemonsets", "deviceclasses", "resourceclaims", "resourceslices"}

@@ -41,7 +41,7 @@ def test_every_log_group_is_encrypted_kept_and_sent_as_the_account_wants(made: D
 
 def test_tags_are_on_every_stack_and_on_what_inherits_none(made: Deployments) -> None:
     wanted = {"experiment": "within", "cost-center": "4711"}
-    assert [one["properties"]["tags"] for one in made.within.artifacts.values()] == [wanted] * 6
+    assert [one["properties"]["tags"] for one in made.within.artifacts.values()] == [wanted] * 7
     templates = [one["LaunchTemplateData"] for one in made.within.properties("AWS::EC2::LaunchTemplate")]
     nodes = [one["TagSpecifications"] for one in templates if "TagSpecifications" in one]
     assert len(nodes) == 2

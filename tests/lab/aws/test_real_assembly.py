@@ -66,6 +66,7 @@ def rehearsed(real_assembly: Path) -> Rehearsal:
 
 RECORDED = {
     "AWS::CloudWatch::CompositeAlarm",
+    "AWS::CodeBuild::Project",
     "AWS::EKS::AccessEntry",
     "AWS::EKS::Addon",
     "AWS::EKS::PodIdentityAssociation",
@@ -140,7 +141,7 @@ def test_the_apis_show_what_was_made_and_after_a_teardown_the_same_templates_are
         (storage,) = cloudformation.deployed(experiment, aws)
         assert storage.name == "qwen3-32b-storage"
         gone = [one for one in read_assembly(real_assembly).stacks if one.name != storage.name]
-        assert len(gone) == 6
+        assert len(gone) == 7
         for stack in gone:
             stack.create(called("cloudformation"))
             assert resources_of(stack.name, region=REGION)
@@ -153,7 +154,7 @@ def test_a_second_deployment_changes_nothing_and_a_teardown_leaves_the_network_t
     """With the CDK's own command line, the committed policies and the bootstrap: every resource of every template."""
     found = deployed(tmp_path, existing_vpc=existing_vpc)
     assert found.stacks[:2] == (POLICIES_STACK, BOOTSTRAP_STACK)
-    assert found.unchanged == len(found.stacks) - 2 == (6 if existing_vpc else 7)
+    assert found.unchanged == len(found.stacks) - 2 == (7 if existing_vpc else 8)
     outcomes = Counter(one.outcome for one in found.resources)
     assert outcomes.keys() == {"created", "recorded", "skipped"}
     assert outcomes["created"] > 80

@@ -168,12 +168,12 @@ def test_a_changed_name_or_region_is_found_with_the_way_to_remove_it(
 ) -> None:
     changed = [("qwen3-32b", OTHER), ("renamed", OTHER), ("renamed", "us-east-2")]
     for name, region in changed:
-        make_stacks(name, "cluster", "nodes", "delivery-role", region=region)
+        make_stacks(name, "cluster", "nodes", "run", region=region)
     found, untold = cloudformation.find(experiment, aws)
     assert ([(one.experiment, one.region) for one in found], untold) == (changed, [])
     for one in found:
         name = one.experiment
-        assert one.stacks == (f"{name}-cluster", f"{name}-delivery-role", f"{name}-nodes")
+        assert one.stacks == (f"{name}-cluster", f"{name}-nodes", f"{name}-run")
         assert f"./trnspec teardown --name {name} --region {one.region}" in one.finding().line()
 
 

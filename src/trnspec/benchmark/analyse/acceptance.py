@@ -20,7 +20,8 @@ from trnspec.benchmark.analyse.values import Blocks, Drafts, Records
 from trnspec.benchmark.plan import PlannedArm
 
 if TYPE_CHECKING:
-    from trnspec.benchmark.analyse.requests import Cells, Place
+    from trnspec.benchmark.analyse.request_table import Place
+    from trnspec.benchmark.analyse.requests import Cells
 
 SERVER = "server per-request"
 COUNTERS = "server counters"
@@ -79,7 +80,7 @@ def tokens_per_step_at(cells: Cells, arm: PlannedArm, place: Place) -> TokensPer
         return _OF_MADE_UP
     records, plain_s = cells.of(arm, place).answers, cells.plain_s(arm, place)
     blocks, unmeasured = cells.blocks_of(arm, place), cells.beside(arm, place).answers
-    if not cells.together:
+    if cells.loaded_with(place.class_) == place.class_:
         return tokens_per_step(arm, records, blocks, plain_s, unmeasured=unmeasured)
     # Counters are of all classes together, so whether chunks are steps is checked over all classes.
     whole = tokens_per_step(arm, cells.loaded(arm, place).answers, blocks, plain_s, unmeasured=unmeasured)

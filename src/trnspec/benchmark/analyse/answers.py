@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from trnspec.benchmark.analyse.attached import Losslessness, Quality
-from trnspec.benchmark.analyse.requests import Cells, Requests
+from trnspec.benchmark.analyse.request_table import Requests
+from trnspec.benchmark.analyse.requests import Cells
 from trnspec.benchmark.analyse.result import Evidence
 from trnspec.benchmark.analyse.speed_up import SIGNIFICANT
 from trnspec.benchmark.analyse.statistics import fisher_more, holm, wilson

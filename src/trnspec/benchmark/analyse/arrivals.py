@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from trnspec.benchmark.analyse.requests import Cells, Place, Requests, joined
+from trnspec.benchmark.analyse.request_table import Place, Requests, joined
+from trnspec.benchmark.analyse.requests import Cells
 from trnspec.benchmark.analyse.result import Evidence, Outcome
 from trnspec.benchmark.analyse.speed_up import gain_of
 from trnspec.benchmark.analyse.values import COLLECTED_SHARE, arrival_starts, decoding, gaps, output_tokens

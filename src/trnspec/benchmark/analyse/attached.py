@@ -115,6 +115,7 @@ class Expectation(ResultPart):
 
 
 class Quoted(ResultPart):
+    about: Literal["decoding", "cost"] = "decoding"
     text: str
     source: str
 
@@ -181,3 +182,15 @@ class Sense(ResultPart):
     """Whether the arm gets no verdict because of its answers."""
     text: str
     questions: list[AskedQuestion]
+
+
+class ArmFacts(ResultPart):
+    """An arm as planned, without its address."""
+
+    name: str
+    speculative_tokens: int
+    max_tokens_per_step: int
+    usd_per_hour: float | None
+    also_changes: tuple[str, ...] = ()
+    kv_tokens: int | None = None
+    baseline: str | None = None

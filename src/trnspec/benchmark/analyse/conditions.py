@@ -27,6 +27,7 @@ _CACHED_APART = 0.05
 _FEW = 0.05
 """The largest share of an arm's answers that may come from another model."""
 _MAX_SETTINGS = 4
+MEMORY, _LESS_ROOM = "room for context", 0.05
 
 
 def is_aa(plan: Plan) -> bool:
@@ -88,6 +89,24 @@ def client(cells: Cells) -> Iterator[Evidence]:
             outcome="fine",
             says=f"the client was never more than {max(lags_s) * 1000:.1f} ms late",
         )
+
+
+def memory(cells: Cells) -> Iterator[Evidence]:
+    """What a draft takes of the room for context, where both servers say how much they have."""
+    for base, arm in cells.compared:
+        if base.kv_tokens and arm.kv_tokens:
+            less = 1 - arm.kv_tokens / base.kv_tokens
+            how = f"{less:.0%} less" if less > 0 else f"{-less:.0%} more"
+            says = f"{arm.name} has room for {arm.kv_tokens:,} tokens of context, {base.name} for {base.kv_tokens:,}: {how}"
+            outcome = "caution" if less > _LESS_ROOM else "fine"
+            remedy = "with more or longer requests it waits earlier, so measure your largest load too"
+            yield Evidence(
+                check=MEMORY,
+                arm=arm.name,
+                outcome=outcome,
+                says=says,
+                remedy=remedy if outcome == "caution" else "",
+            )
 
 
 def servers(raw: RawRun, course: Course) -> Iterator[Evidence]:

@@ -151,10 +151,13 @@ def _short(model: str) -> str:
     return model.rstrip("/").rpartition("/")[2]
 
 
-def average(ones: Sequence[Comparison], number: str) -> float | None:
-    """The mean of one number over comparisons; None if it is unknown for one."""
+def average(ones: Sequence[Comparison], number: str, shares: Sequence[float] | None = None) -> float | None:
+    """The mean of one number over comparisons, by their shares; None if it is unknown for one."""
     values = [getattr(one, number) for one in ones]
-    return math.fsum(values) / len(values) if values and None not in values else None
+    weights = shares or [1.0] * len(values)
+    if not values or None in values:
+        return None
+    return math.fsum(map(math.prod, zip(values, weights, strict=True))) / math.fsum(weights)
 
 
 def _told(result: Result, at: AtLoad) -> tuple[AdviceCode, dict[str, Any]]:

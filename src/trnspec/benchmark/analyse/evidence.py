@@ -13,7 +13,8 @@ from itertools import product
 
 from trnspec.benchmark.analyse import answers, arrivals, conditions
 from trnspec.benchmark.analyse.attached import EngineDifferences, Quality
-from trnspec.benchmark.analyse.requests import Cells, Place, Requests
+from trnspec.benchmark.analyse.request_table import Place, Requests
+from trnspec.benchmark.analyse.requests import Cells
 from trnspec.benchmark.analyse.result import Course, Evidence
 from trnspec.benchmark.analyse.statistics import fisher_more
 from trnspec.benchmark.analyse.tokens_and_text import tokens_and_text
@@ -189,6 +190,7 @@ CHECKS: tuple[Check, ...] = (
     conditions.client,
     conditions.models,
     conditions.prefix_cache,
+    conditions.memory,
     conditions.records,
 )
 """The checks of the table of requests."""

@@ -20,8 +20,10 @@ from statistics import geometric_mean
 
 import numpy as np
 
-from trnspec.benchmark.analyse.requests import Cells, Place, Requests
-from trnspec.benchmark.analyse.result import ArmFacts, Explanation
+from trnspec.benchmark.analyse.attached import ArmFacts
+from trnspec.benchmark.analyse.request_table import Place, Requests
+from trnspec.benchmark.analyse.requests import Cells
+from trnspec.benchmark.analyse.result import Explanation
 from trnspec.benchmark.analyse.result_cells import Cell
 from trnspec.benchmark.analyse.sentences import rendered
 from trnspec.benchmark.analyse.speed_up import EQUIVALENT

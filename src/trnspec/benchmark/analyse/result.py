@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from trnspec.benchmark.analyse.attached import (
+    ArmFacts,
     Drafting,
     EngineDifferences,
     Estimated,
@@ -24,7 +25,7 @@ from trnspec.benchmark.analyse.attached import (
     ResultPart,
     Sense,
 )
-from trnspec.benchmark.analyse.result_cells import At, Cell, UnderLoad
+from trnspec.benchmark.analyse.result_cells import At, Cell, UnderLoad, WindowAtLoad
 from trnspec.benchmark.metrics import TPOT
 from trnspec.benchmark.plan import Load
 
@@ -166,17 +167,6 @@ class Advice(UnderLoad):
     sentence: str
 
 
-class ArmFacts(ResultPart):
-    """An arm as planned, without its address."""
-
-    name: str
-    speculative_tokens: int
-    max_tokens_per_step: int
-    usd_per_hour: float | None
-    also_changes: tuple[str, ...] = ()
-    baseline: str | None = None
-
-
 class Run(ResultPart):
     """What was asked of whom, when, by which client."""
 
@@ -211,6 +201,8 @@ class Run(ResultPart):
     token_source: str | None
     largest_client_lag_s: float | None
     interval: str
+    mix: dict[str, float] = Field(default_factory=dict)
+    """The user's shares of the output tokens, by class; empty: equal ones."""
     dummy_weights: bool = False
     """Whether the plan says that texts mean nothing."""
 
@@ -306,6 +298,8 @@ class Result(ResultPart):
     best: list[Best]
     pays_up_to: list[PaysUpTo]
     """The loads at which treatments pay, of several loads, by the verdicts of `mix` and `comparisons`; empty for an A/A."""
+    windows: tuple[WindowAtLoad, ...] = ()
+    """The window for each load of a closed loop, of two loads or more."""
     explanations: list[Explanation]
     limits_kept: list[LimitKept]
     losslessness: Losslessness | None

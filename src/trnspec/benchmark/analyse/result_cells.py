@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 from pydantic import Field, model_validator
 
 from trnspec.benchmark.analyse.attached import ResultPart
-from trnspec.benchmark.analyse.requests import Place
+from trnspec.benchmark.analyse.request_table import Place
 from trnspec.benchmark.plan import Load
 
 
@@ -128,3 +128,16 @@ class Cell(At):
     throughput: Throughput | None
     goodput: Goodput | None
     cost: Cost | None
+
+
+class WindowAtLoad(ResultPart):
+    """The window to serve with at a number of concurrent requests; 0 is plain decoding."""
+
+    concurrency: int
+    window: int
+    arm: str | None = None
+    ratio: float | None = None
+    ci_low: float | None = None
+    ci_high: float | None = None
+    cannot_tell: str = ""
+    """Why a larger window was not taken; empty where the measurement decides."""

@@ -4,7 +4,7 @@
     DIR/lmeval/<arm>/...       files of lm-eval with `--log_samples`; `lmeval/questions.json`: the questions
     DIR/expected.json          {"schema": 1, "arms": [{"arm", "instance", "chips", "plain_tpot_s", "plain_tpot_low_s", "plain_tpot_high_s",
                                "drafted": {"step_over_plain", "step_over_plain_low", "step_over_plain_high"} | null}],
-                               "quoted": [{"text", "source"}], "figures": [{"arm", "metric", "classes", "concurrency", "value", "tolerance",
+                               "quoted": [{"text", "source", "about"}], "figures": [{"arm", "metric", "classes", "concurrency", "value", "tolerance",
                                "source"}]}
 
 All files are optional. If a file is missing, its part of the summary is missing too, and the report says so. Another program, which knows

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 from trnspec.benchmark.analyse.decision import at_loads
 from trnspec.benchmark.analyse.evidence import FAILURES, evidence, withheld_for
-from trnspec.benchmark.analyse.requests import Cells, Footing, Place, Requests, cells_of
+from trnspec.benchmark.analyse.request_table import Place, Requests
+from trnspec.benchmark.analyse.requests import Cells, Footing, cells_of
 from trnspec.benchmark.analyse.result import Evidence, Result
 from trnspec.benchmark.analyse.sentences import rendered
 from trnspec.benchmark.analyse.speed_up import as_ratio, sharing

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
-from trnspec.benchmark.analyse.requests import Place
+from trnspec.benchmark.analyse.request_table import Place
 from trnspec.benchmark.analyse.result import Comparison, Verdict
 from trnspec.benchmark.analyse.speed_up import EQUIVALENT
 from trnspec.benchmark.plan import Load

@@ -3,7 +3,7 @@
 In a class the speed-up is a ratio of geometric means over pairs of requests that had the same prompt and nonce. The mix has an equal
 share of the output tokens from every class. Its speed-up is the ratio of the times that these tokens take:
 
-    S = sum(w_c * B_c) / sum(w_c * T_c)        w_c: equal shares; B_c, T_c: exp of the mean log times of class c
+    S = sum(w_c * B_c) / sum(w_c * T_c)        w_c: equal shares, or the user's; B_c, T_c: exp of the mean log times of class c
 
 Classes are strata with fixed weights (Cochran, Sampling Techniques, 3rd ed., section 5.4). log S is linearised, as a combined
 ratio estimate is (section 6.11): a pair of class c moves it by u_c * log b - v_c * log t, where u_c and v_c are the class's shares
@@ -32,24 +32,21 @@ best of each one's treatments.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from trnspec.benchmark.analyse.requests import Cells, Footing, Place, Requests
+from trnspec.benchmark.analyse.request_table import Place, Requests
+from trnspec.benchmark.analyse.requests import Cells, Footing
 from trnspec.benchmark.analyse.result import Comparison, PaysUpTo, Verdict
 from trnspec.benchmark.analyse.statistics import (
     Array,
     Estimate,
     Sources,
-    estimate,
     holm,
-    joined,
-    mean_of,
     of_sample,
 )
 from trnspec.benchmark.cell_size import MIN_PROMPTS
@@ -192,42 +189,6 @@ def verdict(estimate: Estimate | None, footing: Footing = DEFAULT_FOOTING, metri
     return "a little faster" if low > 0 else "a little slower" if high < 0 else "cannot tell"
 
 
-Classes = Mapping[str, Requests]
-"""The requests of an arm under one load, by class."""
-
-
-def mixes(cells: Cells) -> Iterator[dict[str, Any]]:
-    """`mix` of a result: each treatment against its baseline, by load, over the classes that have a verdict."""
-    for load in cells.plan.loads:
-        footing, known = cells.footing(load), {arm.name: cells.known(arm, load) for arm in cells.plan.arms}
-        for arms in cells.compared:
-            base, arm = (one.name for one in arms)
-            row = over(known[base], known[arm], together=len(cells.compared), footing=footing)
-            if not any(cells.judged(arms, Place(class_, load)) for class_ in cells.plan.classes):
-                row["verdict"] = "withheld"
-            yield {"class": None, **vars(load), "baseline": base, "treatment": arm, **row}
-
-
-def bests(cells: Cells) -> Iterator[dict[str, Any]]:
-    """`best` of a result: of several treatments with one baseline, the best by load and class (null: the mix)."""
-    treated: dict[str, list[str]] = {}
-    for base, arm in cells.compared:
-        treated.setdefault(base.name, []).append(arm.name)
-    several = {base: arms for base, arms in treated.items() if len(arms) > 1}
-    for load, (base, arms), class_ in product(cells.plan.loads, several.items(), (None, *cells.plan.classes)):
-        known = {
-            arm.name: {name: own for name, own in cells.known(arm, load).items() if class_ in (None, name)}
-            for arm in cells.plan.arms
-        }
-        best, *others = ranked(known, base, arms) or [""]
-        pairs, footing = math.comb(len(arms), 2), cells.footing(load)
-        rest = [
-            {"arm": arm, **over(known[arm], known[best], together=pairs, footing=footing)} for arm in others
-        ]
-        if others:
-            yield {"class": class_, **vars(load), "baseline": base, "arm": best, "over": rest}
-
-
 def pays_up_to(rows: Sequence[Comparison]) -> Iterator[PaysUpTo]:
     """With several loads, in each class and over the mix: the last load at which a treatment is faster, and the first load above that at
     which it is slower or a little slower."""
@@ -242,104 +203,3 @@ def pays_up_to(rows: Sequence[Comparison]) -> Iterator[PaysUpTo]:
             slower = (load for load, verdict in loads if verdict in SLOWER and load > (pays or 0))
             names = {"class_": class_, "baseline": baseline, "treatment": treatment, "by": by}
             yield PaysUpTo(**names, pays=pays, costs=next(slower, None), loads=loads)
-
-
-def ranked(classes: Mapping[str, Classes], base: str, arms: Sequence[str]) -> list[str]:
-    """The arms, the fastest first; only those for which the largest number of classes is known."""
-    known = {arm: Strata.of(classes[base], classes[arm]) for arm in arms}
-    maximum = max((len(strata.inside) for strata in known.values()), default=0)
-    able = [arm for arm in arms if known[arm].inside and len(known[arm].inside) == maximum]
-    return sorted(able, key=lambda arm: -known[arm].log_ratio)
-
-
-class Stratum(NamedTuple):
-    """The pairs of two arms in one class: the logs of their times per token, and the means of these, mapped back to times."""
-
-    log_s: tuple[Array, Array]
-    sources: Sources
-    mean_s: tuple[float, float]
-    """Geometric means; with several starts, the mean over starts."""
-    prompts: int
-    doubt: float = 0.0
-    """The sum of the mean bounds of the errors of both arms."""
-
-
-@dataclass(frozen=True)
-class Strata:
-    """The pairs of two arms by class; calculates log S of the mix."""
-
-    pairs: Mapping[str, Stratum]
-
-    @classmethod
-    def of(cls, before: Classes, after: Classes) -> Strata:
-        """The strata of a baseline and a treatment."""
-        strata = {}
-        for class_ in (name for name in before if name in after):
-            pairs = before[class_].with_(after[class_])
-            times = tuple(own.metrics[TPOT.name] for own in pairs)
-            known = (times[0] > 0) & (times[1] > 0)
-            if known.any():
-                sources = pairs[0].sources.of(known)
-                first, second = (np.log(own[known]) for own in times)
-                means = tuple(math.exp(mean_of(own, sources.start)[0]) for own in (first, second))
-                prompts = len(np.unique(sources.prompt))
-                doubt = sum(map(mean_error, pairs))
-                strata[class_] = Stratum((first, second), sources, (means[0], means[1]), prompts, doubt)
-        return cls(strata)
-
-    @cached_property
-    def inside(self) -> list[str]:
-        """Classes with a share: those with MIN_PROMPTS prompts; if none has so many, all."""
-        return [class_ for class_, own in self.pairs.items() if own.prompts >= MIN_PROMPTS] or [*self.pairs]
-
-    @property
-    def total_s(self) -> tuple[float, float]:
-        """The sums of the means of both arms, over the classes with a share."""
-        before, after = zip(*(self.pairs[class_].mean_s for class_ in self.inside), strict=True)
-        return math.fsum(before), math.fsum(after)
-
-    @property
-    def log_ratio(self) -> float:
-        """log S."""
-        before, after = self.total_s
-        return math.log(before / after)
-
-    @property
-    def estimate(self) -> Estimate | None:
-        """log S with its interval, from how much each pair moves it, and the prompts of the smallest class; None without a class."""
-        if not self.inside:
-            return None
-        parts, total_s = [self.pairs[class_] for class_ in self.inside], self.total_s
-        moves = []
-        for part in parts:
-            u, v = (mean / total for mean, total in zip(part.mean_s, total_s, strict=True))
-            moves.append(mean_of(u * part.log_s[0] - v * part.log_s[1], part.sources.start)[1])
-        known = estimate(self.log_ratio, np.concatenate(moves), joined([part.sources for part in parts]))
-        doubt = max(part.doubt for part in parts)
-        return replace(known, clusters=min(part.prompts for part in parts), doubt=doubt)
-
-
-def over(
-    before: Classes, after: Classes, *, together: int, footing: Footing = DEFAULT_FOOTING
-) -> dict[str, Any]:
-    """An arm against another one over the mix of classes; one with fewer than MIN_PROMPTS prompts has no share if another has them."""
-    strata = Strata.of(before, after)
-    inside, known = strata.inside, strata.estimate
-    means_s = [total / len(inside) for total in strata.total_s] if inside else [None, None]
-    by_class = [
-        {
-            "class": class_,
-            "n_prompts": own.prompts,
-            "share": (class_ in inside) / max(len(inside), 1),
-            "baseline_tpot_s": own.mean_s[0],
-            "treatment_tpot_s": own.mean_s[1],
-        }
-        for class_, own in strata.pairs.items()
-    ]
-    return {
-        **as_ratio(known and replace(known, together=together), footing),
-        "together": together,
-        "baseline_tpot_s": means_s[0],
-        "treatment_tpot_s": means_s[1],
-        "classes": by_class,
-    }

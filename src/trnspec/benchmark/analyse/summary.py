@@ -20,18 +20,16 @@ from trnspec.benchmark.analyse.decision import advised, average
 from trnspec.benchmark.analyse.delivered import cost, goodput, limits_kept, throughput, token_source
 from trnspec.benchmark.analyse.evidence import TIMES_STAY, evidence, withheld_from, without_withheld
 from trnspec.benchmark.analyse.explanation import explain
-from trnspec.benchmark.analyse.requests import Cells, Place, Requests
+from trnspec.benchmark.analyse.mix import bests, mixes
+from trnspec.benchmark.analyse.request_table import Place, Requests
+from trnspec.benchmark.analyse.requests import Cells
 from trnspec.benchmark.analyse.result import Comparison, Evidence, Explanation, Result
 from trnspec.benchmark.analyse.result_cells import Cell
 from trnspec.benchmark.analyse.result_files import against_published, engines_in, quality_in, served_by
-from trnspec.benchmark.analyse.speed_up import (
-    bests,
-    comparisons,
-    mixes,
-    pays_up_to,
-)
+from trnspec.benchmark.analyse.speed_up import comparisons, pays_up_to
 from trnspec.benchmark.analyse.statistics import distribution
 from trnspec.benchmark.analyse.values import gaps, server_counts
+from trnspec.benchmark.analyse.window_schedule import windows_by_load
 from trnspec.benchmark.measure import sanity_check
 from trnspec.benchmark.measure.journal import write_whole
 from trnspec.benchmark.measure.raw_run import RawRun, extent
@@ -76,7 +74,7 @@ def summarise(cells: Cells, folder: Path | None = None) -> Result:
     headline = [one for one in compared if one.metric == _HEADLINE]
     result = Result.model_validate(
         {
-            "run": _run(raw),
+            "run": _run(raw) | {"mix": dict(cells.shares or {})},
             "cells": list(described.values()),
             "comparisons": compared,
             "evidence": [*found, *one_start(cells, [*headline, *mix])],
@@ -96,7 +94,7 @@ def summarise(cells: Cells, folder: Path | None = None) -> Result:
         known = {"served_by": served_by(folder, raw)}
         known |= {} if result.withheld else against_published(folder, result, cells)
         result = Result.model_validate({**dict(result), **known})
-    return advised(result)
+    return advised(result.model_copy(update={"windows": windows_by_load(result)}))
 
 
 def _judged(found: Sequence[Evidence], row: dict[str, Any]) -> dict[str, Any]:
@@ -160,8 +158,8 @@ def _in_class(
 
 
 def _of_mix(cells: Cells, row: Mapping[str, Any], compared: Sequence[Comparison]) -> Comparison:
-    """A comparison over the mix. Dollars are the mean over the classes, because all classes have equal shares of the tokens."""
-    inside = {own["class"] for own in row["classes"] if own["share"]}
+    """A comparison over the mix. Dollars are the mean over the classes by their shares of the tokens."""
+    inside = {own["class"]: own["share"] for own in row["classes"] if own["share"]}
     members = [
         one
         for one in compared
@@ -170,7 +168,8 @@ def _of_mix(cells: Cells, row: Mapping[str, Any], compared: Sequence[Comparison]
         and one.class_ in inside
     ]
     known = {**row, **_named(cells, row), "metric": _HEADLINE}
-    known |= {side: average(members, side) for side in ("usd_before", "usd_after")}
+    shares = [inside[one.class_ or ""] for one in members]
+    known |= {side: average(members, side, shares) for side in ("usd_before", "usd_after")}
     return Comparison.model_validate(known)
 
 

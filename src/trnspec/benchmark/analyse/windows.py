@@ -34,7 +34,8 @@ from trnspec.benchmark.analyse.acceptance import (
     tokens_per_step_at,
 )
 from trnspec.benchmark.analyse.draft_cost import DraftCostModel, StepTimes, step_times
-from trnspec.benchmark.analyse.requests import Cells, Place, Requests
+from trnspec.benchmark.analyse.request_table import Place, Requests
+from trnspec.benchmark.analyse.requests import Cells
 from trnspec.benchmark.analyse.speed_up import log_gains, mean_error
 from trnspec.benchmark.analyse.statistics import UNKNOWN, Array, Estimate, Sources, Variance
 from trnspec.benchmark.analyse.values import Drafts

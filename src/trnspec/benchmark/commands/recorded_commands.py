@@ -33,27 +33,52 @@ if TYPE_CHECKING:
     from trnspec.benchmark.measure.records import RunRecord
 
 
+_of_load = click.option(
+    "--load",
+    type=click.IntRange(1, 4096),
+    metavar="N",
+    help="For an engine with one window: the one for so many concurrent requests.",
+)
+_MIX = "Your shares of the output tokens, by class (default: equal)."
+
+
 @click.command()
 @folder()
 @json_option("Print the summary as JSON instead of text.")
 @click.option(
     "--all", is_flag=True, help="Also print every load and cell, explanations, engines and quality."
 )
+@click.option(
+    "--by-length",
+    is_flag=True,
+    help="Split each class into its shorter and its longer prompts: what pays for short contexts may not for long ones.",
+)
+@click.option("--mix", type=read_by(shares), metavar="CLASS=SHARE,..", help=_MIX)
+@_of_load
 @about_arms
 def report(**given: Any) -> int:
     """Make summary, page, CSV and llmperf's files again from the raw records, print what to do."""
     raw = recorded(given["folder"], given)
-    return reported(given["folder"], raw, as_json=given["json"], everything=given["all"])
+    wishes = {"by_length": given["by_length"], "shares": given["mix"], "load": given["load"]}
+    return reported(given["folder"], raw, as_json=given["json"], everything=given["all"], **wishes)
 
 
-def reported(folder: Path, raw: RawRun, *, as_json: bool, everything: bool = False) -> int:
+def reported(
+    folder: Path,
+    raw: RawRun,
+    *,
+    as_json: bool,
+    everything: bool = False,
+    load: int | None = None,
+    **wishes: Any,
+) -> int:
     """Write summary, page and exports, print the answer and the names of the files; the exit code is that of `show`."""
     from trnspec.benchmark.analyse.requests import cells_of
     from trnspec.benchmark.formats import speculation_profile
     from trnspec.benchmark.measure.journal import write_whole
     from trnspec.benchmark.show import exports, page
 
-    cells = cells_of(raw)
+    cells = cells_of(raw, **wishes)
     result = summarised(folder, cells)
     plan = json_text(raw.sessions[-1].plan.to_dict(), indent=1) + "\n"
     written = [write_whole(folder / page.PLAN_FILE, plan).name]
@@ -67,7 +92,7 @@ def reported(folder: Path, raw: RawRun, *, as_json: bool, everything: bool = Fal
         written.append(write_whole(folder / page.PICTURE, drawn).name)
     else:
         (folder / page.PICTURE).unlink(missing_ok=True)  # of an earlier report
-    code = show(result, as_json=as_json, everything=everything)
+    code = show(result, as_json=as_json, everything=everything, load=load)
     sys.stdout.flush()
     print(f"Page: {html}\nAlso written: {', '.join(written)}", file=sys.stderr)
     return code
@@ -82,12 +107,23 @@ def summarised(folder: Path, cells: Cells) -> Result:
     return result
 
 
-def show(result: Result, *, as_json: bool, everything: bool = False) -> int:
+def _show_windows(result: Result, load: int | None) -> None:
+    """Print the window for each load, or for the one that the user names."""
+    from trnspec.benchmark.analyse.window_schedule import schedule_lines, window_for
+
+    told = [window_for(result.windows, load)] if load else [*schedule_lines(result)]
+    if any(told):
+        print("\n" + "\n".join(told))
+
+
+def show(result: Result, *, as_json: bool, everything: bool = False, load: int | None = None) -> int:
     """Print the recommendation, or `everything`; returns 1 if the whole answer is withheld, else 0."""
     from trnspec.benchmark.show.report_templates import render, render_all
 
     text = render_all if everything else render
     print(json_text(result.model_dump(mode="json"), indent=1) if as_json else text(result))
+    if not as_json:
+        _show_windows(result, load)
     return int(result.withheld)
 
 
@@ -214,9 +250,10 @@ def gate(folder: Path, baseline: Path, slower_by: float, more_errors: float, jso
     "--mix",
     type=read_by(shares),
     metavar="CLASS=WEIGHT,..",
-    help="Shares of the output tokens (default: equal).",
+    help=_MIX,
 )
 @json_option("Print JSON instead of tables.")
+@_of_load
 @about_arms
 def advise(**given: Any) -> int:
     """Predict tokens per step and speed-up of every smaller window k, recommend one or what to time next."""
@@ -256,6 +293,10 @@ def advise(**given: Any) -> int:
     else:
         predicted = advice.forecast(survivals(acceptance), wishes, basis=f"acceptance as in {acceptance}")
     _print(predicted, "advise.txt", as_json=given["json"])
+    if raw and not given["json"]:
+        from trnspec.benchmark.analyse.summary import summarise
+
+        _show_windows(summarise(cells_of(raw)), given["load"])
     return 0
 
 

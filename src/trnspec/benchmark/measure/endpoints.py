@@ -42,6 +42,7 @@ _INFO, _LABEL = re.compile(r"^vllm:cache_config_info\{(.*)\}", re.MULTILINE), re
 _SETTINGS = ("block_size", "cache_dtype", "enable_prefix_caching")
 """Settings of vLLM's key-value cache that change a step or an answer. Its `/metrics` and `/version` say nothing of the scheduler
 (vLLM 0.29.0: v1/metrics/loggers.py, `log_metrics_info`; entrypoints/serve/instrumentator/basic.py)."""
+_ROOM = "kv_tokens"
 _REFUSED = ("http_400", "http_422")
 """Answers to a request with a field that the server does not take."""
 _MODELS_TIMEOUT, _PAGE_TIMEOUT = aiohttp.ClientTimeout(total=15), aiohttp.ClientTimeout(total=5)
@@ -121,10 +122,11 @@ async def with_differences(http: aiohttp.ClientSession, plan: Plan) -> tuple[Pla
     for arm in plan.arms:
         base = plan.baselines[arm.name]
         own, other = settings[arm.name], settings[base]
-        differing = [name for name in own if other.get(name, own[name]) != own[name]]
+        differing = [name for name in own if name != _ROOM and other.get(name, own[name]) != own[name]]
         new = (f"{name} is {own[name]}, of {base} {other[name]}" for name in differing)
         changes = tuple(dict.fromkeys((*arm.also_changes, *new)))
-        arms.append(arm.model_copy(update={"also_changes": changes}))
+        room = int(settings[arm.name][_ROOM]) if _ROOM in settings[arm.name] else None
+        arms.append(arm.model_copy(update={"also_changes": changes, "kv_tokens": room}))
     versions = {name: own["version"] for name, own in settings.items() if "version" in own}
     return plan.model_copy(update={"arms": tuple(arms)}), versions
 
@@ -174,7 +176,18 @@ async def _settings(http: aiohttp.ClientSession, arm: PlannedArm) -> dict[str, s
             settings |= {
                 name: one_line(labels[name], _MAX_VALUE_CHARS) for name in _SETTINGS if name in labels
             }
+            room = _room(labels)
+            settings |= {_ROOM: str(room)} if 0 < room < 1 << 50 else {}
     return settings
+
+
+def _room(labels: Mapping[str, str]) -> int:
+    """The tokens that fit the key-value cache; 0 if the server does not say so. Versions without a total have blocks, and blocks times their size
+    is right for models whose layers share one kind of cache."""
+    if (whole := labels.get("kv_cache_size_tokens", "")).isdecimal():
+        return int(whole[:20])
+    parts = [labels.get(name, "") for name in ("num_gpu_blocks", "block_size")]
+    return math.prod(int(part[:10]) for part in parts) if all(map(str.isdecimal, parts)) else 0
 
 
 async def counters_page(

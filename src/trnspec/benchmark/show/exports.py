@@ -22,7 +22,8 @@ import numpy as np
 
 from trnspec.benchmark import metrics
 from trnspec.benchmark.analyse.delivered import covered
-from trnspec.benchmark.analyse.requests import Cells, Place, Requests
+from trnspec.benchmark.analyse.request_table import Place, Requests
+from trnspec.benchmark.analyse.requests import Cells
 from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.statistics import PERCENTILES
 from trnspec.benchmark.analyse.values import gaps, request_values

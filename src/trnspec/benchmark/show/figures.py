@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from trnspec.benchmark.analyse.decision import AtLoad
-from trnspec.benchmark.analyse.requests import Cells, Place, Requests
+from trnspec.benchmark.analyse.request_table import Place, Requests
+from trnspec.benchmark.analyse.requests import Cells
 from trnspec.benchmark.analyse.result import Comparison, Result, Verdict
 from trnspec.benchmark.analyse.sentences import interval, money
 from trnspec.benchmark.analyse.speed_up import EQUIVALENT

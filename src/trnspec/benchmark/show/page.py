@@ -11,7 +11,8 @@ from typing import Any
 from trnspec.benchmark.analyse.advice import advise
 from trnspec.benchmark.analyse.answers import first_difference
 from trnspec.benchmark.analyse.decision import AtLoad, at_loads
-from trnspec.benchmark.analyse.requests import Cells, Place
+from trnspec.benchmark.analyse.request_table import Place
+from trnspec.benchmark.analyse.requests import Cells
 from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.errors import ResultsError
 from trnspec.benchmark.measure.raw_run import RawRun

@@ -20,7 +20,7 @@ from markupsafe import Markup, escape
 from trnspec.benchmark.analyse.acceptance import MADE_UP
 from trnspec.benchmark.analyse.decision import AtLoad, at_loads
 from trnspec.benchmark.analyse.explanation import split_steps
-from trnspec.benchmark.analyse.requests import Place
+from trnspec.benchmark.analyse.request_table import Place
 from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.result_files import CIRCULAR, VERDICTS
 from trnspec.benchmark.analyse.sentences import environment_of_sentences, interval, money

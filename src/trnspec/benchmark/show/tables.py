@@ -118,13 +118,19 @@ def decision_tables(at: AtLoad) -> list[Table]:
     if len(at.by_arm) < 2:
         return [_gains(title, [*at.by_class, *([at.mix] if at.mix and len(at.by_class) > 1 else ())])]
     best = _gains(f"{title}, the best of each class", at.by_class)
-    return [best, _gains("Every treatment, all classes in equal shares", at.by_arm)]
+    return [best, _gains(f"Every treatment, {_whole(at.by_arm[0], 'all classes in')}", at.by_arm)]
 
 
 def every_comparison(result: Result) -> list[Table]:
     """A table for each load: each treatment in each class."""
     compared = (at for at in at_loads(result) if at.by_window)
     return [_gains(at.load.in_words, at.by_window) for at in compared]
+
+
+def _whole(mix: Comparison, before: str) -> str:
+    """The name of the mix."""
+    equal = len({round(one.share, 9) for one in mix.classes if one.share}) < 2
+    return f"{before} {'equal' if equal else 'your'} shares"
 
 
 def _gains(title: str, ones: Sequence[Comparison]) -> Table:
@@ -146,7 +152,7 @@ def _gains(title: str, ones: Sequence[Comparison]) -> Table:
         )
     rows = [
         (
-            *([] if of_mix else [one.class_ or "all, equal shares"]),
+            *([] if of_mix else [one.class_ or _whole(one, "all,")]),
             *(name(one) for name in named.values()),
             change(one.baseline_tpot_s, one.treatment_tpot_s, ms),
             f"{plain(one.ratio, '.2f')}{interval(one.ci_low, one.ci_high)}",
@@ -215,7 +221,7 @@ def load_table(result: Result) -> Table:
     several = len({row.class_ for row in known}) > 2
     rows = [
         (
-            *(row.treatment, row.class_ or "all, equal shares"),
+            *(row.treatment, row.class_ or f"all, {'your' if result.run.mix else 'equal'} shares"),
             *("none" if load is None else f"{load:g}" for load in (row.pays, row.costs)),
         )
         for row in known

@@ -69,6 +69,8 @@ class Model(Shape):
     """Whether Hugging Face requires an accepted licence, so that fetching needs a token."""
     head_for: str | None = None
     """The target whose hidden states it reads (EAGLE, EAGLE3, DFlash); `None` for a model of its own."""
+    output_vocabulary: int | None = None
+    """Tokens that a head's output layer knows, as the catalogue or its `config.json` says; `None` where neither does."""
 
     @property
     def parameters(self) -> int:
@@ -116,4 +118,6 @@ def head(name: str, *, target: Model, layers: int) -> Model:
 
     This is an upper bound: its vocabulary may be smaller (EAGLE3), or it may have no output layer (DFlash).
     """
-    return replace(target, name=name, layers=layers, tied_embeddings=False, gated=False, head_for=target.name)
+    output = HEADS[name].vocabulary if name in HEADS else None
+    own = replace(target, name=name, layers=layers, tied_embeddings=False, gated=False, head_for=target.name)
+    return replace(own, output_vocabulary=output)

@@ -93,6 +93,27 @@ class Drafted:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """A result of the same model on GPUs at one load; dollars are those that the source counts."""
+
+    row: str
+    model: str
+    instance: str
+    usd_per_hour: float
+    prompt_tokens: int
+    answer_tokens: int
+    concurrency: int
+    tokens_per_s: tuple[float, float]
+    """Output tokens of all requests together, the lowest and the highest figure that was published."""
+    usd_per_million: tuple[float, float]
+    """Output tokens, the lowest and the highest."""
+    prefix_cache: bool = False
+    draft: str = ""
+    source: str
+    date: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class NotDense:
     """Experts or layers without attention: quoted, so that a forecast refuses them instead of guessing."""
 
@@ -124,6 +145,8 @@ def _rows(table: dict[str, Any]) -> Iterator[tuple[str, tuple[Any, ...]]]:
         "drafted",
         tuple(Drafted(**row | {"by_position": tuple(row.get("by_position", ()))}) for row in rows("drafted")),
     )
+    ranges = ("tokens_per_s", "usd_per_million")
+    yield "gpus", tuple(Gpu(**row | {key: tuple(row[key]) for key in ranges}) for row in rows("gpus"))
     yield "not_dense", tuple(NotDense(**row) for row in rows("not_dense"))
 
 
@@ -140,6 +163,7 @@ def _family(name: str, row: dict[str, Any]) -> Family:
 _TABLE = dict(_rows(table_of(__file__)))
 PLAIN: tuple[Plain, ...] = _TABLE["plain"]
 DRAFTED: tuple[Drafted, ...] = _TABLE["drafted"]
+GPUS: tuple[Gpu, ...] = _TABLE["gpus"]
 NOT_DENSE: tuple[NotDense, ...] = _TABLE["not_dense"]
 
 

@@ -289,8 +289,24 @@ def known_heads(_: Experiment, arm: Arm, speculation: Speculation) -> Iterator[F
     elif head.speculative_tokens is not None and head.speculative_tokens != k:
         tokens = count(head.speculative_tokens, "token")
         yield refused("head trained-window", k, at=arm.paths.window, head=head, tokens=tokens)
-    elif head.vocabulary not in (None, target.model.vocabulary) and arm.runtime.nxd_inference:
-        yield refused("head another-vocabulary", draft.name, at=f"{path}.model", head=head)
+
+
+def head_sizes(_: Experiment, arm: Arm, speculation: Speculation) -> Iterator[Finding]:
+    """A head must have the target's vocabulary. NxD Inference also needs it in the output layer, and the target's hidden size, as DFlash
+    does; the native plugin pads an EAGLE3 head (vllm_neuron/vllm/spec_decode/eagle.py at 09006a44)."""
+    target, draft, path = arm.target.model, speculation.draft.model, f"{arm.paths.draft}.model"
+    nxdi, fits = bool(arm.runtime.nxd_inference), draft.head_for in (target.name, arm.target.shape_of)
+    if draft.head_for is None or not fits or not arm.runtime.modes[speculation.mode].head:
+        return  # refused by another rule
+    sizes = ["vocabulary"] + ["hidden"] * (nxdi or speculation.mode == "dflash")
+    for name in sizes:
+        own, theirs = getattr(draft, name), getattr(target, name)
+        if own != theirs:
+            words = {"what": name.replace("hidden", "hidden size"), "target": target}
+            yield refused("head another-size", draft.name, at=path, own=own, theirs=theirs, **words)
+    output = draft.output_vocabulary or draft.vocabulary
+    if nxdi and draft.vocabulary == target.vocabulary != output:
+        yield refused("head another-vocabulary", draft.name, at=path, draft=draft, target=target)
 
 
 def what_a_mode_asks(_: Experiment, arm: Arm, speculation: Speculation) -> Iterator[Finding]:
@@ -320,4 +336,4 @@ def draft_rules(arm: Arm) -> Iterator[Callable[[Experiment, Arm, Speculation], I
         yield head_or_model
     yield from (reachable_modes, draft_length, window)
     if _reachable(arm):
-        yield from (known_heads, what_a_mode_asks)
+        yield from (known_heads, head_sizes, what_a_mode_asks)

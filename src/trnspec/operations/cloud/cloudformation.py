@@ -26,10 +26,9 @@ OUTLIVES = "storage"
 """The stack that a teardown keeps, so that the next deployment can use the buckets and their key."""
 TAG = "experiment"
 """Key of a tag on every stack; CloudFormation copies it to the resources of the stack."""
-_PARTS = ("network", "storage", "observability", "cluster", "nodes", "identity", "workloads")
-_ORDER = (*_PARTS[:3], "delivery-role", *_PARTS[3:], "delivery")
-"""The order of deployment. A stage of the pipeline also has a delivery: the cluster admits its role, and its
-policies depend on that role, so it cannot be deleted before them."""
+_PARTS = ("network", "storage", "observability", "cluster", "nodes", "identity", "workloads", "run")
+_ORDER = (*_PARTS, "delivery")
+"""The order of deployment. A stage of the pipeline also has a delivery."""
 _EMPTY = ("ROLLBACK_COMPLETE", "REVIEW_IN_PROGRESS")
 """States of a stack without resources: its first deployment was rolled back, or never began. CloudFormation accepts no change set for
 the first; `cdk deploy` deletes such a stack."""

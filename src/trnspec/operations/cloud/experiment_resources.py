@@ -146,10 +146,15 @@ def buckets(experiment: Experiment, aws: Aws) -> list[str]:
     return [name for name in names if aws.client("s3").find("head_bucket", *absent, Bucket=name) is not None]
 
 
+def topic(experiment: Experiment, aws: Aws) -> str:
+    """Return the ARN of the topic that alarms report to."""
+    return f"arn:aws:sns:{aws.region}:{aws.account}:{naming.notices_topic(experiment)}"
+
+
 def subscribers(experiment: Experiment, aws: Aws) -> dict[str, bool] | None:
     """Return the addresses that receive alarms, and whether each has confirmed; None if the topic is not deployed."""
-    topic = f"arn:aws:sns:{aws.region}:{aws.account}:{naming.notices_topic(experiment)}"
-    subscriptions = aws.client("sns").every("list_subscriptions_by_topic", "Subscriptions", TopicArn=topic)
+    where = {"TopicArn": topic(experiment, aws)}
+    subscriptions = aws.client("sns").every("list_subscriptions_by_topic", "Subscriptions", **where)
     try:
         return {who["Endpoint"]: who["SubscriptionArn"] != "PendingConfirmation" for who in subscriptions}
     except AwsError as error:

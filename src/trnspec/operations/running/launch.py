@@ -25,7 +25,6 @@ from trnspec.operations.cloud.clock import Clock
 from trnspec.operations.options import (
     FILE,
     HOURS,
-    MOST_HOURS,
     USD,
     WAITING,
     dry_run_option,
@@ -40,7 +39,8 @@ from trnspec.operations.running.first_half import (
     first_half,
     nothing_to_compile,
 )
-from trnspec.operations.running.run_plan import RunPlan, paid_hours
+from trnspec.operations.running.remote import Answer, Asked, Follower
+from trnspec.operations.running.run_plan import RunPlan
 from trnspec.operations.running.state import Held, RunStore, claimed, unfinished
 from trnspec.operations.running.steps import remaining, run_to_end, steps
 
@@ -85,74 +85,80 @@ _REPORT = (
     type=click.Choice([LAST_STEP]),
     help="Stop when every artifact is compiled; 0 nodes are left, and none starts where every artifact is there.",
 )
+@click.option(
+    "--remote", is_flag=True, help="In CodeBuild, in the account, and follow its log: this machine may go."
+)
+@click.option("--stop", is_flag=True, help="With --remote: end that run as Ctrl-C ends one here.")
+@click.option("--fetch", is_flag=True, help="With --remote: bring home the results of the last one.")
 @dry_run_option
-def command(
-    path: Path,
-    hours: float | None,
-    wait_h: float | None,
-    max_usd: float | None,
-    out: Path | None,
-    manifests: Path,
-    keep_nodes: bool,
-    skip_verify: bool,
-    take_over: bool,
-    until: str | None,
-    dry_run: bool,
-    account: str | None,
-    as_json: bool,
-) -> int:
+def command(*, as_json: bool, remote: bool, stop: bool, fetch: bool, dry_run: bool, **given: Any) -> int:
     """From deployed stacks to the answer: weights, arguments, nodes, proof, compilation, arms, benchmark, report, 0 nodes.
 
     The same command goes on after any interruption. Exit 0 with an answer, 1 when a step failed, 2 when the experiment
     serves, 130 when interrupted.
     """
-    experiment = load(path)
-    if experiment.serve is not None:
-        raise Misuse(
-            f"{path}: {experiment.serve.arm} is a service (serve), and a run ends with every arm and node at 0; remove the "
-            "serve section, render, deploy, then run this again, and promote afterwards"
-        )
-    if until and wait_h:
-        raise Misuse(f"--until {until}: does not wait for nodes; leave --wait out, or run to the end")
-    wait_h = wait_h or 0.0
-    if max_usd is not None:
-        hours = min(hours or MOST_HOURS, paid_hours(experiment, max_usd))
-    if out is not None:
-        _refuse_out(out)
-    files = read(experiment, manifests)
-    aws = aws_of(experiment, account)
+    asked = Asked(**given)
+    if (stop or fetch) and not remote:
+        raise Misuse("--stop, --fetch: are for runs in CodeBuild; add --remote")
+    experiment = load(asked.path)
+    _refuse(asked, experiment)
     if dry_run:
-        asked = {"hours": hours, "wait_h": wait_h}
-        return _dry_run(experiment, aws, until=until, take_over=take_over, as_json=as_json, **asked)
-    if until and nothing_to_compile(experiment, aws, say):
-        return _compiled(experiment, as_json=as_json, nodes_started=False)
-    store, now = RunStore(experiment, aws), Clock().now()
-    held = unfinished(experiment, store, now=now, take_over=take_over)
-    plan = _plan(experiment, aws, held, now=now, until=until, hours=hours, wait_h=wait_h)
-    print(plan.text, file=sys.stderr)
-    needs_h = plan.refuse_cut()
-    _warn_of_silence(experiment, aws)
-    with opened(plan, aws, store, held, files=files, out=out) as context:
-        context.needs_h = needs_h
-        if skip_verify:
-            context.verify = None
-        if until:
-            compile_artifacts(context, fresh=held is None)
-            return _compiled(experiment, as_json=as_json, nodes_started=True)
-        answer = run_to_end(context, keep_nodes=keep_nodes)
-    text = (
-        f"run {answer['id']}: {context.out}, {answer['state']}\n"
-        f"this answer took {answer['node_hours']:.2f} Trn2 node hours, {answer['cost']}; 0 nodes are left"
-    )
+        return _dry_run(experiment, asked, as_json=as_json)
+    if remote:
+        follower = Follower(experiment, aws_of(experiment, asked.account), asked, clock=Clock(), say=say)
+        answer, text = follower.stop() if stop else follower.fetch() if fetch else follower.run()
+    else:
+        answer, text = carry_out(experiment, asked)
     print_json(answer) if as_json else print(text)
     return 0
 
 
-def _compiled(experiment: Experiment, *, as_json: bool, nodes_started: bool) -> int:
+def _refuse(asked: Asked, experiment: Experiment) -> None:
+    """`Misuse` for what cannot be run, before anything is asked."""
+    if experiment.serve is not None:
+        raise Misuse(
+            f"{asked.path}: {experiment.serve.arm} is a service (serve), and a run ends with every arm and node at 0; remove the "
+            "serve section, render, deploy, then run this again, and promote afterwards"
+        )
+    if asked.until and asked.wait_h:
+        raise Misuse(f"--until {asked.until}: does not wait for nodes; leave --wait out, or run to the end")
+    if asked.out is not None:
+        _refuse_out(asked.out)
+
+
+def carry_out(experiment: Experiment, asked: Asked) -> Answer:
+    """Run to the end. Raises `Refusal` for a step that failed."""
+    until, wait_h = asked.until, asked.wait_h or 0.0
+    files = read(experiment, asked.manifests)
+    aws = aws_of(experiment, asked.account)
+    if until and nothing_to_compile(experiment, aws, say):
+        return _compiled(experiment, nodes_started=False)
+    store, now = RunStore(experiment, aws), Clock().now()
+    held = unfinished(experiment, store, now=now, take_over=asked.take_over)
+    hours = asked.hours_of(experiment)
+    plan = _plan(experiment, aws, held, now=now, until=until, hours=hours, wait_h=wait_h)
+    print(plan.text, file=sys.stderr)
+    needs_h = plan.refuse_cut()
+    _warn_of_silence(experiment, aws)
+    with opened(plan, aws, store, held, files=files, out=asked.out) as context:
+        context.needs_h = needs_h
+        if asked.skip_verify:
+            context.verify = None
+        if until:
+            compile_artifacts(context, fresh=held is None)
+            return _compiled(experiment, nodes_started=True)
+        answer = run_to_end(context, keep_nodes=asked.keep_nodes)
+    text = (
+        f"run {answer['id']}: {context.out}, {answer['state']}\n"
+        f"this answer took {answer['node_hours']:.2f} Trn2 node hours, {answer['cost']}; 0 nodes are left"
+    )
+    return answer, text
+
+
+def _compiled(experiment: Experiment, *, nodes_started: bool) -> Answer:
     before = "" if nodes_started else " already, so no Trn2 node was started"
     answer = {"experiment": experiment.name, "nodes_started": nodes_started}
-    print_json(answer) if as_json else print(f"{experiment.name}: every artifact is complete{before}")
-    return 0
+    return answer, f"{experiment.name}: every artifact is complete{before}"
 
 
 @contextmanager
@@ -242,19 +248,19 @@ def _plan(
     )
 
 
-def _dry_run(
-    experiment: Experiment, aws: Aws, *, until: str | None, take_over: bool, as_json: bool, **asked: Any
-) -> int:
+def _dry_run(experiment: Experiment, asked: Asked, *, as_json: bool) -> int:
     """The plan; where AWS cannot be asked that of a new run, and exit 3."""
     problem: Refusal | None = None
-    now = Clock().now()
+    now, until = Clock().now(), asked.until
+    limits: Any = {"hours": asked.hours_of(experiment), "wait_h": asked.wait_h or 0.0}
     try:
-        held = unfinished(experiment, RunStore(experiment, aws), now=now, take_over=take_over)
-        plan = _plan(experiment, aws, held, now=now, until=until, **asked)
+        aws = aws_of(experiment, asked.account)
+        held = unfinished(experiment, RunStore(experiment, aws), now=now, take_over=asked.take_over)
+        plan = _plan(experiment, aws, held, now=now, until=until, **limits)
     except AwsError as error:
         ahead = first_half(experiment) if until else steps(experiment)
         left = [(step.name, step.title) for step in ahead]
-        plan, problem = RunPlan.of(experiment, now, left=left, **asked), error
+        plan, problem = RunPlan.of(experiment, now, left=left, **limits), error
     print_json({**plan.as_json(), "asked_aws": problem is None}) if as_json else print(plan.text)
     if problem is not None:
         warn(f"{problem}; until then the plan assumes a new run that compiles every arm")

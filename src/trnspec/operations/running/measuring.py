@@ -21,6 +21,7 @@ from trnspec.experiment.cost import start_budget_s
 from trnspec.experiment.expected import file_text
 from trnspec.experiment.placement import ASKED_AT_ONCE
 from trnspec.operations.cloud import experiment_resources, kubernetes
+from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.running import artifact_use, preparing, trn2_nodes
 from trnspec.operations.running.context import READ, Context, StepError, of_run, why_not_up
 from trnspec.operations.running.under_load import ready, run_load_job, tell_nodes
@@ -132,11 +133,8 @@ def measure(context: Context, number: int, arms: Sequence[Arm]) -> None:
 
 def stored_runs(context: Context) -> set[str]:
     """Folders of measured requests in the bucket of results."""
-    s3, where = (
-        context.aws.client("s3"),
-        {"Bucket": context.bucket("results"), "Prefix": naming.RESULTS_PREFIX},
-    )
-    found = s3.every("list_objects_v2", "CommonPrefixes", **where, Delimiter="/")
+    where = {"Bucket": context.bucket("results"), "Prefix": naming.RESULTS_PREFIX, "Delimiter": "/"}
+    found = context.aws.client("s3").every("list_objects_v2", "CommonPrefixes", **where)
     return {entry["Prefix"] for entry in found if not entry["Prefix"].startswith(_NO_ROUNDS)}
 
 
@@ -277,7 +275,7 @@ def _bring_round(context: Context, number: int, arms: Sequence[Arm]) -> None:
         )
     several = len(context.plan.rounds) > 1
     folder = context.out / f"round-{number}" if several else context.out
-    if not (files := fetch(context, prefix, folder)):
+    if not (files := fetch(context.aws, context.bucket("results"), prefix, folder)):
         where = f"s3://{context.bucket('results')}/{prefix}"
         raise StepError(f"{where}: is empty; read ./trnspec kubectl logs of the benchmark's Job")
     context.say(f"    {count(files, 'file')} in {folder}")
@@ -289,18 +287,18 @@ def _fetch_beside(context: Context, folder: Path, arms: Sequence[Arm]) -> None:
     """An arm is asked once; the baseline's answers are compared with in every round."""
     for arm in arms:
         if prefix := context.state.results.get(f"{_QUALITY}{arm.name}"):
-            fetch(context, prefix, folder / ANSWERS, of={arm.name})
+            fetch(context.aws, context.bucket("results"), prefix, folder / ANSWERS, of={arm.name})
     _write(file_text(context.experiment).encode(), folder / EXPECTED_FILE)
     for name, content in preparing.comparisons(context, arms).items():
         _write(content, folder / ENGINES / f"{name}.json")
 
 
-def fetch(context: Context, prefix: str, folder: Path, *, of: Collection[str] | None = None) -> int:
+def fetch(aws: Aws, name: str, prefix: str, folder: Path, *, of: Collection[str] | None = None) -> int:
     """Files below a prefix of the bucket of results, in folders of these names where they are given.
 
     Returns how many were written.
     """
-    name, s3, written = context.bucket("results"), context.aws.client("s3"), 0
+    s3, written = aws.client("s3"), 0
     where = f"s3://{name}/{prefix}"
     for entry in s3.every("list_objects_v2", "Contents", Bucket=name, Prefix=prefix):
         file = entry["Key"].removeprefix(prefix)

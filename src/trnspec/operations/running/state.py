@@ -262,4 +262,7 @@ def myself() -> str:
 
 
 def _host() -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]", "-", socket.gethostname())[:200]
+    """This machine, or the build of CodeBuild that this is: the name of its container tells nobody anything."""
+    return re.sub(r"[^A-Za-z0-9_.:-]", "-", os.environ.get("CODEBUILD_BUILD_ID") or socket.gethostname())[
+        :200
+    ]
