@@ -8,7 +8,6 @@ import re
 from trnspec.experiment.arms import Arm, Experiment, Weights
 from trnspec.experiment.catalogue.runtimes import Runtime
 from trnspec.experiment.compilation import artifact_key
-from trnspec.experiment.placement import place
 
 ACCOUNT_PLACEHOLDER = "${AWS_ACCOUNT}"
 """Placeholder for the account id in rendered manifests; filled in at deploy time."""
@@ -274,4 +273,4 @@ def labels(experiment: Experiment, name: str, role: str) -> dict[str, str]:
 
 def batch_of(experiment: Experiment, arm: Arm) -> str:
     """Return the number of the arm's batch."""
-    return next((str(where.batch) for where in place(experiment) if where.arm == arm.name), "0")
+    return next((str(number) for number, arms in enumerate(experiment.rounds) if arm in arms), "0")

@@ -171,7 +171,12 @@ FOUND: list[tuple[Check, Told, str, str]] = [
         "cluster qwen3-32b has Kubernetes 1.36, the file asks for 1.35, and EKS takes no version back",
         'write kubernetes: "1.36" into the section cluster',
     ),
-    (account_setup.cluster_version, cluster("1.37"), "has Kubernetes 1.37", "pin 1.37 in infra/pins.py"),
+    (
+        account_setup.cluster_version,
+        cluster("1.37"),
+        "has Kubernetes 1.37",
+        "and src/trnspec/experiment/catalogue/node_images.py, then",
+    ),
     (account_setup.node_images, images(*IMAGES), "release 1.35.6-20260625 with Neuron driver 2.28.0.0", ""),
     (account_setup.addons, addons(), "all pinned versions are offered for 1.35", ""),
     (account_setup.halfway_stacks, stack("UPDATE_COMPLETE"), "no stack is half done", ""),

@@ -170,6 +170,17 @@ def test_a_capacity_block_is_used_to_its_end_whatever_the_daily_hour(
         run_to_end(again, keep_nodes=False)
 
 
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_the_first_half_of_a_run_does_not_wait_for_nodes(more: tuple[str, ...], run: Say) -> None:
+    code, out, err = run("--until", "compile", "--wait", "12h", *more)
+    assert (code, out) == (2, "")
+    assert "--until compile: does not wait for nodes; leave --wait out, or run to the end" in " ".join(
+        err.split()
+    )
+    code, _, err = run("--until", "compile", "--hours", "0.9", *more)
+    assert "does not wait" not in err, "alone it is taken"
+
+
 @pytest.mark.parametrize("usd", ["nan", "0", "-1", "inf", "much"])
 def test_a_budget_that_bounds_nothing_is_refused(usd: str, say: Say) -> None:
     code, _, err = say("run", str(REFERENCE), "--max-usd", usd)

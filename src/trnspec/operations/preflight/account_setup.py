@@ -55,7 +55,9 @@ def cluster_version(experiment: Experiment, aws: Aws) -> Finding:
         return fine(f"cluster {name} has Kubernetes {there}, the file {version}")
     remedy = f'write kubernetes: "{there}" into the section cluster, then make manifests, and deploy'
     if there not in ADDON_VERSIONS:
-        remedy = f"pin {there} in infra/pins.py and src/trnspec/experiment/catalogue/node_images.yaml, then {remedy}"
+        remedy = (
+            f"pin {there} in infra/pins.py and src/trnspec/experiment/catalogue/node_images.py, then {remedy}"
+        )
     return finding(
         f"cluster {name} has Kubernetes {there}, the file asks for {version}, and EKS takes no version back",
         remedy,

@@ -83,7 +83,7 @@ _REPORT = (
 @click.option(
     "--until",
     type=click.Choice([LAST_STEP]),
-    help="Stop when every artifact is compiled; 0 nodes are left, and none starts where every artifact is there.",
+    help="Stop when every artifact is compiled; 0 nodes are left, and none starts where every artifact is there. Not with --wait.",
 )
 @click.option(
     "--remote", is_flag=True, help="In CodeBuild, in the account, and follow its log: this machine may go."
