@@ -123,7 +123,7 @@ def test_two_endpoints_are_measured_and_reported_with_a_page(installed: Path, tm
     (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, prompts)), encoding="utf-8")
     with served(first_ms=20, step_ms=5) as server:
         done = _run(
-            *(installed / "trnspec", "benchmark", "run", "--prompts", "mine.jsonl", "--out", "mine"),
+            *(installed / "trnspec", "measure", "--prompts", "mine.jsonl", "--out", "mine"),
             *(
                 "--model",
                 MODEL,
@@ -142,13 +142,13 @@ def test_two_endpoints_are_measured_and_reported_with_a_page(installed: Path, tm
     assert "font-family" in page, "the style sheet is missing"
     assert "emulated timetable" in _run(installed / "trnspec", "results", ".", cwd=tmp_path).stdout
     done = _run(
-        *(installed / "trnspec", "benchmark", "publish", "mine", "--namespace", "mine"),
+        *(installed / "python", "-m", "trnspec.benchmark", "publish", "mine", "--namespace", "mine"),
         *("--endpoint-url", "http://127.0.0.1:9"),  # an emulated run goes to a rehearsal only
         cwd=tmp_path,
     )
     assert (done.returncode, done.stderr) == (
         2,
-        "trnspec benchmark publish: needs boto3; run: pip install boto3\n",
+        "trnspec.benchmark publish: needs boto3; run: pip install boto3\n",
     )
 
 

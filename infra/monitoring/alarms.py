@@ -147,7 +147,7 @@ def _no_data(experiment: Experiment) -> tuple[Alarm, ...]:
     silence = _silence(experiment, "no-requests", QUIET_PERIODS)
     message = (
         f"A benchmark run is on, and no request has finished for {QUIET_PERIODS * PERIOD_S // 60} minutes: the pod is gone, an arm "
-        "hangs, or nothing is published. When the run is over, ./trnspec scale 0 says so."
+        "hangs, or nothing is published. When the run is over, ./trnspec nodes 0 says so."
     )
     parts = (active.name, silence.name)
     return active, silence, CompositeAlarm(name=f"{experiment.name}-no-data", message=message, parts=parts)
@@ -181,7 +181,7 @@ def _failed_switch_off(experiment: Experiment) -> MetricAlarm:
     return MetricAlarm(
         name=f"{experiment.name}-switch-off-failed",
         message="A schedule could not set the Trn2 nodes to 0. It tries again for up to two hours, and they may bill on: run "
-        "./trnspec scale 0. What it gave up is in the queue of the nodes stack, with the reason.",
+        "./trnspec nodes 0. What it gave up is in the queue of the nodes stack, with the reason.",
         sources=tuple(CloudWatchMetric("AWS/Scheduler", name, group) for name in _FAILED),
         statistic="Sum",
         expression=_GREATEST,

@@ -303,7 +303,7 @@ def _service_rows(experiment: Experiment, arm: Arm, replicas: int) -> Iterator[R
         f"# {service}\n**{arm.name}** of {experiment.name}, {count(replicas, 'replica')} at "
         f"${price:.2f} an hour (the share of a Trn2 node, quoted price; the node bills whole).\n\n"
         "Requests are read from the server's log. The Trn2 nodes are turned off "
-        f"{experiment.cluster.off_when}: then replicas are 0 until `./trnspec scale` starts nodes again."
+        f"{experiment.cluster.off_when}: then replicas are 0 until `./trnspec nodes` starts nodes again."
     )
     yield _text(words, _WORDS_HEIGHT)
     yield _requests_row(experiment, arm)

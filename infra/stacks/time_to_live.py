@@ -19,7 +19,7 @@ TARGET = "arn:aws:scheduler:::aws-sdk:eks:updateNodegroupConfig"
 
 class TimeToLive(Construct):
     """Schedules that set the group of Neuron nodes to zero: every day at the hour of the experiment or, for a capacity block,
-    before it ends. `run` and `scale` add copies of this schedule. If a schedule still fails at its last attempt, it goes to a
+    before it ends. `run` and `nodes` add copies of this schedule. If a schedule still fails at its last attempt, it goes to a
     queue and raises an alarm (`infra/monitoring/alarms.py`). An idle trn2.48xlarge costs about $36 per hour, more than anything
     else in a deployment. Not verified on AWS.
     """

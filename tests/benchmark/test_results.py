@@ -123,9 +123,9 @@ def test_other_folders_are_counted_until_all_are_asked_for(tmp_path: Path, liste
     assert sum("  measured, incomplete" in line for line in long) == 1
     for name in damaged:
         (line,) = [line for line in long if line.startswith(f"{name}: summary.json is not valid (")]
-        assert f"`./trnspec benchmark report {tmp_path}/{name}` makes it" in line
+        assert f"`./trnspec report {tmp_path}/{name}` makes it" in line
     assert any(line.startswith("waiting: summary.json is not a regular file; ") for line in long)
-    assert any(line.startswith("recorded: no summary.json; `./trnspec benchmark report") for line in long)
+    assert any(line.startswith("recorded: no summary.json; `./trnspec report") for line in long)
 
 
 def test_a_wrong_folder_is_one_line(tmp_path: Path, capsys: Captured) -> None:

@@ -81,7 +81,7 @@ def test_the_windows_shown_are_those_advised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (block,) = [block for block in command_blocks(DOCS / "tuning.md") if "shares.json" in block.text]
-    (_, shares), (_, _, *advise) = block.commands
+    (_, shares), (_, _, _, *advise) = block.commands
     monkeypatch.chdir(tmp_path)
     Path("shares.json").write_text(shares, encoding="utf-8")
     assert run("trnspec.benchmark", [*advise, "--json"]) == 0

@@ -21,7 +21,7 @@ from trnspec.operations import __main__ as operations
 from trnspec.operations import status
 
 DOORS = {
-    **{verb: f"-m trnspec.operations {verb} --help" for verb in ("benchmark", "demo")},
+    **{verb: f"-m trnspec.operations {verb} --help" for verb in ("measure", "demo")},
     "no verb": "-m trnspec.operations",
     "checked": "-m trnspec.operations check",
     "refused": "-m trnspec.operations check --json nothing.yaml",

@@ -25,7 +25,7 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 
 from tests.conftest import ROOT
 from tests.infra.pipeline.iam import Request, Statement, allows, committed, template_of, unknown_keys
-from trnspec.operations.__main__ import ON_AWS, VERBS
+from trnspec.operations.__main__ import VERBS
 
 KEY = f"arn:aws:kms:us-east-2:{DEFAULT_ACCOUNT_ID}:key/0a1b2c3d-0000-4000-8000-000000000000"
 """That the buckets are encrypted with."""
@@ -232,10 +232,13 @@ def _by_builds() -> bool:
 def _verbs() -> dict[str, str]:
     """The verb of each module of `src/trnspec/operations`, or of each folder that is one verb's."""
     shared, found = ("cloud", "operations"), dict[str, str]()
-    for verb in ("render", *(name for name, one in VERBS.items() if one.group == ON_AWS)):
+    for verb in (
+        "render",
+        *(name for name, one in VERBS.items() if one.group == "AWS" and name != "promote"),
+    ):
         path = ROOT / "src" / f"{VERBS[verb].module.replace('.', '/')}.py"
         found[str(path if path.parent.name in shared else path.parent)] = verb
-    parts = {"cloud/ec2": "capacity", "cloud/nodegroup": "scale", "delivery": "run"}
+    parts = {"cloud/ec2": "capacity", "cloud/nodegroup": "nodes", "delivery": "run"}
     return found | {f"{_OPERATIONS}/{part}.py": verb for part, verb in parts.items()}
 
 

@@ -27,7 +27,7 @@ RENTAL = {"Name": "qwen3-32b-scale-to-zero", "GroupName": "qwen3-32b-off"}
 
 
 def test_scale_sets_nodes_with_a_time_to_live_and_back(world: World, say: Say) -> None:
-    code, out, _ = say("scale", "1", "--hours", "2")
+    code, out, _ = say("nodes", "1", "--hours", "2")
     assert code == 0
     set_to_1 = f"set from 0 to 1 node; ${NODE_USD:.2f} per hour (quoted: Capacity Block rate, ap-south-2, 2026-10-03) until they are set to 0 at 20"
     assert set_to_1 in " ".join(out.split())
@@ -42,8 +42,8 @@ def test_scale_sets_nodes_with_a_time_to_live_and_back(world: World, say: Say) -
         "NodegroupName": "qwen3-32b-trn2-a-on-demand-d2-28",
         "ScalingConfig": {"MinSize": 0, "DesiredSize": 0},
     }
-    assert say("scale", "1", "--hours", "1")[0] == 0  # replaces the schedule
-    code, out, _ = say("scale", "0", "--json")
+    assert say("nodes", "1", "--hours", "1")[0] == 0  # replaces the schedule
+    code, out, _ = say("nodes", "0", "--json")
     assert (code, json.loads(out)["nodes"], world.nodes, world.rentals()) == (0, 0, 0, [])
     day = timedelta(days=1)
     (point,) = world.client("cloudwatch").get_metric_statistics(
@@ -59,17 +59,17 @@ def test_scale_sets_nodes_with_a_time_to_live_and_back(world: World, say: Say) -
 
 
 def test_what_is_tried_only_or_refused_changes_nothing(world: World, say: Say) -> None:
-    code, out, _ = say("scale", "1", "--dry-run")
+    code, out, _ = say("nodes", "1", "--dry-run")
     assert (code, "would be set" in out) == (0, True)
-    code, out, err = say("scale", "2")
+    code, out, err = say("nodes", "2")
     assert (code, out, "2 nodes: qwen3-32b allows 1; raise cluster.max_nodes of the" in err) == (2, "", True)
-    code, _, err = say("scale", "1", "--account", "111122223333")
+    code, _, err = say("nodes", "1", "--account", "111122223333")
     assert (code, "these credentials are not of 111122223333" in err) == (1, True)
     assert (world.nodes, world.rentals()) == (0, [])
     world.client("eks").delete_nodegroup(
         clusterName="qwen3-32b", nodegroupName=neuron_nodegroup(world.experiment)
     )
-    code, _, err = say("scale", "1")
+    code, _, err = say("nodes", "1")
     absent = (
         "node group qwen3-32b-trn2-a-on-demand-d2-28: none in account 123456789012, us-east-2; run ./trnspec"
     )
@@ -87,11 +87,11 @@ def test_a_group_that_the_file_no_longer_describes_can_be_turned_off_and_not_on(
     for name in (standing, "qwen3-32b-system"):
         eks.create_nodegroup(clusterName="qwen3-32b", nodegroupName=name, **more)
     for dry in ((), ("--dry-run",)):
-        code, _, err = say("scale", "1", *dry)
+        code, _, err = say("nodes", "1", *dry)
         assert (code, f"node group {standing}: exists, and the experiment now describes " in err) == (1, True)
         assert "take the change of cluster.capacity and cluster.availability_zones back" in err
     assert world.rentals() == []
-    code, out, _ = say("scale", "0")
+    code, out, _ = say("nodes", "0")
     assert (code, f"{standing}: set from 1 to 0 nodes" in out) == (0, True)
     for name, nodes in ((standing, 0), ("qwen3-32b-system", 1)):
         found = eks.describe_nodegroup(clusterName="qwen3-32b", nodegroupName=name)["nodegroup"]
@@ -131,16 +131,16 @@ def test_a_rental_ends_with_the_daily_hour_where_that_comes_first_and_says_so(wo
     daily = (datetime.now(UTC) + timedelta(hours=1)).replace(second=0, microsecond=0)
     _with_schedule(ScheduleExpression=f"cron({daily.minute} {daily.hour} * * ? *)")(world)
     for dry in (["--dry-run"], []):
-        code, out, err = say("scale", "1", "--hours", "3", *dry)
+        code, out, err = say("nodes", "1", "--hours", "3", *dry)
         assert (code, f"set to 0 at {daily:%Y-%m-%dT%H:%M:%SZ}" in " ".join(out.split())) == (0, True)
         assert "is before 3 hours are over: nodes are set to 0 every day at 22:00 UTC" in err
     (rental,) = world.rentals()
     found = world.client("scheduler").get_schedule(Name=rental["Name"], GroupName=rental["GroupName"])
     assert found["ScheduleExpression"] == f"at({daily:%Y-%m-%dT%H:%M:%S})"
     assert json.loads(say("status", "--json")[1])["trn2"]["off_at"] == f"{daily:%Y-%m-%dT%H:%M:%SZ}"
-    assert "before" not in say("scale", "1", "--hours", "0.5")[2]
+    assert "before" not in say("nodes", "1", "--hours", "0.5")[2]
     _with_schedule(ScheduleExpression="rate(1 day)")(world)
-    code, _, err = say("scale", "1", "--hours", "3")
+    code, _, err = say("nodes", "1", "--hours", "3")
     assert (code, "qwen3-32b-daily: acts at rate(1 day), which no deployment set" in err) == (1, True)
 
 
@@ -161,13 +161,13 @@ def test_no_node_starts_where_the_schedule_could_not_act_and_one_that_stands_goe
     broken: Callable[[World], None], words: str, world: World, say: Say
 ) -> None:
     broken(world)
-    code, _, err = say("scale", "1")
+    code, _, err = say("nodes", "1")
     assert (code, world.nodes, world.rentals()) == (1, 0, [])
     assert words in err
     assert "so nothing would set the nodes back to 0; no nodes are started" in err
     assert len(err.splitlines()) == 1
     world.group.scaling_config["desiredSize"] = 1
-    assert (say("scale", "0")[0], world.nodes) == (0, 0)
+    assert (say("nodes", "0")[0], world.nodes) == (0, 0)
 
 
 def test_a_group_that_eks_is_changing_is_one_line(world: World, aws: Aws) -> None:
@@ -193,7 +193,7 @@ def test_nodes_are_said_to_be_at_0_only_once_they_were_set(
     theirs = Aws._boto_client
     ours = {"eks": eks}
     monkeypatch.setattr(Aws, "_boto_client", lambda own, name: ours.get(name) or theirs(own, name))
-    code, out, err = say("scale", "0")
+    code, out, err = say("nodes", "0")
     _asked, line = err.splitlines()
     assert code == 3
     if len(refused) == 1:
@@ -205,7 +205,7 @@ def test_nodes_are_said_to_be_at_0_only_once_they_were_set(
 
 
 def test_status_shows_what_there_is(world: World, say: Say) -> None:
-    say("scale", "1")
+    say("nodes", "1")
     world.tick()
     world.compiled("qwen-vllm")
     world.api.objects[("deployments", "qwen3-32b", "qwen-vllm")]["spec"]["replicas"] = 1
@@ -232,7 +232,7 @@ def test_verify_says_that_no_node_is_there(world: World, say: Say) -> None:
     code, out, _ = say("verify")
     assert (code, "0 Trn2 nodes, 1 are needed" in " ".join(out.split())) == (1, True)
     checks = {one["check"]: one for one in json.loads(say("verify", "--json")[1])["checks"]}
-    assert checks["nodes-ready"]["remedy"].startswith("./trnspec scale")
+    assert checks["nodes-ready"]["remedy"].startswith("./trnspec nodes")
 
 
 def test_status_shows_the_composite_alarms_too(experiment: Experiment) -> None:

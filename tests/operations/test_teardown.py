@@ -48,7 +48,7 @@ def test_teardown_asks_for_the_name_and_then_deletes_everything_in_an_order_that
 ) -> None:
     """Of a stage of the pipeline too: what runs in the cluster's network goes before it."""
     make_stacks("qwen3-32b", "delivery", "run", "cluster", "nodes", "workloads", "network", "other")
-    say("scale", "1")
+    say("nodes", "1")
     world.api.put("jobs", "compile-1", {"spec": {}}, namespace="qwen3-32b")
     code, _, err = say("teardown")
     assert (code, len(stack_names()), world.nodes) == (2, 7, 1)

@@ -92,9 +92,9 @@ def test_the_experiment_is_the_first_argument_or_what_the_environment_names(
 WRONG = {
     "forecast --experiment a.yaml": "No such option '--experiment'",
     "forecast --compild": "No such option '--compild'. Did you mean '--compiled'?",
-    "scale a.yaml b.yaml 1": "Got unexpected extra argument (b.yaml)",
-    "scale": "Missing argument 'N'.",
-    "scale 0 --hours nan": "Invalid value for '--hours': 'nan' is not a number of hours",
+    "nodes a.yaml b.yaml 1": "Got unexpected extra argument (b.yaml)",
+    "nodes": "Missing argument 'N'.",
+    "nodes 0 --hours nan": "Invalid value for '--hours': 'nan' is not a number of hours",
     "status --account 12": "Invalid value for '--account': '12' is not an account id",
     "forecast --mix a=1": "--mix: weighs classes whose acceptance is known; give --run DIR or --acceptance FILE",
 }
@@ -127,8 +127,8 @@ def test_a_shell_completes_verbs_options_and_experiments(
         return [line.partition(",")[2] for line in capsys.readouterr().out.splitlines()]
 
     assert offered("./trnspec st", 1) == ["status"]
-    assert offered("./trnspec scale --ho", 2) == ["--hours"]
-    assert offered("./trnspec benchmark re", 2) == ["report", "results"]
+    assert offered("./trnspec nodes --ho", 2) == ["--hours"]
+    assert offered("./trnspec re", 1) == ["report", "results", "render", "review"]
     assert offered("./trnspec results --js", 2) == ["--json"]
     assert offered("./trnspec demo --max", 2) == ["--max-tokens"]
     for words in ("check", "promote", "demo"):
@@ -147,7 +147,7 @@ def test_help_imports_no_verb() -> None:
     assert imported == {"trnspec.operations", "trnspec.operations.__main__"}
 
 
-ASKING = (("deploy",), ("run",), ("status",), ("scale", "1"), ("teardown", "--confirm", "qwen3-32b"))
+ASKING = (("deploy",), ("run",), ("status",), ("nodes", "1"), ("teardown", "--confirm", "qwen3-32b"))
 
 
 @pytest.mark.parametrize("verb", ASKING, ids=lambda words: words[0])

@@ -190,7 +190,7 @@ OLD_KUBELET = {"nodeInfo": {"kubeletVersion": "v1.34.1-eks-1"}}
 NOT_READY = {"conditions": [{"type": "Ready", "status": "False"}]}
 EVICTING = {"taints": [{**TAINT, "effect": "NoExecute"}]}
 DEPARTURES: list[tuple[Depart, str, str, str]] = [
-    (_without("nodes"), READY, "0 Trn2 nodes, 1 are needed", "./trnspec scale"),
+    (_without("nodes"), READY, "0 Trn2 nodes, 1 are needed", "./trnspec nodes"),
     (_node(status=NOT_READY), READY, "not ready", "replace the node"),
     (_node(spec={"taints": []}), READY, "taint aws.amazon.com/neuron is absent", "replace"),
     (_node(spec=EVICTING), READY, "is NoExecute, pods are rendered for", "replace"),

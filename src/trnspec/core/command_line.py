@@ -37,6 +37,8 @@ class Verb(NamedTuple):
     """The heading under which the verb is listed."""
     needs_checkout: bool = False
     """Whether it imports what the wheel does not have."""
+    hidden: bool = False
+    """Whether --help leaves it out."""
 
 
 class Verbs(click.Group):
@@ -66,14 +68,17 @@ class Verbs(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for group in dict.fromkeys(verb.group for verb in self.verbs.values()):
             with formatter.section(group):
-                formatter.write_dl(
-                    [(name, verb.help) for name, verb in self.verbs.items() if verb.group == group]
-                )
+                shown = (one for one in self.verbs.items() if one[1].group == group and not one[1].hidden)
+                formatter.write_dl([(name, verb.help) for name, verb in shown])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem
 
-        known = [(name, verb) for name, verb in self.verbs.items() if name.startswith(incomplete)]
+        known = [
+            (name, verb)
+            for name, verb in self.verbs.items()
+            if name.startswith(incomplete) and not verb.hidden
+        ]
         return [
             *(CompletionItem(name, help=verb.help) for name, verb in known),
             *click.Command.shell_complete(self, ctx, incomplete),
@@ -92,7 +97,7 @@ def carried_out(command: click.Command, arguments: Sequence[str] | None = None, 
 
 
 def _who(command: click.Command, words: Sequence[str], prog: str) -> str:
-    """Return the program and its verbs, for the beginning of a message: `trnspec benchmark run`."""
+    """Return the program and its verbs, for the beginning of a message: `benchmark run`."""
     names = [prog.removeprefix("python -m ")]
     for word in words:
         context = click.Context(command)

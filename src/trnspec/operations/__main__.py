@@ -10,59 +10,53 @@ import click
 from trnspec import __version__
 from trnspec.core.command_line import Verb, Verbs, carried_out
 
-HERE, ON_AWS, IN_A_CHANGE = "Here", "On AWS", "In a change"
+_COMMANDS = "trnspec.benchmark.commands"
 _ROWS = {
-    HERE: {
-        "new": ("trnspec.operations.creation", "an experiment for your model and your prompts"),
-        "check": ("trnspec.operations.options:check", "what an experiment resolves to, or all its problems"),
+    "Measure": {
+        "measure": (
+            f"{_COMMANDS}.run_command",
+            "send the same prompts to two servers, then say which to use",
+        ),
+        "report": (f"{_COMMANDS}.recorded_commands:report", "page, tables and the next window of a run"),
+        "compare": (f"{_COMMANDS}.recorded_commands:compare", "whether run B is slower than run A"),
+        "results": (f"{_COMMANDS}.results_command", "list runs with their answers"),
         "demo": ("trnspec.operations.demonstration", "the whole experiment on this machine, emulated"),
+    },
+    "Decide": {
+        "new": ("trnspec.operations.creation", "write an experiment for your model and your prompts"),
+        "check": ("trnspec.operations.options:check", "what an experiment resolves to, or all its problems"),
         "forecast": (
             "trnspec.operations.forecast",
             "speed-up and cost on Trn2, from acceptance measured anywhere",
         ),
         "prompts": ("trnspec.experiment.__main__:prompts", "a file of prompts as lines that a run takes"),
-        "benchmark": ("trnspec.benchmark.__main__:door", "run, report, gate ... for any two endpoints"),
-        "results": ("trnspec.benchmark.commands.results_command", "list runs with their answers"),
-        "promote": ("trnspec.operations.promotion", "what makes the winning arm a service"),
-        "render": ("trnspec.operations.rendering", "write the Kubernetes objects that reviewers read"),
     },
-    ON_AWS: {
-        "capacity": (
-            "trnspec.operations.capacity",
-            "which nodes can be had now, where, and what the answer costs there",
-        ),
-        "preflight": (
-            "trnspec.operations.preflight.checklist",
-            "is everything there that a deployment needs?",
-        ),
-        "deploy": (
-            "trnspec.operations.deploying",
-            "build all of it with the pinned CDK; no Trn2 node starts",
-        ),
+    "AWS": {
+        "capacity": ("trnspec.operations.capacity", "where a Trn2 node can be had now, and its price"),
+        "preflight": ("trnspec.operations.preflight.checklist", "check your AWS account before a deployment"),
+        "deploy": ("trnspec.operations.deploying", "create the cluster and its services, with 0 Trn2 nodes"),
         "run": (
             "trnspec.operations.running.launch",
-            "from deployed stacks to the answer and back to 0 nodes",
+            "start nodes, compile, measure, report, back to 0 nodes",
         ),
-        "status": ("trnspec.operations.status", "what is there on AWS, and what of it bills"),
-        "verify": ("trnspec.operations.verification", "prove the running Trn2 nodes; about two minutes"),
-        "scale": (
-            "trnspec.operations.scaling",
-            "set the number of Trn2 nodes, and when they go away",
-        ),
-        "kubectl": (
-            "trnspec.operations.cloud.access",
-            "kubectl on the experiment's cluster; nothing to install",
-        ),
-        "teardown": ("trnspec.operations.teardown", "take an experiment down, then list what still bills"),
+        "nodes": ("trnspec.operations.scaling", "set the number of Trn2 nodes; 0 stops their cost"),
+        "verify": ("trnspec.operations.verification", "check the Trn2 nodes after the deployment"),
+        "status": ("trnspec.operations.status", "what exists on AWS, and what of it is billed"),
+        "promote": ("trnspec.operations.promotion", "print what makes the winning arm a service"),
+        "teardown": ("trnspec.operations.teardown", "delete an experiment, then list what is still billed"),
+        "kubectl": ("trnspec.operations.cloud.access", "kubectl on the experiment's cluster"),
     },
-    IN_A_CHANGE: {
-        "review": ("trnspec.operations.review.reviewing", "what merging this tree does to what is deployed"),
+    "Review": {
+        "render": ("trnspec.operations.rendering", "write the Kubernetes manifests that reviewers read"),
+        "review": ("trnspec.operations.review.reviewing", "show what this pull request changes on AWS"),
     },
 }
-WITHOUT_CHECKOUT = {"benchmark", "check", "forecast", "new", "prompts", "results"}
+WITHOUT_CHECKOUT = {"measure", "report", "compare", "results", "check", "forecast", "new", "prompts"}
 """Verbs of measuring and deciding, which the installed package has too."""
+_HIDDEN = {"kubectl"}
+"""Verbs that are printed with their arguments where they are needed."""
 VERBS = {
-    name: Verb(*row, group, needs_checkout=name not in WITHOUT_CHECKOUT)
+    name: Verb(*row, group, needs_checkout=name not in WITHOUT_CHECKOUT, hidden=name in _HIDDEN)
     for group, rows in _ROWS.items()
     for name, row in rows.items()
 }

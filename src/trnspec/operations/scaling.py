@@ -116,6 +116,6 @@ def _print(as_json: bool, **done: Any) -> None:
     line = f"{done['nodegroup']}: {verb}{before} to {count(done['nodes'], 'node')}"
     ends = "no Trn2 node bills once EC2 has let them go"
     if done["nodes"]:
-        until = f"until they are set to 0 at {done['off_at']}, or by ./trnspec scale 0"
+        until = f"until they are set to 0 at {done['off_at']}, or by ./trnspec nodes 0"
         ends = f"${done['usd_per_hour']:.2f} per hour ({done['price']}) {until}"
     print_text(f"{line}; {ends}")

@@ -175,7 +175,7 @@ def nodes_ready(nodes: Objects, *, wanted: int) -> Iterator[Finding]:
     found = _neuron(nodes)
     if len(found) < wanted:
         why = f"{count(len(found), 'Trn2 node')}, {wanted} are needed"
-        remedy = "./trnspec scale; a node that does not come within 20 minutes is usually missing capacity"
+        remedy = "./trnspec nodes; a node that does not come within 20 minutes is usually missing capacity"
         yield checked("nodes-ready", _CLUSTER, why, remedy)
     for name, node in found.items():
         version = node["status"]["nodeInfo"]["kubeletVersion"]
@@ -187,7 +187,7 @@ def nodes_ready(nodes: Objects, *, wanted: int) -> Iterator[Finding]:
             wrong.append(f"{taint}, pods are rendered for NoSchedule")
         if tuple(map(int, re.findall(r"\d+", version)[:3])) < OLDEST_FOR_CLAIMS:
             wrong.append(f"kubelet {version}, resource claims need 1.34.2 or later")
-        remedy = "replace the node: ./trnspec scale 0, then scale again" if wrong else ""
+        remedy = "replace the node: ./trnspec nodes 0, then scale again" if wrong else ""
         yield checked("nodes-ready", name, "; ".join(wrong) or f"ready, kubelet {version}", remedy)
 
 

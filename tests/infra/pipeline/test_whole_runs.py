@@ -398,7 +398,7 @@ def test_an_operator_who_may_only_start_builds_comes_from_a_deployment_to_the_an
 
 @pytest.mark.parametrize(
     ("name", "codes"),
-    [("qwen3-32b", {"run": 0, "status": 0, "scale": 0}), ("other", {"status": 3, "run": 3, "scale": 3})],
+    [("qwen3-32b", {"run": 0, "status": 0, "nodes": 0}), ("other", {"status": 3, "run": 3, "nodes": 3})],
 )
 def test_an_operator_runs_the_experiments_that_the_policies_name_and_no_other(
     name: str,
@@ -414,7 +414,7 @@ def test_an_operator_runs_the_experiments_that_the_policies_name_and_no_other(
     for verb, code in codes.items():
         out = [f"--out={tmp_path / 'out'}", f"--manifests={tmp_path / 'manifests'}"] if verb == "run" else []
         with enforcement.acting_as(operator(verb)):
-            assert main([verb, str(REFERENCE), *(["0"] if verb == "scale" else out)]) == code, verb
+            assert main([verb, str(REFERENCE), *(["0"] if verb == "nodes" else out)]) == code, verb
     assert bool(enforcement.denied) is (name == "other")
     assert (tmp_path / "out" / "summary.json").exists() is (name != "other")
 

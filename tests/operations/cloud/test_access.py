@@ -237,11 +237,11 @@ def silence(monkeypatch: pytest.MonkeyPatch, credentials: None) -> Iterator[list
 def test_the_emergency_stop_says_what_it_waits_for_and_ends_when_the_time_is_over(
     more: tuple[str, ...], silence: list[float], say: Say
 ) -> None:
-    code, out, err = say("scale", "0", *more)
+    code, out, err = say("nodes", "0", *more)
     assert 0 < silence[0] <= scaling.LIMIT_S == 45
     assert (code, out.startswith('{\n  "problems"')) == (3, "--json" in more)
     first, last = err.splitlines()
-    assert first == "trnspec scale: asks EKS in us-east-2 for 0 nodes of qwen3-32b, 45 s at most"
+    assert first == "trnspec nodes: asks EKS in us-east-2 for 0 nodes of qwen3-32b, 45 s at most"
     assert "EKS in us-east-2 did not answer within 45 s, so nodes may still bill" in last
 
 

@@ -67,10 +67,10 @@ def test_status_and_scale_know_an_issue_of_an_earlier_request(world: World, say:
     world.refuse_launch()
     (old,) = json.loads(say("status", "--json")[1])["trn2"]["issues"]
     assert "(an earlier request failed so; EKS shows this until a node has started)" in old
-    assert "InsufficientInstanceCapacity" not in say("scale", "1")[2]
+    assert "InsufficientInstanceCapacity" not in say("nodes", "1")[2]
     (now,) = json.loads(say("status", "--json")[1])["trn2"]["issues"]
     assert now.startswith(REFUSED)
-    assert "no nodes come now: Could not launch On-Demand Instances" in say("scale", "1")[2]
+    assert "no nodes come now: Could not launch On-Demand Instances" in say("nodes", "1")[2]
 
 
 @pytest.mark.parametrize(

@@ -197,7 +197,7 @@ def test_killed_in_every_step_before_and_after_its_work_it_goes_on_to_the_same_e
             with pytest.raises(KeyboardInterrupt):
                 run_to_end(context, keep_nodes=False)
             bills = f"1 Trn2 node running at ${NODE_USD:.2f} an hour (quoted: Capacity Block rate, ap-south-2, 2026-10-03) until 2026-04-01T"
-            told = (bills, "./trnspec scale experiments/qwen3-32b.yaml 0")
+            told = (bills, "./trnspec nodes experiments/qwen3-32b.yaml 0")
             for words in ("interrupted at", *(told if driver.world.nodes else ("no Trn2 node bills",))):
                 assert words in driver.said[-1]
     driver.run()

@@ -77,7 +77,7 @@ class ListedRun(NamedTuple):
 
 def row_of(path: Path) -> ListedRun:
     row = ListedRun(folder=one_line(path.name))
-    again = f"`./trnspec benchmark report {one_line(str(path))}` makes it from the records"
+    again = f"`./trnspec report {one_line(str(path))}` makes it from the records"
     try:
         if (path / FILE_NAME).exists():
             return row._replace(**_known(path))

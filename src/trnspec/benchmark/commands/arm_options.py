@@ -101,6 +101,15 @@ def shares(text: str) -> dict[str, float]:
     return {class_.strip(): POSITIVE.convert(weight, None, None) for class_, _, weight in parts}
 
 
+def percent(text: str) -> float:
+    """A share as in `5%`, from 0 to 100 %."""
+    number = text.removesuffix("%")
+    try:
+        return float(SHARE.convert(float(number) / 100, None, None))
+    except (ValueError, click.BadParameter):
+        raise ValueError(f"{text!r} is not a share from 0% to 100%, as in 5%") from None
+
+
 def of_arm(switch: str, metavar: str, read: Callable[[str], Any], help_: str, *names_: str) -> Decorator:
     """An option about one arm, `NAME=VALUE`, which may be repeated."""
     type_ = read_by(partial(pair, read=read))

@@ -17,6 +17,7 @@ from trnspec.benchmark.commands.arm_options import (
     about_arms,
     folder,
     json_option,
+    percent,
     points,
     read_by,
     recorded,
@@ -212,10 +213,30 @@ def _refuse_emulated(given: Mapping[str, Any], opening: RunRecord) -> None:
 @json_option("Print JSON instead of text.")
 def gate(folder: Path, baseline: Path, slower_by: float, more_errors: float, json: bool) -> int:
     """Refuse a run that is slower per token, or fails more often, than a baseline run; exit 1 then."""
+    return _compared(baseline, folder, slower_by=slower_by, more_errors=more_errors, as_json=json)
+
+
+@click.command()
+@click.argument("earlier", type=PATH, metavar="A")
+@click.argument("later", type=PATH, metavar="B")
+@click.option(
+    "--max-slower",
+    type=read_by(percent),
+    default="5%",
+    metavar="P",
+    help="Allowed increase of the time per token (default 5%).",
+)
+@json_option("Print JSON, errors included.")
+def compare(earlier: Path, later: Path, max_slower: float, json: bool) -> int:
+    """Say whether run B is slower per token, or fails more often, than run A of the same plan; exit 1 if it is."""
+    return _compared(earlier, later, slower_by=max_slower, more_errors=0.01, as_json=json)
+
+
+def _compared(earlier: Path, later: Path, *, slower_by: float, more_errors: float, as_json: bool) -> int:
     from trnspec.benchmark.analyse.runs import judge
 
-    judgement = judge(recorded(baseline), recorded(folder), slower_by=slower_by, more_errors=more_errors)
-    _print(judgement, "gate.txt", as_json=json)
+    judgement = judge(recorded(earlier), recorded(later), slower_by=slower_by, more_errors=more_errors)
+    _print(judgement, "gate.txt", as_json=as_json)
     return 1 if judgement["regressions"] else 0
 
 

@@ -19,7 +19,7 @@ from trnspec.core.words import count, listed
 if TYPE_CHECKING:
     from trnspec.benchmark.analyse.runs import ListedRun
 
-_HOW = "`./trnspec demo` makes a run in three minutes, `./trnspec benchmark run` measures endpoints"
+_HOW = "`./trnspec demo` makes a run in three minutes, `./trnspec measure` measures endpoints"
 _MAX_NAME_CHARS = 24
 """The maximum characters of a name in the table on the terminal."""
 

@@ -279,6 +279,6 @@ def _report(folder: Path) -> None:
     result = subprocess.run(command, cwd=ROOT, stdout=sys.stderr, check=False)
     if result.returncode not in (0, _FINDING):
         raise Outside(
-            f"benchmark report {folder}: ended with exit {result.returncode}; the records are there, run this again, or make "
-            f"the report alone: ./trnspec benchmark report {folder}"
+            f"report {folder}: ended with exit {result.returncode}; the records are there, run this again, or make "
+            f"the report alone: ./trnspec report {folder}"
         )

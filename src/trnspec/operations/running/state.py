@@ -124,7 +124,7 @@ def parse(text: bytes, where: str) -> RunState:
     except Refusal as error:
         why = str(error)
     raise Refusal(
-        f"{where}: cannot be read by this release ({why[:200]}); ./trnspec scale 0 stops the nodes, then remove the "
+        f"{where}: cannot be read by this release ({why[:200]}); ./trnspec nodes 0 stops the nodes, then remove the "
         "object (aws s3 rm), the results stay"
     )
 
@@ -223,7 +223,7 @@ def unfinished(experiment: Experiment, store: RunStore, *, now: datetime, take_o
     if held.state.digest != digest(experiment):
         raise Refusal(
             f"run {held.state.id}: was begun with another state of {experiment.name}; take that file back and finish it, or "
-            "end it with ./trnspec scale 0 and remove state/active.json from the bucket of results"
+            "end it with ./trnspec nodes 0 and remove state/active.json from the bucket of results"
         )
     return held
 

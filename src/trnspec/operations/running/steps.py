@@ -229,6 +229,6 @@ def what_bills(context: Context) -> str:
         check = f"check with ./trnspec status {file}"
         return f"EKS does not answer: {count(nodes, 'Trn2 node')} may still run {price}; {check}"
     return (
-        f"{count(nodes, 'Trn2 node')} running {price}; run it again to go on, or stop them with ./trnspec scale {file} 0 (now "
+        f"{count(nodes, 'Trn2 node')} running {price}; run it again to go on, or stop them with ./trnspec nodes {file} 0 (now "
         f"{stamp(context.clock.now())})"
     )
