@@ -114,7 +114,7 @@ def compose(
     ignore: Sequence[str] = (),
 ) -> StarterExperiment:
     """Compose an experiment called `name`, for a file in `folder`. Raises `Misuse`."""
-    own = "" if like else " For a fine-tune add --like {}; more in docs/adding-a-model.md"
+    own = "" if like else " For a fine-tune add --like {}; more in docs/models.md"
     if like and QUANTIZED.search(model):
         raise Misuse(refused("catalogue quantized", model, at="--model", hint=f", as {like}"))
     _refuse(unknown_name("--like" if like else "--model", like or model, MODELS, "model", own))

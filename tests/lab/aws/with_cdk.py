@@ -1,4 +1,4 @@
-"""The whole way of a deployment on the loopback server, with the pinned CDK command line and the bootstrap of docs/security.md:
+"""The whole way of a deployment on the loopback server, with the pinned CDK command line and the bootstrap of docs/pipeline.md:
 
 aws cloudformation deploy --stack-name speculation-policies --template-file infra/bootstrap/policies.yaml ...
 cdk bootstrap aws://ACCOUNT/REGION --cloudformation-execution-policies ARN --custom-permissions-boundary NAME

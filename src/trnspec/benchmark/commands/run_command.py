@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @click.command(
     epilog="Every arm gets the API key in BENCHMARK_API_KEY, or in OPENAI_API_KEY where that is not set. Where greedy answers of "
-    "two arms differ, the baseline is asked again after the load (docs/losslessness.md)."
+    "two arms differ, the baseline is asked again after the load (docs/report.md)."
 )
 @click.option("--plan", type=PATH, metavar="FILE", help="The plan, JSON.  [required, or --prompts]")
 @click.option(
