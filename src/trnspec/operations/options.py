@@ -115,10 +115,10 @@ _ARGUMENT: dict[str, Any] = {
 experiment_argument = click.argument("path", required=False, **_ARGUMENT)
 _before = click.argument("path", nargs=-1, **_ARGUMENT)
 account_option = click.option(
-    "--account", type=_account, metavar="ID", help="Refuse credentials of any other account."
+    "--account", type=_account, metavar="ID", help="Stop if the credentials belong to another account."
 )
 dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be done, change nothing.")
-json_option = click.option("--json", "as_json", is_flag=True, help="The same for a machine, problems too.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, errors included.")
 FILE: Any = click.Path(path_type=Path)
 HOURS: Any = click.types.FuncParamType(_hours)
 USD = _number(1_000_000)
@@ -148,7 +148,10 @@ def with_experiment(function: Callable[..., int]) -> click.Command:
 @experiment_argument
 @json_option
 def check(path: Path, as_json: bool) -> int:
-    """Say what an experiment file resolves to, or everything that is wrong with it (exit 2)."""
+    """Check an experiment (.yaml) or a file of prompts: say what it holds, or everything that is wrong with it (exit 2).
+
+    Prompts are read in the formats that `new --prompts` takes.
+    """
     from trnspec.experiment.__main__ import checked
 
     return checked(path, as_json)
