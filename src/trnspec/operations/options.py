@@ -131,7 +131,10 @@ def with_experiment(function: Callable[..., int]) -> click.Command:
 @experiment_argument
 @json_option
 def check(path: Path, as_json: bool) -> int:
-    """Say what an experiment file resolves to, or everything that is wrong with it (exit 2)."""
+    """Check an experiment (.yaml) or a file of prompts: say what it holds, or everything that is wrong with it (exit 2).
+
+    Prompts are read in the formats that `new --prompts` takes.
+    """
     from trnspec.experiment.__main__ import checked
 
     return checked(path, as_json)
