@@ -194,8 +194,8 @@ def _bound(asked: Sequence[Prompt]) -> str:
     if longest.tokens is not None or longest.max_prompt_tokens < _WORTH_COUNTING:
         return ""
     return (
-        f", by its {longest.utf8_bytes:,} bytes, about {longest.likely_tokens:,} tokens; to compile less, count them: "
-        "./trnspec prompts FILE --tokenizer tokenizer.json"
+        f", by its {longest.utf8_bytes:,} bytes, about {longest.likely_tokens:,} tokens; to compile less, count them and write "
+        "`tokens` into the file (docs/sizing.md)"
     )
 
 

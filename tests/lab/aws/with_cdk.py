@@ -155,7 +155,7 @@ def run_cdk(*words: str, endpoint: str, region: str, where: Path = ROOT) -> str:
 def take_down(file: Path, name: str, *, endpoint: str, region: str) -> None:
     """`./trnspec teardown` leaves nothing; that a part of the account could not be listed (exit 1) is no failure, because moto
     has no such part."""
-    words = ["teardown", str(file), "--confirm", name, "--account", ACCOUNT, "--json"]
+    words = ["teardown", str(file), "--confirm", name, "--json"]
     environment = child_environment(endpoint=endpoint, region=region)
     done = subprocess.run(
         [sys.executable, "-m", "trnspec.operations", *words],
