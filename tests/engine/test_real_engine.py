@@ -42,6 +42,7 @@ ALONE = (
 )
 PLAIN, DRAFTED, TWIN, MODEL, K = "plain", "drafted", "twin", "tiny", 7
 STEPS = K + 1
+PROMPTS = Path(__file__).with_name("prompts.jsonl")
 """Tokens of a step at most."""
 TOKENS_PER_STEP = 4.0
 """At least one structured class yields as many; the models were trained to."""
@@ -84,14 +85,14 @@ def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         yield found
 
 
-def measured(out: Path, urls: dict[str, str], *options: str) -> tuple[Plan, dict[str, Any]]:
+def measured(out: Path, urls: dict[str, str], prompts: Path = PROMPTS) -> tuple[Plan, dict[str, Any]]:
     """Plan and summary of a run of `python -m trnspec.benchmark`, which leaves no request without an answer."""
     asked = [
         "run",
         "--out",
         str(out),
         "--prompts",
-        str(Path(__file__).with_name("prompts.jsonl")),
+        str(prompts),
         "--model",
         MODEL,
     ]
@@ -109,8 +110,8 @@ def measured(out: Path, urls: dict[str, str], *options: str) -> tuple[Plan, dict
     ]
     asked += [word for arm, url in urls.items() for word in ("--arm", f"{arm}={url}")]
     for arm in urls.keys() - {PLAIN}:
-        asked += ["--speculative-tokens", f"{arm}={K}", "--tokens-per-step", f"{arm}={STEPS}"]
-    benchmark([*asked, *options], log=out / LOG)
+        asked += ["--speculative-tokens", f"{arm}={K}"]
+    benchmark(asked, log=out / LOG)
     raw = journal.read(out)
     assert extent(raw)[1], "the run is whole"
     assert not [record.error for record in raw.requests if record.error]
@@ -145,7 +146,10 @@ def test_a_server_measured_against_itself_answers_alike_and_has_the_same_tokens_
     urls: dict[str, str], tmp_path: Path
 ) -> None:
     twins = dict.fromkeys((DRAFTED, TWIN), urls[DRAFTED])
-    _, summary = measured(tmp_path / "twins", twins, "--classes", "json,open-ended")
+    lines = PROMPTS.read_text(encoding="utf-8").splitlines(keepends=True)
+    some = [line for line in lines if json.loads(line)["class"] in ("json", "open-ended")]
+    (tmp_path / "some.jsonl").write_text("".join(some), encoding="utf-8")
+    _, summary = measured(tmp_path / "twins", twins, tmp_path / "some.jsonl")
     by_class: dict[str, list[float]] = {}
     for cell in summary["cells"]:
         by_class.setdefault(cell["class"], []).append(cell["acceptance_length"])

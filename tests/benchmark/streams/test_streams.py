@@ -108,7 +108,7 @@ def plan_of(name: str, how: Behaviour, address: str) -> Plan:
             "arms": arms,
             "concurrency": [4],
         }
-        | {"requests": 12, "warmup": 1, "seed": 1, "max_tokens": 500, "prompts": prompts}
+        | {"requests": 12, "warmup": 1, "seed": 1, "max_tokens": 500, "timeout_s": 20, "prompts": prompts}
     )
 
 
@@ -121,7 +121,7 @@ async def measured(names: list[str], folder: Path, server: str, proxies: dict[st
         async with turns:
             progress = Progress(io.StringIO())
             try:
-                await run(plan, out=folder / name, timeout_s=20, progress=progress, sense_check=False)
+                await run(plan, out=folder / name, progress=progress, questions=())
             except EndpointError as error:
                 (folder / name / REFUSED).write_text(str(error), encoding="utf-8")
 
