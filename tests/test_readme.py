@@ -35,7 +35,7 @@ def test_the_refusals_shown_are_those_printed(tmp_path: Path) -> None:
     path.write_text(text, encoding="utf-8")
     with pytest.raises(InvalidExperiment) as caught:
         load(path)
-    assert shown_as("refusal") == str(caught.value).replace(str(path), "experiments/mine.yaml") + "\n"
+    assert shown_as("refusal") == str(caught.value).replace(str(path), "experiments/qwen3-mine.yaml") + "\n"
 
 
 def masked(text: str) -> list[str]:
