@@ -143,7 +143,10 @@ def _takes(content: Any) -> str:
 def gallery() -> Iterator[str]:
     """The experiments of the repository by the question that each asks, with the dollars of an answer in its own region where that
     has a price."""
-    yield from ("| you want to know | hardware | hours | by spot, $ | by block, $ |", "|---|---|---:|---:|---:|")
+    yield from (
+        "| you want to know | hardware | hours | by spot, $ | by block, $ |",
+        "|---|---|---:|---:|---:|",
+    )
     for path, header in headers(EXPERIMENTS).items():
         experiment = load(path)
         ways = purchase_options(experiment, run_price(experiment).hours)

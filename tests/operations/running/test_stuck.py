@@ -185,4 +185,3 @@ def test_several_reasons_are_one_line_and_what_lasts_is_first() -> None:
     line = trouble(pods, "a")
     assert line.startswith("pod a-2 cannot pull its image")
     assert line.endswith(f"; also pod a-3 cannot start: {FULL}; also pod a-1, container c, ran out of memory")
-
