@@ -104,7 +104,7 @@ def _without_paths(template: Mapping[str, Any]) -> dict[str, Any]:
 
 def facts(experiment: Experiment) -> dict[str, Any]:
     """What the file says of the whole, under its keys, as one level."""
-    sections = ("description", "benchmark", "cluster", "token_secret", "serve")
+    sections = ("benchmark", "cluster", "token_secret", "serve")
     return flat({name: getattr(experiment, name) for name in sections})
 
 
@@ -120,7 +120,6 @@ def arm_facts(arm: Arm) -> dict[str, Any]:
         "mode": arm.speculation.mode,
         "draft": weights(arm.speculation.draft),
         "num_speculative_tokens": arm.speculation.num_speculative_tokens,
-        "draft_max_model_len": arm.speculation.draft_max_model_len,
     }
     return flat(
         {
