@@ -116,7 +116,7 @@ def add_sources(experiment: Experiment, spec: pods.PodSpec, server: pods.Contain
     check = marker_check(arm)
     spec["initContainers"] = [check]
     mount_store(experiment, "checkpoints", spec, check, server)
-    if arm.serving.artifact_source == "mount":
+    if not arm.serving.copies_artifact:
         mount_store(experiment, "artifacts", spec, check, server)
         return
     copy = pods.tool(

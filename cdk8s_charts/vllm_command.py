@@ -95,7 +95,7 @@ def weights_path(weights: Weights) -> str:
 
 def artifact_path(arm: Arm) -> str:
     """Return the folder of an arm's compiled graphs: mounted, or copied to local disk before the server starts."""
-    if arm.serving.artifact_source == "scratch":
+    if arm.serving.copies_artifact:
         return compiled_path(arm)
     return f"{ARTIFACTS_MOUNT}/{artifact_folder(arm)}"
 
@@ -278,7 +278,7 @@ def _speculation(arm: Arm) -> dict[str, Any]:
     config: dict[str, Any] = {
         "model": weights_path(arm.speculation.draft),
         "num_speculative_tokens": arm.speculation.num_speculative_tokens,
-        "max_model_len": arm.speculation.draft_max_model_len,
+        "max_model_len": arm.serving.max_model_len,
     }
     method = arm.runtime.modes[arm.speculation.mode].vllm_method
     return {"speculative_config": config | ({"method": method} if method else {})}

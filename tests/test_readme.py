@@ -17,7 +17,7 @@ from trnspec.experiment.purchase import purchase_options, purchase_text
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 MISTAKES = (
     ("temperature: 0 ", "temperature: 0.7 "),
-    ("tensor_parallel: 32", "tensor_parallel: 64"),
+    ("nodes: 0 ", "nodes: 2 "),
 )
 
 

@@ -21,6 +21,7 @@ from trnspec.core.findings import Finding, Misuse
 from trnspec.experiment import naming
 from trnspec.experiment.catalogue.published import SLOWEST_TPOT_S
 from trnspec.experiment.cost import arm_usd_per_hour, loading_s, quality_s, quality_tokens
+from trnspec.experiment.measurement import WARMUP
 
 if TYPE_CHECKING:
     from trnspec.experiment.arms import Arm, Experiment
@@ -47,8 +48,7 @@ def plan(experiment: Experiment) -> Plan:
             arms=tuple(_arm(experiment, arm) for arm in experiment.arms),
             concurrency=settings.concurrency,
             requests=settings.requests,
-            warmup=settings.warmup,
-            seed=settings.seed,
+            warmup=WARMUP,
             max_tokens=settings.max_tokens,
             temperature=settings.temperature,
             extra_body=asks if baseline.target.model.can_think and settings.endpoint == "chat" else {},
@@ -289,7 +289,7 @@ def lm_eval_arguments(experiment: Experiment, arm: Arm) -> list[str]:
         *("--model", "local-chat-completions" if chat else "local-completions"),
         *("--model_args", json.dumps(model, sort_keys=True)),
         *("--gen_kwargs", json.dumps(generation, sort_keys=True)),
-        *("--tasks", "gsm8k", "--num_fewshot", str(shots), "--limit", str(settings.lm_eval.limit)),
+        *("--tasks", "gsm8k", "--num_fewshot", str(shots), "--limit", str(settings.lm_eval)),
         *("--output_path", f"{RESULTS}/{arm.name}", "--log_samples"),
         *(["--apply_chat_template"] if chat else []),
     ]

@@ -287,7 +287,7 @@ def _insights(experiment: Experiment, metric: InsightsMetric, **more: str) -> Cl
 def _introduction(experiment: Experiment, left_out: str) -> str:
     """What is compared, and what kind of numbers these are."""
     return (
-        f"# {experiment.name}\n{experiment.description}\n\n{panels.compared(experiment)}\n\n"
+        f"# {experiment.name}\n{panels.compared(experiment)}\n\n"
         "The values are *measured* when the benchmark ran against this cluster. They are *emulated* when someone "
         "published a run of the emulated arms here: CloudWatch cannot tell the two apart, the run's summary.json can. "
         "Intervals and verdicts stand in the report of a run, and so does the exact cost: the one here is an estimate, "

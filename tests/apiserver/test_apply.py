@@ -31,7 +31,6 @@ from trnspec.experiment import Experiment
 OTHERWISE: dict[str, Callable[[Experiment], Experiment]] = {
     "device-plugin": lambda e: with_serving(e, allocation="device-plugin"),
     "restricted": lambda e: with_serving(e, pod_security="restricted"),
-    "scratch": lambda e: with_serving(e, artifact_source="scratch"),
     "promoted": lambda e: replace(e, serve=SERVE),
 }
 """Choices of the file that no committed experiment makes."""

@@ -117,7 +117,7 @@ def test_servers_load_from_local_folders_what_was_compiled_alike_and_reach_no_hu
     assert shapes_a_graph <= serving.items()
     assert shapes_a_graph <= compiling.items()
     artifact = "VLLM_CACHE_ROOT" if arm.runtime.dialect == "native" else "NEURON_COMPILED_ARTIFACTS"
-    root = {"mount": "/artifacts", "scratch": "/scratch/artifacts"}[arm.serving.artifact_source]
+    root = "/scratch/artifacts" if arm.serving.copies_artifact else "/artifacts"
     assert serving[artifact] == f"{root}/{artifact_key(arm)}"
     assert compiling[artifact] == f"/scratch/artifacts/{artifact_key(arm)}"
 

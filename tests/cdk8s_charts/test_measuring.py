@@ -27,7 +27,7 @@ from trnspec.benchmark.plan import from_dict
 from trnspec.core.findings import Misuse
 from trnspec.experiment import Experiment
 from trnspec.experiment.catalogue.runtimes import RUNTIMES
-from trnspec.experiment.measurement import Benchmark, LmEval
+from trnspec.experiment.measurement import Benchmark
 
 
 def test_the_plan_has_every_prompt_and_the_urls_windows_and_prices_of_the_services(case: Case) -> None:
@@ -113,7 +113,7 @@ def test_the_deadline_of_the_job_is_beyond_what_the_benchmark_may_take(reference
 
 
 def test_a_key_reaches_every_client_from_its_secret(reference: Experiment) -> None:
-    experiment = with_serving(with_benchmark(reference, lm_eval=LmEval(limit=50)), api_key_secret="key")
+    experiment = with_serving(with_benchmark(reference, lm_eval=50), api_key_secret="key")
     clients = named(rendered(experiment), "Job")
     for name, variable in (("qwen-llmperf", "BENCHMARK_API_KEY"), ("qwen-lmeval", "OPENAI_API_KEY")):
         text = json.dumps(clients[name])
@@ -127,7 +127,7 @@ def test_a_key_reaches_every_client_from_its_secret(reference: Experiment) -> No
 def test_quality_is_asked_of_every_arm_alike_with_worked_examples_where_they_fit(
     reference: Experiment, endpoint: str, path: str, length: int, shots: str
 ) -> None:
-    asking = with_benchmark(reference, endpoint=endpoint, lm_eval=LmEval(limit=50))
+    asking = with_benchmark(reference, endpoint=endpoint, lm_eval=50)
     experiment = with_serving(asking, max_model_len=length)
     told = {arm.name: benchmark_pod.lm_eval_arguments(experiment, arm) for arm in experiment.arms}
     for name, words in told.items():
@@ -144,7 +144,7 @@ def test_quality_is_asked_of_every_arm_alike_with_worked_examples_where_they_fit
 
 
 def test_the_questions_lie_where_lm_eval_looks_and_may_write(reference: Experiment, tmp_path: Path) -> None:
-    asking = with_benchmark(reference, lm_eval=LmEval(limit=50))
+    asking = with_benchmark(reference, lm_eval=50)
     (_, check, _) = Pod(benchmark_pod.quality_job(asking)).containers
     (tmp_path / "questions" / "datasets" / "openai___gsm8k").mkdir(parents=True)
     (tmp_path / "questions" / "questions.json").write_text(questions.record())
@@ -171,7 +171,7 @@ def test_the_questions_lie_where_lm_eval_looks_and_may_write(reference: Experime
 def test_all_arms_are_asked_side_by_side_each_with_its_own_questions_and_stored_to_the_end(
     reference: Experiment,
 ) -> None:
-    pod = Pod(benchmark_pod.quality_job(with_benchmark(reference, lm_eval=LmEval(limit=50))))
+    pod = Pod(benchmark_pod.quality_job(with_benchmark(reference, lm_eval=50)))
     (keep,) = pod.spec["initContainers"]
     assert (keep["restartPolicy"], keep["args"][:2]) == ("Always", ["keep", "/results"])
     checks = pod.spec["containers"]

@@ -53,7 +53,7 @@ def test_files_are_read_back_and_those_of_another_state_or_none_at_all_are_refus
     assert write(wanted) == [*wanted]
     assert read(reference, tmp_path) == files
     with pytest.raises(Misuse, match="rendered from another state"):
-        read(with_benchmark(reference, seed=2), tmp_path)
+        read(with_benchmark(reference, max_tokens=2), tmp_path)
     path = tmp_path / reference.name / "30-qwen-vllm.yaml"
     path.write_text(path.read_text().replace("replicas: 0", "replicas: 5"))
     with pytest.raises(Misuse, match="or edited since"):

@@ -22,12 +22,11 @@ CHANGES: dict[str, Callable[[Experiment], Experiment]] = {
     "devices": lambda e: with_serving(e, devices=4, tensor_parallel=16),
     "LNC": lambda e: with_serving(e, logical_nc_config=1),
     "allocation": lambda e: with_serving(e, allocation="device-plugin"),
-    "copies": lambda e: with_serving(e, artifact_source="scratch"),
     "security": lambda e: with_serving(e, pod_security="restricted"),
     "batch": lambda e: with_serving(e, max_num_seqs=8),
     "length": lambda e: with_serving(e, max_model_len=2048),
     "token": lambda e: replace(e, token_secret="hf-token"),
-    "seed": lambda e: with_benchmark(e, seed=2),
+    "plan": lambda e: with_benchmark(e, requests=64),
     "prompts": lambda e: replace(e, prompts=e.prompts[:-1]),
     "key": lambda e: with_serving(e, api_key_secret="key"),
     "image": lambda e: replace(

@@ -17,7 +17,8 @@ from cdk8s_charts.vllm_command import serve_environment
 from cdk8s_charts.workloads.serving import deployment
 from tests.cdk8s_charts.objects import Object, Pod, pods_of, the
 from tests.cdk8s_charts.variations import rendered, with_serving
-from trnspec.experiment import Experiment
+from tests.conftest import ROOT
+from trnspec.experiment import Experiment, load
 from trnspec.experiment.naming import COMPILED_AT_SERVING, SERVICE_PORT
 from trnspec.store import FILES
 
@@ -162,7 +163,7 @@ def test_a_drain_waits_for_requests_in_flight_and_ends_with_its_budget_or_with_t
 def test_only_containers_that_hold_devices_keep_capabilities_and_the_namespace_lets_them_in(
     level: str, added: list[str] | None, enforced: str, reference: Experiment
 ) -> None:
-    experiment = with_serving(reference, pod_security=level, artifact_source="scratch")
+    experiment = with_serving(reference, pod_security=level)
     objects = rendered(experiment)
     kept = set()
     for pod in pods_of(objects):
@@ -178,15 +179,18 @@ def test_only_containers_that_hold_devices_keep_capabilities_and_the_namespace_l
     assert labels["pod-security.kubernetes.io/enforce"] == enforced
 
 
-@pytest.mark.parametrize("source", ["mount", "scratch"])
-def test_a_server_finds_its_artifact_where_its_environment_says(reference: Experiment, source: str) -> None:
-    experiment = with_serving(reference, artifact_source=source)
+@pytest.mark.parametrize(
+    ("name", "variable"),
+    [("qwen3-32b", "NEURON_COMPILED_ARTIFACTS"), ("llama-3.3-70b-native", "VLLM_CACHE_ROOT")],
+)
+def test_a_server_finds_its_artifact_where_its_environment_says(name: str, variable: str) -> None:
+    experiment = load(ROOT / "experiments" / f"{name}.yaml")
     for arm in experiment.arms:
         pod = Pod(deployment(experiment, arm))
-        path = serve_environment(arm)["NEURON_COMPILED_ARTIFACTS"]
+        path = serve_environment(arm)[variable]
         mounts = [mount["mountPath"] for mount in pod.container("vllm")["volumeMounts"]]
         assert any(path.startswith(f"{mount}/") for mount in mounts)
         check, *copies = pod.spec["initContainers"]
         assert check["name"] == "check-artifact"
         told = [copy["args"][copy["args"].index("--to") + 1] for copy in copies]
-        assert told == [path] * (source == "scratch")
+        assert told == [path] * (variable == "VLLM_CACHE_ROOT"), "the native cache locks its files"

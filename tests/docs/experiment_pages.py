@@ -20,7 +20,7 @@ from trnspec.benchmark.metrics import METRICS, RUN_ACTIVE
 from trnspec.experiment import load, measurement, model
 from trnspec.experiment.catalogue.instances import INSTANCES
 from trnspec.experiment.catalogue.models import MODELS
-from trnspec.experiment.catalogue.runtimes import MODES, RUNTIMES, Mode
+from trnspec.experiment.catalogue.runtimes import HEAD_MODES, MODES, RUNTIMES, Mode
 from trnspec.experiment.cost import run_price
 from trnspec.experiment.header import headers
 from trnspec.experiment.purchase import purchase_options
@@ -34,7 +34,7 @@ _CHOICES = {
     "Cluster.instance": INSTANCES,
 }
 """Names of which a file can have no other, though the model leaves it to the checks to say so."""
-_EXAMPLES = ("ModelReference.model", "DraftReference.head_for")
+_EXAMPLES = ("ModelReference.model",)
 
 
 class _Untitled(GenerateJsonSchema):
@@ -163,16 +163,16 @@ def modes() -> Iterator[str]:
     yield " | ".join(("| mode", *(f"`{name}`" for name in RUNTIMES), "")).rstrip()
     yield "|---" * (1 + len(RUNTIMES)) + "|"
     for mode in (mode for mode in MODES if any(r.modes[mode].architectures for r in RUNTIMES.values())):
-        abilities = (_ability(r.modes[mode], len(r.architectures) > 1) for r in RUNTIMES.values())
+        abilities = (_ability(mode, r.modes[mode], len(r.architectures) > 1) for r in RUNTIMES.values())
         yield f"| `{mode}` | {' | '.join(abilities)} |"
 
 
-def _ability(mode: Mode, has_families: bool) -> str:
+def _ability(name: str, mode: Mode, has_families: bool) -> str:
     if not mode.architectures:
         return "-"
     only = mode.architectures if has_families and len(mode.architectures) == 1 else ()
     families = {"LlamaForCausalLM": "Llama", "Qwen3ForCausalLM": "Qwen3"}
-    said = ("head" if mode.head else "", *map(families.get, only))
+    said = ("head" if name in HEAD_MODES else "", *map(families.get, only))
     return ", ".join(filter(None, ("k + 1" if mode.bonus_token else "k", *said)))
 
 

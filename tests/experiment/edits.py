@@ -60,9 +60,9 @@ def combined(text: str) -> Edit:
 
 
 SPECULATION = "arms.1.speculation"
-HEAD = {"model": "somebody/head", "head_for": "meta-llama/Llama-3.3-70B-Instruct"}
+HEAD = {"model": "somebody/head"}
 RESERVATION = combined(
-    "{cluster.capacity: {kind: reservation, reservation_id: cr-0123456789abcdef0, availability_zone: us-east-2b}}"
+    "{cluster.capacity: {kind: reservation, reservation_id: cr-0123456789abcdef0}, cluster.availability_zones: [us-east-2b, us-east-2a]}"
 )
 BLOCK = combined(
     "RESERVATION {cluster.capacity.kind: capacity-block, cluster.capacity.ends_at: '2026-12-05T11:30:00Z'}"
@@ -70,22 +70,21 @@ BLOCK = combined(
 VPC = combined("""{cluster.network: {vpc: vpc-0123456789abcdef0, private_subnets: {
     us-east-2a: subnet-0a0123456789abcde, us-east-2b: subnet-0b0123456789abcde}}}""")
 LLAMA = combined("""{target.model: meta-llama/Llama-3.3-70B-Instruct,
-    S.draft.model: meta-llama/Llama-3.2-1B-Instruct, weights: {token_secret: hf-token}}""")
+    S.draft.model: meta-llama/Llama-3.2-1B-Instruct, token_secret: hf-token}""")
 EAGLE = both(LLAMA, put(f"{SPECULATION}.mode", "eagle"), put(f"{SPECULATION}.draft", HEAD))
 PLUGIN_EAGLE3 = combined("EAGLE {runtime: nxdi-vllm-0.16, S.mode: eagle3}")
-NATIVE = combined("""{runtime: native-vllm-0.29, serving.artifact_source: scratch, S.mode: eagle3,
-    S.draft: {model: thoughtworks/Qwen3-32B-Eagle3, head_for: Qwen/Qwen3-32B}}""")
+NATIVE = combined("""{runtime: native-vllm-0.29, S.mode: eagle3,
+    S.draft: {model: thoughtworks/Qwen3-32B-Eagle3}}""")
 EXPECT = combined("{expect: {figures: [{arm: qwen-vllm, concurrency: 4, row: P19}]}}")
 EXPECT_DRAFTED = combined("{expect: {figures: [{arm: qwen-sd-vllm, concurrency: 4, row: S9}]}}")
-SMALL = combined("""{serving.devices: 1, serving.tensor_parallel: 4, serving.allocation: device-plugin,
+SMALL = combined("""{serving.devices: 1, serving.allocation: device-plugin,
     cluster.instance: trn2.3xlarge, cluster.region: ap-southeast-4,
     cluster.availability_zones: [ap-southeast-4c, ap-southeast-4a]}""")
 LLAMA_8B = combined("NATIVE LLAMA {target.model: meta-llama/Llama-3.1-8B-Instruct}")
-DFLASH = combined("""LLAMA_8B {S.mode: dflash, S.num_speculative_tokens: 9, serving.devices: 1, serving.tensor_parallel: 4,
-    S.draft: {model: somebody/head, head_for: meta-llama/Llama-3.1-8B-Instruct}}""")
-NATIVE_8B = combined("""LLAMA_8B {S.draft: {model: RedHatAI/Llama-3.1-8B-Instruct-speculator.eagle3,
-    head_for: meta-llama/Llama-3.1-8B-Instruct}}""")
+DFLASH = combined("""LLAMA_8B {S.mode: dflash, S.num_speculative_tokens: 9, serving.devices: 1,
+    S.draft: {model: somebody/head}}""")
+NATIVE_8B = combined("""LLAMA_8B {S.draft: {model: RedHatAI/Llama-3.1-8B-Instruct-speculator.eagle3}}""")
 QWEN_DFLASH = combined("""NATIVE {target.model: Qwen/Qwen3-4B, S.mode: dflash, S.num_speculative_tokens: 15,
-    S.draft: {model: z-lab/Qwen3-4B-DFlash-b16, head_for: Qwen/Qwen3-4B}, serving.devices: 1, serving.tensor_parallel: 4}""")
+    S.draft: {model: z-lab/Qwen3-4B-DFlash-b16}, serving.devices: 1}""")
 KERNELS = combined("""LLAMA {serving.max_model_len: 4096, arms.1.engine: {mlp_kernel_enabled: true,
     context_encoding_buckets: [2048, 4096], token_generation_buckets: [2048, 4096]}}""")

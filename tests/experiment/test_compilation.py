@@ -49,7 +49,6 @@ CHANGES: dict[str, Callable[[Arm], Arm]] = {
     "no speculation": lambda arm: replace(arm, speculation=None),
     "draft": _treated(draft={"model": MODELS["Qwen/Qwen3-0.6B"]}),
     "draft revision": _treated(draft={"revision": "a" * 40}),
-    "draft length": _treated(draft_max_model_len=512),
     "target": lambda arm: replace(arm, target=replace(arm.target, model=MODELS["Qwen/Qwen3-14B"])),
     "target revision": lambda arm: replace(arm, target=replace(arm.target, revision="b" * 40)),
     "image": lambda arm: replace(arm, runtime=replace(arm.runtime, image=f"{arm.runtime.image}@sha256:0")),
@@ -65,7 +64,6 @@ SAME: dict[str, Callable[[Arm], Arm]] = {
     "runtime's label": lambda arm: replace(arm, runtime=replace(arm.runtime, name="renamed")),
     "metrics": lambda arm: replace(arm, runtime=replace(arm.runtime, metrics=())),
     "allocation": _serving(allocation="device-plugin"),
-    "where it is read from": _serving(artifact_source="scratch"),
     "pod security": _serving(pod_security="restricted"),
     "API key": _serving(api_key_secret="key"),
 }

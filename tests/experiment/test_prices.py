@@ -101,7 +101,6 @@ def test_check_says_what_a_block_leaves_and_what_would_use_it(variation: Variati
         "reservation_id": "cr-0123456789abcdef0",
         "ends_at": "2026-12-05T11:30:00Z",
     }
-    block["availability_zone"] = "us-east-2b"
     text = as_text(load(variation(lambda data: data["cluster"].update(capacity=block))))
     table = text[text.index("a Capacity Block is paid to its end") :]
     rows = {

@@ -147,12 +147,12 @@ def test_a_file_of_another_form_is_refused(tmp_path: Path, text: str | None, wor
 
 FORM: dict[str, Any] = {
     "serving.max_num_seq": 4,
-    "benchmark.warmup": "four",
+    "benchmark.requests": "four",
     "arms.1.speculation.num_speculative_tokens": "seven",
     "cluster.nodes": {},
 }
 VALUES: dict[str, Any] = {
-    "serving.tensor_parallel": 31,
+    "serving.devices": 6,
     "arms.1.speculation.num_speculative_tokens": 1,
     "cluster.kubernetes": "1.30",
     "benchmark.temperature": 0.5,

@@ -21,11 +21,10 @@ from trnspec.experiment.compilation import artifact_key
 @pytest.mark.parametrize(
     "spellings",
     [
-        ("{-serving.tensor_parallel}", "{serving.tensor_parallel: 32}", "{serving.tensor_parallel: null}"),
-        ("", "{S.draft_max_model_len: 1024}"),
+        ("{-serving.devices}", "{serving.devices: 8}"),
         tuple(f"{{serve: {{arm: qwen-vllm{more}}}}}" for more in ("", ", replicas: 1")),
     ],
-    ids=["tensor parallelism", "draft length", "replicas"],
+    ids=["devices", "replicas"],
 )
 def test_a_default_may_be_left_out_or_written(variation: Variation, spellings: tuple[str, ...]) -> None:
     assert len({digest(load(variation(combined(spelling)))) for spelling in spellings}) == 1

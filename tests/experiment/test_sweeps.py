@@ -12,7 +12,7 @@ from trnspec.experiment.expected import concurrent_sequences
 from trnspec.experiment.placement import place
 
 DRAFTS = [{"model": "Qwen/Qwen3-0.6B"}, {"model": "Qwen/Qwen3-1.7B"}]
-HEADS = [{"model": f"{owner}/Qwen3-32B-Eagle3-{owner}", "head_for": "Qwen/Qwen3-32B"} for owner in "ab"]
+HEADS = [{"model": f"{owner}/Qwen3-32B-Eagle3-{owner}"} for owner in "ab"]
 SIZES = put("serving.max_num_seqs", [4, 8, 16])
 RENAMED = both(put("arms.0.name", "plain"), put("arms.1.name", "sd"))
 

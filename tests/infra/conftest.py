@@ -61,7 +61,6 @@ def variants(experiment: Experiment) -> Variants:
         nodes=1,
         max_nodes=2,
         kubernetes="1.36",
-        network=Network(nat_gateways=2, interface_endpoints=True),
     )
     mailed = TEAM.model_copy(update={"alarm_email": "team@example.com"})
     found["opened"] = opened, mailed
@@ -69,7 +68,6 @@ def variants(experiment: Experiment) -> Variants:
     block = Capacity(
         kind="capacity-block",
         reservation_id=RESERVATION,
-        availability_zone="us-east-2b",
         ends_at="2026-12-01T11:30:00Z",
     )
     plugin = {"allocation": "device-plugin", "logical_nc_config": 1}
@@ -77,6 +75,7 @@ def variants(experiment: Experiment) -> Variants:
     target = replace(experiment.baseline.target, address="s3://my-models/runs/mine")
     arms = tuple(replace(arm, serving=serving, target=target) for arm in experiment.arms)
     rented = changed(replace(experiment, arms=arms), "rented", off_at_utc="23:45", capacity=block)
+    rented = changed(rented, "rented", availability_zones=("us-east-2b", "us-east-2a"))
     found["rented"] = rented, DeploymentSettings()
     # The experiment with Vicuna: trn2.3xlarge in another region, without EFA, with the device plugin.
     found["small"] = load(ROOT / "experiments" / "vicuna-7b.yaml"), DeploymentSettings()
@@ -103,8 +102,7 @@ def variants(experiment: Experiment) -> Variants:
         availability_zones=("us-east-2c", "us-east-2a"),
         nodes=1,
         max_nodes=3,
-        capacity=Capacity(kind="reservation", reservation_id=RESERVATION, availability_zone="us-east-2c"),
-        network=Network(nat_gateways=3, interface_endpoints=True),
+        capacity=Capacity(kind="reservation", reservation_id=RESERVATION),
         off_at_utc="05:00",
     )
     found["later"] = later, DeploymentSettings(admins=(SECOND_ADMIN, ADMIN))

@@ -28,7 +28,6 @@ def deployed(deployment: Deployment) -> dict[str, int]:
         return deployment.properties(f"AWS::{type_}")
 
     clusters = all_of("EKS::Cluster")
-    endpoints = [one for one in all_of("EC2::VPCEndpoint") if one.get("VpcEndpointType") == "Interface"]
     groups = [one for one in all_of("EKS::Nodegroup") if one.get("InstanceTypes")]
     templates = {
         f"<{one.logical_id}>": one.properties["LaunchTemplateData"]
@@ -51,7 +50,6 @@ def deployed(deployment: Deployment) -> dict[str, int]:
     found["EKS control plane"] = len(clusters)
     found["NAT gateway"] = len(all_of("EC2::NatGateway"))
     found["public IPv4 address"] = len(all_of("EC2::EIP"))
-    found["interface endpoint in a zone"] = sum(len(one["SubnetIds"]) for one in endpoints)
     found["KMS key"] = len(all_of("KMS::Key"))
     found["metric of an alarm"] = metrics_of_alarms(all_of("CloudWatch::Alarm"))
     found["composite alarm"] = len(all_of("CloudWatch::CompositeAlarm"))

@@ -148,16 +148,19 @@ def test_each_purchase_and_each_line_of_drivers_is_a_group_of_its_own(experiment
     """Capacity type, subnet and reservation are what EKS does not change, and it rolls no group back to an earlier image;
     see `neuron_nodegroup`. Within one line of drivers the newest release is taken, so a group only ever goes forward."""
     bought = [
-        Capacity(kind=kind, reservation_id=f"cr-0123456789abcdef{end}", availability_zone=zone)
+        {
+            "capacity": Capacity(kind=kind, reservation_id=f"cr-0123456789abcdef{end}"),
+            "availability_zones": (zone, "us-east-2a"),
+        }
         for kind, end, zone in product(KINDS, "01", ZONES["us-east-2"])
     ]
-    names = {neuron_nodegroup(changed(experiment, experiment.name, capacity=one)) for one in bought}
+    names = {neuron_nodegroup(changed(experiment, experiment.name, **one)) for one in bought}
     runtime = RUNTIMES["native-vllm-0.29"]
     newer = replace(experiment, arms=tuple(replace(arm, runtime=runtime) for arm in experiment.arms))
     assert neuron_nodegroup(experiment) == "qwen3-32b-trn2-a-on-demand-d2-28"
     assert neuron_nodegroup(newer) == "qwen3-32b-trn2-a-on-demand-d2-29"
     assert len(names | {neuron_nodegroup(experiment), neuron_nodegroup(newer)}) == len(bought) + 2
-    longest = changed(experiment, "x" * MAX_EXPERIMENT_NAME, capacity=bought[-1])
+    longest = changed(experiment, "x" * MAX_EXPERIMENT_NAME, **bought[-1])
     assert len(neuron_nodegroup(longest)) <= 63
 
 

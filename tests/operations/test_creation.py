@@ -256,7 +256,7 @@ def test_it_writes_into_the_nearest_folder_of_experiments_or_where_it_is_told_an
         ("mine --model Qwen/Qwen3-8B --draft Qwen/Qwen3-14B", "not smaller than the target"),
         ("mine --draft my/head", "For another head add its --mode"),
         ("mine --draft z-lab/Qwen3-4B-DFlash-b16", "was trained for Qwen/Qwen3-4B"),
-        ("mine --draft Qwen/Qwen3-1.7B --mode eagle3", "needs a head that was trained for the target"),
+        ("mine --draft Qwen/Qwen3-1.7B --mode eagle3", "needs a head, and this is a model of its own"),
         ("mine --draft my/head --mode dflash", "is fixed by its training; start from a copy of"),
         (
             "mine --mode dflash",

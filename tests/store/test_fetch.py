@@ -114,7 +114,7 @@ def test_a_gated_model_an_unknown_revision_and_an_unknown_model_say_what_to_do(
     with pytest.raises(Unreachable, match=r"org/model: .* repeat to go on"):
         Hub(endpoint="http://127.0.0.1:1").commit("org/model", None)
     hub.gated = True
-    with pytest.raises(StoreError, match=r"is gated; accept its terms .* weights.token_secret"):
+    with pytest.raises(StoreError, match=r"is gated; accept its terms .* token_secret"):
         run(folder())
     with pytest.raises(StoreError, match="its token has no access"):
         run(folder(), token="hf_somebody-else")

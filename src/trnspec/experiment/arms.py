@@ -50,12 +50,11 @@ class Speculation:
     mode: str
     draft: Weights
     num_speculative_tokens: int
-    draft_max_model_len: int
 
 
-def logical_cores(serving: Serving, instance: Instance) -> int:
-    """Return the NeuronCores of an arm as the framework sees them: physical cores grouped by `logical_nc_config`."""
-    return serving.devices * instance.cores_per_device // serving.logical_nc_config
+def logical_cores(serving: Serving, instance: Instance, devices: int | None = None) -> int:
+    """Return the NeuronCores of an arm, or of so many devices, as the framework sees them: physical cores grouped by `logical_nc_config`."""
+    return (devices or serving.devices) * instance.cores_per_device // serving.logical_nc_config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +70,13 @@ class Paths:
 
 
 class ArmServing(Serving):
-    """Serving settings of one arm: with the resolved degree of tensor parallelism, one batch size, and the lengths of the load."""
+    """Serving settings of one arm: with its degree of tensor parallelism, one batch size, and the lengths of the load."""
 
     tensor_parallel: int
+    """All logical cores of its devices."""
+    copies_artifact: bool = False
+    """Whether servers get a copy of their artifact on local disk. They all do if one is native: its compile cache locks and renames
+    files, which Mountpoint for S3 cannot."""
     max_num_seqs: int
     """Sequences in this arm's batch."""
     prompt_tokens: int = 0
@@ -146,7 +149,6 @@ class Experiment:
     """One experiment. The first arm of each batch size is the baseline."""
 
     name: str
-    description: str
     arms: tuple[Arm, ...]
     prompts: tuple[Prompt, ...]
     benchmark: Benchmark
@@ -191,8 +193,7 @@ class Experiment:
     def zones(self) -> tuple[str, ...]:
         """The zones of the region; of one that is not in the catalogue, those that the file names."""
         cluster = self.cluster
-        named = dict.fromkeys((*cluster.availability_zones, cluster.trn2_zone))
-        return ZONES.get(cluster.region) or tuple(named)
+        return ZONES.get(cluster.region) or cluster.availability_zones
 
     @property
     def weights(self) -> tuple[Weights, ...]:

@@ -198,7 +198,7 @@ def artifact_inputs(arm: Arm) -> dict[str, Any]:
         "draft": _weights(speculation.draft) if speculation else None,
         "mode": speculation.mode if speculation else None,
         "num_speculative_tokens": speculation.num_speculative_tokens if speculation else None,
-        "draft_max_model_len": speculation.draft_max_model_len if speculation else None,
+        "draft_max_model_len": serving.max_model_len if speculation else None,
         "tensor_parallel": serving.tensor_parallel,
         "logical_nc_config": serving.logical_nc_config,
         "max_num_seqs": serving.max_num_seqs,

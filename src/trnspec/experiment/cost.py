@@ -11,6 +11,7 @@ from trnspec.experiment.arms import Arm, Experiment
 from trnspec.experiment.catalogue.prices import BLOCK_RATES, NODE_RATES, PRICES, NodeRate, Price
 from trnspec.experiment.catalogue.published import PLAIN_TPOT_S
 from trnspec.experiment.compilation import cold_start_like, cold_start_s, native_arms
+from trnspec.experiment.measurement import WARMUP
 from trnspec.experiment.placement import ASKED_AT_ONCE, compilations_at_once, first_rounds
 
 SYSTEM_NODES = 2
@@ -21,13 +22,6 @@ fetch Job and the caches of the mounts, and stays below the 85 % at which the ku
 NEURON_VOLUME_GIB = 100
 """Disk of the operating system; images and pods are on local NVMe."""
 BASTION_VOLUME_GIB = 8
-SERVICES = (
-    *("ecr.api", "ecr.dkr", "sts", "logs", "monitoring", "eks", "eks-auth"),
-    *("ssm", "ssmmessages", "ec2messages", "ec2"),
-)
-"""With `network.interface_endpoints`, the services that nodes, add-ons, pods and the bastion call: images, credentials
-(`eks-auth` is for Pod Identity), metrics, logs, Session Manager, and `ec2` for the network plugin
-(https://docs.aws.amazon.com/eks/latest/userguide/private-clusters.html)."""
 BLOCK_END_H = 1.0
 """The last hour of a block, in which its node group is already at 0."""
 NODE_START_H = 0.25
@@ -51,19 +45,15 @@ def idle(experiment: Experiment) -> tuple[Price, ...]:
     Alarms are billed per metric. For each cell of an arm these are its errors and its slowest tokens, and its errors again for
     each alarm about silence; also the run, the nodes and four counts of the switch-off.
     """
-    cluster, network = experiment.cluster, experiment.cluster.network
-    own_network = network.vpc is None
-    nat_gateways = network.nat_gateways if own_network else 0
-    zones = {*cluster.availability_zones, cluster.trn2_zone}
-    endpoints = len(SERVICES) * len(zones) if own_network and network.interface_endpoints else 0
+    cluster = experiment.cluster
+    own_network = int(cluster.network.vpc is None)
     bastions = int(not cluster.admin_cidrs)
     cells = len(experiment.classes) * len(experiment.benchmark.concurrency)
     of_cells = len(experiment.arms) * cells * 4
     units = {
         "control plane": 1,
-        "NAT gateway": nat_gateways,
-        "public IPv4": nat_gateways,
-        "interface endpoint": endpoints,
+        "NAT gateway": own_network,
+        "public IPv4": own_network,
         "system node": SYSTEM_NODES,
         "bastion": bastions,
         "gp3 GiB": SYSTEM_NODES * SYSTEM_VOLUME_GIB + bastions * BASTION_VOLUME_GIB,
@@ -72,7 +62,7 @@ def idle(experiment: Experiment) -> tuple[Price, ...]:
         "composite alarm": 2,
         "Container Insights": 1,
         "control plane logs": 1,
-        "flow logs": int(own_network),
+        "flow logs": own_network,
     }
     return tuple(PRICES[name].of(number) for name, number in units.items() if number)
 
@@ -212,7 +202,7 @@ def quality_tokens(arm: Arm) -> int:
 def quality_s(experiment: Experiment, *, token_s: float, most: int = QUALITY_TOKENS) -> float:
     """Return the seconds of the questions of `lm_eval`, asked of all arms of a round at the same time, if every answer has `most`
     tokens, or the maximum of its arm."""
-    asked = experiment.benchmark.lm_eval.limit if experiment.benchmark.lm_eval else 0
+    asked = experiment.benchmark.lm_eval or 0
 
     def slowest(arms: Sequence[Arm]) -> int:
         answers = [(-(-asked // arm.serving.max_num_seqs), min(most, quality_tokens(arm))) for arm in arms]
@@ -262,10 +252,10 @@ def _parts(experiment: Experiment, to_compile: int | None) -> tuple[RunPart, ...
     missing = len(arms) if to_compile is None else to_compile
     # Drafting is assumed to be no faster than plain decoding, so this is the maximum.
     answer_s, token = settings.max_tokens * PLAIN_TPOT_S, f"{PLAIN_TPOT_S * 1000:.0f} ms (quoted)"
-    warm_s = max(1, -(-settings.warmup // max(settings.concurrency))) * answer_s
+    warm_s = max(1, -(-WARMUP // max(settings.concurrency))) * answer_s
     seconds = sum(loading_s(experiment, group, answer_s=answer_s) + len(group) * warm_s for group in standing)
     in_rounds = f" in {len(standing)} rounds, in each" if len(standing) > 1 else ","
-    requests = settings.requests * len(experiment.classes) + settings.warmup
+    requests = settings.requests * len(experiment.classes) + WARMUP
     loaded = (
         f"{count(sum(map(len, standing)), 'arm')}{in_rounds} at least {requests} requests a level, at most "
         f"{count(settings.max_tokens, 'token')} of {token}"
@@ -290,7 +280,7 @@ def _parts(experiment: Experiment, to_compile: int | None) -> tuple[RunPart, ...
             for tokens in (LIKELY_QUALITY_TOKENS, QUALITY_TOKENS)
         )
         asked = (
-            f"{count(settings.lm_eval.limit, 'question')} to each of {count(len(arms), 'arm')}, at the same time, at most "
+            f"{count(settings.lm_eval, 'question')} to each of {count(len(arms), 'arm')}, at the same time, at most "
             f"{max(map(quality_tokens, arms))} tokens of {token}; likely {likely:.2f} h with {LIKELY_QUALITY_TOKENS} tokens "
             "(quoted of other models); 0 where the answers of an earlier run are kept"
         )

@@ -38,7 +38,7 @@ def as_json(experiment: Experiment) -> dict[str, Any]:
         ],
         "node_image": image
         and {"release": image.release, "neuron_driver": image.neuron_driver, "source": image.source},
-        "capacity": cluster.capacity.model_dump(exclude={"availability_zone"}),
+        "capacity": cluster.capacity.model_dump(),
         "off_at_utc": None if cluster.capacity.ends_at else cluster.off_at_utc,
         "prompts": {name: sizes[name] for name in experiment.classes},
         "prompt_format": experiment.prompt_format or None,
@@ -166,7 +166,7 @@ def _heading(experiment: Experiment) -> Iterator[str]:
         how = f"by spot in {cluster.trn2_zone}{limit}"
     elif bought.kind != "on-demand":
         ends = f" until {bought.ends_at}" if bought.ends_at else ""
-        how = f"{bought.kind} {bought.reservation_id} in {bought.availability_zone}{ends}"
+        how = f"{bought.kind} {bought.reservation_id} in {cluster.trn2_zone}{ends}"
     yield f"  capacity    {how}, at most {count(cluster.max_nodes, 'node')}"
     if vpc := cluster.network.vpc:
         yield f"  existing    VPC {vpc}"
@@ -250,7 +250,7 @@ def _asked(experiment: Experiment) -> Iterator[str]:
         queue = "requests wait for a place in the batch"
         yield f"              above serving.max_num_seqs = {' or '.join(few)} {queue}"
     if settings.lm_eval:
-        yield f"  quality     gsm8k, {count(settings.lm_eval.limit, 'question')} per arm"
+        yield f"  quality     gsm8k, {count(settings.lm_eval, 'question')} per arm"
 
 
 def _cost(experiment: Experiment) -> Iterator[str]:

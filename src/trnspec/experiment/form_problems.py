@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from trnspec.core.findings import Finding
+from trnspec.experiment.catalogue.engine_keys import WINDOW_SCHEDULE
 from trnspec.experiment.forms import FORMS, UNION_TAGS, FileSection
 from trnspec.experiment.model import ExperimentFile
 from trnspec.experiment.refusals import refused
@@ -92,6 +93,8 @@ def _problem(detail: ErrorDetails, location: Location) -> Finding:
     if path == "version":
         return refused("version missing", None) if kind == "missing" else refused("version other", value)
     match kind:
+        case "extra_forbidden" if location[-1] == WINDOW_SCHEDULE:
+            return refused("window schedule", None, at=path)
         case "extra_forbidden":
             keys = sorted(_fields(location[:-1]))
             close = difflib.get_close_matches(str(location[-1]), keys, n=1)

@@ -12,7 +12,6 @@ from trnspec.benchmark.limits import MAX_S, MIN_S
 MAX_NUMBER = 1_000_000
 Positive = Annotated[int, Field(gt=0, le=MAX_NUMBER)]
 Seconds = Annotated[float, Field(ge=MIN_S, le=MAX_S)]
-NotNegative = Annotated[int, Field(ge=0, le=MAX_NUMBER)]
 SECRET = r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$"
 COMMIT = r"^[0-9a-f]{40}$"
 FOLDER = r"^s3://[a-z0-9][-.a-z0-9]{1,61}[a-z0-9](/[-._=A-Za-z0-9]+)+/?$"

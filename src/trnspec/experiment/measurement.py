@@ -6,7 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from trnspec.experiment.forms import FileSection, Listed, NotNegative, Positive, Seconds
+from trnspec.experiment.forms import FileSection, Listed, Positive, Seconds
+
+WARMUP = 4
+"""Requests to each arm before anything is measured, or as many as the largest load has in flight."""
 
 
 class Slo(FileSection):
@@ -18,13 +21,6 @@ class Slo(FileSection):
     """Time per output token after the first."""
     e2e_s: Seconds | None = None
     """Time to the end of the answer."""
-
-
-class LmEval(FileSection):
-    """gsm8k of lm-eval, asked of every arm: speculation must not change what is answered."""
-
-    limit: Annotated[int, Field(ge=1, le=1319)] = 200
-    """Questions asked; gsm8k's test set has 1319."""
 
 
 class Benchmark(FileSection):
@@ -46,12 +42,9 @@ class Benchmark(FileSection):
     """Whether the classes share a cell, asked in turn, instead of having one each."""
     cell_minutes: Annotated[float, Field(gt=0, le=44_640)] | None = None
     """Most minutes of loading in one cell, all arms together; a cell that is cut has fewer requests."""
-    warmup: Annotated[int, Field(ge=0, le=1000)] = 4
-    """Requests to each arm before anything is measured; unless 0, at least as many as the largest load has in flight."""
-    seed: NotNegative = 1
-    """Decides the order of the arms and what is put before each prompt."""
     slo: Slo | None = None
-    lm_eval: LmEval | None = None
+    lm_eval: Annotated[int, Field(ge=1, le=1319)] | None = None
+    """Questions of gsm8k that lm-eval asks every arm, as 200: speculation must not change the answers. The test set has 1319."""
 
     @property
     def goodput(self) -> dict[str, float]:

@@ -32,21 +32,9 @@ class ModelReference(FileSection):
     like: str | None = None
     """The model of the catalogue that has the same shape, for a model that the catalogue does not list, as a fine-tune."""
     config: str | None = None
-    """The same by its `config.json`; the path is relative to the experiment file's folder. Of a head it is compared with the target."""
+    """The same by its `config.json`; the path is relative to the experiment file's folder. A head's is compared with the target."""
     weights: Annotated[str, Field(pattern=forms.FOLDER)] | None = None
     """Folder in S3 to take it from, instead of Hugging Face; changed weights need another one."""
-
-
-class DraftReference(ModelReference):
-    """A draft: a model of the catalogue, or a head (EAGLE, EAGLE3, DFlash) by any name.
-
-    Heads are many and none has a size of its own worth a catalogue: it follows from the target they were trained for.
-    """
-
-    head_for: str | None = None
-    """The catalogue's target that the head was trained for."""
-    head_layers: Annotated[int, Field(ge=1, le=16)] = 1
-    """Decoder layers inside it."""
 
 
 class SpeculationSection(FileSection):
@@ -54,11 +42,11 @@ class SpeculationSection(FileSection):
 
     mode: str
     """What drafts, and how; which runtime can do it for which model is in docs/models.md."""
-    draft: OneOrSeveral[DraftReference]
+    draft: OneOrSeveral[ModelReference]
+    """A smaller model with the target's tokenizer, or in modes with a head (EAGLE, EAGLE3, DFlash) a head that was trained for the target,
+    by any name: it has the target's sizes unless its `config` says others."""
     num_speculative_tokens: OneOrSeveral[int]
     """Tokens that are drafted in one step (the window, k)."""
-    draft_max_model_len: Positive | None = None
-    """The draft's own context, in tokens; the target's without it."""
 
 
 class ArmSection(FileSection):
@@ -76,22 +64,13 @@ class ArmSection(FileSection):
     step the scheduler costs."""
 
 
-class WeightsSection(FileSection):
-    """How weights are fetched."""
-
-    token_secret: SecretName | None = None
-    """Kubernetes Secret in the experiment's namespace whose key `token` opens gated models."""
-
-
 class Serving(FileSection):
     """What all arms share."""
 
     devices: Annotated[int, Field(ge=1, le=16)] = 8
-    """Neuron devices (Trainium2 chips) of one arm."""
+    """Neuron devices (Trainium2 chips) of one arm. A model is sharded over all of their logical cores (tensor parallelism)."""
     logical_nc_config: Literal[1, 2] = 2
     """Physical NeuronCores in a logical one."""
-    tensor_parallel: Positive | None = None
-    """Logical NeuronCores over which a model is sharded; all of the arm's devices without it."""
     max_num_seqs: OneOrSeveral[Positive] = 4
     """Requests that are decoded together in one batch. Each size of a list has all arms, the baseline too: NAME of the first
     size, NAME-b8 of a further size 8."""
@@ -99,8 +78,6 @@ class Serving(FileSection):
     """Prompt and output together, in tokens."""
     allocation: Literal["dra", "device-plugin"] = "dra"
     """Resource claims, or extended resources and the scheduler extension."""
-    artifact_source: Literal["mount", "scratch"] = "mount"
-    """Read artifacts from the bucket's mount, or copy them to local NVMe first."""
     pod_security: Literal["ipc-lock", "image-defaults", "baseline", "restricted"] = "baseline"
     """What containers that hold devices give up: privilege only, with (`ipc-lock`) or without the right to lock memory, all capabilities
     as well, or the image's user too."""
@@ -132,11 +109,9 @@ class Capacity(FileSection):
     """Purchase option of the Trn2 nodes."""
 
     kind: Literal["on-demand", "spot", "capacity-block", "reservation"] = "on-demand"
-    """A block and a reservation are bought before, and need their id and zone. A spot node can be taken away at any time."""
+    """Buy a block or a reservation first. EC2 can take a spot node away at any time."""
     reservation_id: Annotated[str, Field(pattern=forms.RESERVATION)] | None = None
-    """The id that EC2 gave it."""
-    availability_zone: str | None = None
-    """The zone of the reservation; without one, leave it out."""
+    """The id that EC2 gave the block or reservation. Its zone must be the first of `availability_zones`."""
     ends_at: str | None = None
     """End of a capacity block, ISO 8601 in UTC."""
     max_usd_per_hour: Annotated[float, Field(gt=0, le=forms.MAX_NUMBER)] | None = None
@@ -145,15 +120,10 @@ class Capacity(FileSection):
 
 
 class Network(FileSection):
-    """The network that a deployment makes and its ways out, or an existing VPC, in which nothing of the network is made or
-    changed."""
+    """An existing VPC to deploy into; nothing of its network is made or changed. Without it, a deployment makes a network."""
 
-    nat_gateways: Annotated[int, Field(ge=1, le=3)] = 1
-    """One, or one for each zone."""
-    interface_endpoints: bool = False
-    """Whether calls to AWS stay in the network, through endpoints that bill by the hour."""
     vpc: Annotated[str, Field(pattern=forms.VPC)] | None = None
-    """Id of an existing VPC to deploy into; its owner decides about ways out and endpoints."""
+    """Its id. Its owner decides about ways out and endpoints."""
     private_subnets: dict[str, Annotated[str, Field(pattern=forms.SUBNET)]] = Field(default={})
     """Its subnets to use, one for each zone: the zone's name, then the subnet's id. The control plane is in the first two zones, and
     stays there; add further ones below."""
@@ -167,7 +137,7 @@ class Cluster(FileSection):
     region: str = "us-east-2"
     """AWS region; `./trnspec preflight` asks whether EC2 offers the instance type there."""
     availability_zones: Annotated[tuple[str, ...], Listed(2)] = ("us-east-2a", "us-east-2b")
-    """Where nodes may stand. The network has subnets in every zone of the region."""
+    """Zones of the nodes. Trn2 nodes start in the first. The network has subnets in every zone of the region."""
     admin_cidrs: Annotated[tuple[str, ...], Listed()] = ()
     """Public networks that may reach the cluster's endpoint; without any it is private."""
     instance: str = "trn2.48xlarge"
@@ -190,8 +160,8 @@ class Cluster(FileSection):
 
     @property
     def trn2_zone(self) -> str:
-        """Where the Trn2 nodes stand: in the reservation's zone where there is one, else in the first."""
-        return self.capacity.availability_zone or self.availability_zones[0]
+        """The zone of the Trn2 nodes."""
+        return self.availability_zones[0]
 
 
 class Serve(FileSection):
@@ -240,11 +210,10 @@ class ExperimentFile(FileSection):
     """Version of the form of this file: 1."""
     name: str
     """Names of stacks, buckets and the namespace begin with it."""
-    description: str = ""
-    """One sentence, for people."""
     target: ModelReference
     """The model that is served."""
-    weights: WeightsSection = WeightsSection.model_construct()
+    token_secret: SecretName | None = None
+    """Kubernetes Secret in the experiment's namespace whose key `token` opens gated models of Hugging Face."""
     runtime: str = "nxdi-vllm-0.9.1"
     """Image, options and abilities of the servers, from the catalogue."""
     arms: Annotated[tuple[ArmSection, ...], Listed()]

@@ -51,8 +51,6 @@ def own_models(
     """Return the catalogue's models with those that the file describes, and what is wrong with the descriptions."""
     models, problems = dict(MODELS), list[Finding]()
     for path, reference in references:
-        if getattr(reference, "head_for", None) is not None:
-            continue  # of a head; see `head_sizes`
         try:
             described = MODELS.get(reference.like or "")
             if reference.config is not None and reference.like is None:
@@ -61,7 +59,7 @@ def own_models(
             problems.append(refused("config unreadable", reference.config, at=f"{path}.config", error=error))
             continue
         if described is None:
-            continue  # of the catalogue, a head, or one that is refused by its name
+            continue  # of the catalogue, or one that is refused by its name
         own = replace(described, name=reference.model, gated=False)
         if models.setdefault(reference.model, own) != own:
             problems.append(refused("model another-shape", reference.model, at=f"{path}.model"))
@@ -78,7 +76,7 @@ def read_config(path: Path) -> Mapping[str, Any]:
 
 
 def head_sizes(path: Path) -> dict[str, Any]:
-    """The hidden size and the vocabularies of a head. Raises `UnreadableFile`.
+    """The layers, hidden size and vocabularies of a head. Raises `UnreadableFile`.
 
     Red Hat's `speculators` keep the layer's configuration inside (https://github.com/vllm-project/speculators); a smaller output layer is
     `draft_vocab_size` in their format and in that of EAGLE3's authors.
@@ -88,7 +86,10 @@ def head_sizes(path: Path) -> dict[str, Any]:
     output = config.get("draft_vocab_size")
     if not isinstance(layer, Mapping):
         raise UnreadableFile("is not the configuration of a head")
-    sizes = {ours: _counted(_KEYS[ours], layer.get(_KEYS[ours])) for ours in ("vocabulary", "hidden")}
+    sizes = {
+        ours: _counted(_KEYS[ours], layer.get(_KEYS[ours], 1 if ours == "layers" else None))
+        for ours in ("vocabulary", "hidden", "layers")
+    }
     return sizes | ({} if output is None else {"output_vocabulary": _counted("draft_vocab_size", output)})
 
 

@@ -19,8 +19,8 @@ from trnspec.core.words import count
 from trnspec.experiment.arms import Arm, ArmServing, Experiment, Paths, Speculation, Weights, logical_cores
 from trnspec.experiment.catalogue.instances import INSTANCES
 from trnspec.experiment.catalogue.models import HEADS, MODELS, Model, head
-from trnspec.experiment.catalogue.runtimes import MODES, RUNTIMES
-from trnspec.experiment.model import ArmSection, DraftReference, ExperimentFile, ModelReference
+from trnspec.experiment.catalogue.runtimes import HEAD_MODES, MODES, RUNTIMES
+from trnspec.experiment.model import ArmSection, ExperimentFile, ModelReference
 from trnspec.experiment.model_config import head_sizes, own_models
 from trnspec.experiment.naming import slug
 from trnspec.experiment.prompts import Prompt, expected_tokens
@@ -51,7 +51,7 @@ class _Sweep:
 
     number: int
     section: ArmSection
-    drafts: list[tuple[str, DraftReference]]
+    drafts: list[tuple[str, ModelReference]]
     windows: list[tuple[str, int]]
 
 
@@ -68,14 +68,13 @@ def resolved(
     total = len(sizes) * sum(len(one.drafts) * len(one.windows) or 1 for one in sweeps)
     if total > MAX_ARMS:
         problems.append(refused("arms too-many", None, arms=count(total, "arm"), maximum=MAX_ARMS))
-    weights, unusable = _weights(file.target, [draft for one in sweeps for draft in one.drafts], folder)
+    weights, unusable = _weights(file.target, sweeps, folder)
     if problems := [*problems, *unusable]:
         return None, problems + repeated
     template, unread = _chat_template(file.serving.chat_template, folder)
     shared = _serving(file, sweeps, prompts) | {"chat_template": template}
     return Experiment(
         name=file.name,
-        description=file.description,
         arms=tuple(
             arm
             for place, (_, size) in enumerate(sizes)
@@ -86,7 +85,7 @@ def resolved(
         prompt_format=prompt_format,
         benchmark=file.benchmark,
         cluster=file.cluster,
-        token_secret=file.weights.token_secret,
+        token_secret=file.token_secret,
         serve=file.serve,
         expect=file.expect,
     ), repeated + unread
@@ -149,19 +148,29 @@ def _values(value: Any, path: str, problems: list[Finding]) -> list[tuple[str, A
 
 
 def _weights(
-    target: ModelReference, drafts: list[tuple[str, DraftReference]], folder: Path
+    target: ModelReference, sweeps: list[_Sweep], folder: Path
 ) -> tuple[dict[str, Weights], list[Finding]]:
     """Return every model that the file names, by its path, and what is wrong with its name or description."""
-    references: list[tuple[str, ModelReference]] = [("target", target), *drafts]
+    references, heads = {"target": target}, set[str]()
+    for one in sweeps:
+        for path, draft in one.drafts:
+            references[path] = draft
+            if draft.like is None and draft.model not in MODELS and _drafts_with_head(one.section):
+                heads.add(path)
     models, problems = MODELS, list[Finding]()
-    if any(one.like or one.config is not None for _, one in references):
-        models, problems = own_models(references, folder)
+    if any(one.like or one.config is not None for one in references.values()):
+        models, problems = own_models(
+            [(path, one) for path, one in references.items() if path not in heads], folder
+        )
     found = dict[str, Weights]()
-    for path, reference in references:
-        unknown = [*_unknown_model(path, reference, models, target)]
+    for path, reference in references.items():
+        unknown = [] if path in heads else [*_unknown_model(path, reference, models, target)]
         problems += unknown
+        model = None if unknown else models.get(reference.model)
         try:
-            model = None if unknown else _described(reference, models, folder)
+            if path in heads and (base := models.get(target.model)):
+                sizes = {} if reference.config is None else head_sizes(folder / reference.config)
+                model = replace(head(reference.model, target=base), **sizes)
         except UnreadableFile as error:
             problems.append(refused("config unreadable", reference.config, at=f"{path}.config", error=error))
             continue
@@ -175,44 +184,31 @@ def _weights(
     return found, problems
 
 
+def _drafts_with_head(arm: ArmSection) -> bool:
+    """Return whether the mode needs a head. An unknown mode may: it is refused by its name."""
+    mode = arm.speculation and arm.speculation.mode
+    return mode in HEAD_MODES or mode not in MODES
+
+
 def _unknown_model(
     path: str, reference: ModelReference, models: Mapping[str, Model], target: ModelReference
 ) -> Iterator[Finding]:
     """Models must be in the catalogue, or be described in exactly one way."""
-    shapes = {key: getattr(reference, key, None) for key in ("like", "config", "head_for")}
-    if shapes["head_for"] is not None:
-        del shapes["config"]  # of the head itself
-    first, *more = [key for key, value in shapes.items() if value is not None] or ["model"]
-    if first == "like" and not more and QUANTIZED.search(reference.model):
-        # `like` is about the shape; a `config` says itself whether the weights are quantized.
-        yield refused(
-            "catalogue quantized", reference.model, at=f"{path}.model", hint=f", as {reference.like}"
-        )
-    if more:
-        yield refused("shape twice", shapes[more[0]], at=f"{path}.{more[0]}", first=first)
-    elif first == "like":
-        yield from unknown_name(f"{path}.like", str(reference.like), MODELS, "model")
-    elif first == "head_for" and shapes[first] == target.model:
-        return  # told of the target, if it is unknown
-    elif first == "head_for":
-        yield from unknown_name(f"{path}.head_for", str(shapes[first]), models, "model")
-    elif first == "model" and reference is not target and reference.model in HEADS:
-        known_target = HEADS[reference.model].target
-        yield refused("model head-alone", reference.model, at=f"{path}.model", target=known_target)
-    elif first == "model":
+    if reference.like is not None and reference.config is not None:
+        yield refused("shape twice", reference.config, at=f"{path}.config")
+    elif reference.like is not None:
+        if QUANTIZED.search(reference.model):
+            # `like` is about the shape; a `config` says itself whether the weights are quantized.
+            hint = f", as {reference.like}"
+            yield refused("catalogue quantized", reference.model, at=f"{path}.model", hint=hint)
+        yield from unknown_name(f"{path}.like", reference.like, MODELS, "model")
+    elif reference.config is not None:
+        return
+    elif reference is not target and (own := HEADS.get(reference.model)):
+        yield refused("model head-alone", own.name, at=f"{path}.model", mode=own.mode)
+    else:
         never = "" if reference is target else target.model
         yield from unknown_name(f"{path}.model", reference.model, models, "model", _OWN_MODEL, never=never)
-
-
-def _described(reference: ModelReference, models: Mapping[str, Model], folder: Path) -> Model | None:
-    """Return the description of a model. A head has the shape of the target that it was trained for, unless its `config.json` says
-    another. Raises `UnreadableFile`."""
-    if isinstance(reference, DraftReference) and reference.head_for is not None:
-        if reference.head_for not in models:
-            return None
-        own = head(reference.model, target=models[reference.head_for], layers=reference.head_layers)
-        return own if reference.config is None else replace(own, **head_sizes(folder / reference.config))
-    return models.get(reference.model)
 
 
 def _serving(file: ExperimentFile, sweeps: list[_Sweep], prompts: tuple[Prompt, ...]) -> dict[str, Any]:
@@ -222,10 +218,10 @@ def _serving(file: ExperimentFile, sweeps: list[_Sweep], prompts: tuple[Prompt, 
     published command line sets the key.
     """
     serving, instance = file.serving, INSTANCES[file.cluster.instance]
-    degree = serving.tensor_parallel or logical_cores(serving, instance)
-    shared: dict[str, Any] = dict(serving) | {"tensor_parallel": degree}
-    runtimes = [RUNTIMES[one.section.runtime or file.runtime] for one in sweeps]
-    if all(runtime.dialect != "native" for runtime in runtimes):
+    native = any(RUNTIMES[one.section.runtime or file.runtime].dialect == "native" for one in sweeps)
+    degree = logical_cores(serving, instance)
+    shared: dict[str, Any] = dict(serving) | {"tensor_parallel": degree, "copies_artifact": native}
+    if not native:
         return shared
     prompt, sequence = expected_tokens(prompts, answer=file.benchmark.max_tokens)
     step = 1 + max((window for one in sweeps for _, window in one.windows), default=0)
@@ -292,14 +288,13 @@ def _arms(
                 mode=speculation.mode,
                 draft=weights[draft_at],
                 num_speculative_tokens=window,
-                draft_max_model_len=speculation.draft_max_model_len or file.serving.max_model_len,
             ),
             paths=Paths(at=at, runtime=paths.runtime, draft=draft_at, window=window_at),
             **common,
         )
 
 
-def _short_names(drafts: list[DraftReference]) -> list[str]:
+def _short_names(drafts: list[ModelReference]) -> list[str]:
     """Return `0-6b` for Qwen/Qwen3-0.6B if the sizes of the drafts differ, otherwise the last part of the name."""
     lasts = [draft.model.rsplit("/", 1)[-1] for draft in drafts]
     sizes = [match[0] if (match := _SIZE.search(last)) else "" for last in lasts]

@@ -26,7 +26,7 @@ from trnspec.experiment.catalogue.instances import GROUP_SIZES, INSTANCES, ZONES
 from trnspec.experiment.catalogue.models import HEADS, MODELS, Model
 from trnspec.experiment.catalogue.prices import BLOCK_RATES
 from trnspec.experiment.catalogue.published import DRAFT, DRAFTED, PLAIN, REFERENCE, TARGET, WINDOW, Drafted
-from trnspec.experiment.catalogue.runtimes import MODES, RUNTIMES, Runtime
+from trnspec.experiment.catalogue.runtimes import HEAD_MODES, MODES, RUNTIMES, Runtime
 from trnspec.experiment.loading import judge
 from trnspec.experiment.measurement import Benchmark
 from trnspec.experiment.model import Cluster, ExperimentFile, PromptsSection
@@ -35,8 +35,7 @@ from trnspec.experiment.refusals import refused
 from trnspec.experiment.resolving import QUANTIZED, unknown_name
 
 _TEXT = Template(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
-_GATED = "\nweights:\n  token_secret: hf-token   # a Secret, key `token`: Hugging Face asks who fetches this model\n"
-_SCRATCH = "  artifact_source: scratch   # its compile cache needs a local disk\n"
+_GATED = "token_secret: hf-token   # a Secret, key `token`: Hugging Face asks who fetches this model\n"
 _REASONS = {
     "draft": "{draft}, {window} tokens per step; {because}",
     "runtime": "{runtime}, mode {mode}",
@@ -47,7 +46,6 @@ _REASONS = {
 _WORTH_COUNTING = 1024
 """Bytes of a prompt from which counting its tokens saves context."""
 _LENGTHS = [1024 * 2**power for power in range(6)]
-_HEAD_MODES = {name for runtime in RUNTIMES.values() for name, mode in runtime.modes.items() if mode.head}
 _LOADS = {"eagle3": "[1, 2]", "dflash": "[1, 4]"}
 """Requests at once for which drafted steps of a mode are published."""
 _HEAD_WINDOW = 3
@@ -75,14 +73,14 @@ class _Route:
     mode: str
     draft: str
     because: str
-    head_for: str = ""
+    head: bool = False
 
     def text(self, base: str) -> str:
         """Return the mode, the draft, the support of the image, and the published results."""
         support = self.runtime.end_of_support or "recommended by AWS"
         gains: dict[int, list[float]] = {}
         for row in _published(base, self.mode):
-            if self.head_for or row.draft == self.draft:
+            if self.head or row.draft == self.draft:
                 gains.setdefault(row.concurrency, []).append(row.plain_tpot_s / row.tpot_s)
         results = [
             f"{' to '.join(dict.fromkeys(f'{gain:.2g}' for gain in (min(some), max(some))))} times as fast at {load}"
@@ -231,7 +229,7 @@ def _routes(
     ]
     if routes:
         return routes
-    if mode in _HEAD_MODES:
+    if mode in HEAD_MODES:
         others = [head.target for head in HEADS.values() if head.mode == mode and head.target in MODELS]
         remedy = f"it has one for {listed(others)}" if others else "name one with --draft OWNER/NAME"
         raise Misuse(refused("--mode no-head", mode, base=base, remedy=remedy))
@@ -246,16 +244,16 @@ def _mode_of(draft: str, mode: str | None, target: Model) -> str | None:
         return mode or HEADS[draft].mode
     if draft not in MODELS and mode == "dflash":
         raise Misuse(refused("--draft unknown-window", draft))
-    if draft not in MODELS and mode not in _HEAD_MODES:
+    if draft not in MODELS and mode not in HEAD_MODES:
         head = " For another head add its --mode" if mode is None else ""
         _refuse(unknown_name("--draft", draft, (*MODELS, *HEADS), "model", head, never=target.name))
     return mode
 
 
 def _drafts(target: Model, base: str, runtime: Runtime, mode: str, draft: str | None) -> Iterator[_Route]:
-    head_for = ""
-    if mode in _HEAD_MODES and draft not in MODELS:
-        head_for, because = base, f"a head that was trained for {base}"
+    with_head = mode in HEAD_MODES and draft not in MODELS
+    if with_head:
+        because = f"a head that was trained for {base}"
         heads = [head.name for head in HEADS.values() if (head.target, head.mode) == (base, mode)]
         names = [draft] if draft else heads
     elif draft is not None:
@@ -264,7 +262,7 @@ def _drafts(target: Model, base: str, runtime: Runtime, mode: str, draft: str | 
         names = [small.name for small in _small_drafts(target, base)[:1]]
         because = "of its family, published with it or nearest to the published pair's ratio of sizes"
     for name in names:
-        yield _Route(runtime=runtime, mode=mode, draft=name, because=because, head_for=head_for)
+        yield _Route(runtime=runtime, mode=mode, draft=name, because=because, head=with_head)
 
 
 def _small_drafts(target: Model, base: str) -> list[Model]:
@@ -286,17 +284,13 @@ def _filled(route: _Route, target: Model) -> dict[str, Any]:
     gated = target.gated or (route.draft in MODELS and MODELS[route.draft].gated)
     trained = HEADS[route.draft].speculative_tokens if route.draft in HEADS else None
     window, windows = WINDOW, "[3, 5, 7] would be three arms"
-    head_for = ""
-    if route.head_for:
-        head_for = f"        head_for: {route.head_for}   # whose hidden states it reads\n"
+    if route.head:
         window, windows = _HEAD_WINDOW, "[2, 3] would be two arms"
     return {
-        "weights": _GATED if gated else "",
+        "token": _GATED if gated else "",
         "runtime": route.runtime.name,
-        "source": _SCRATCH if route.runtime.dialect == "native" else "",
         "mode": route.mode,
         "draft": _scalar(route.draft),
-        "head_for": head_for,
         "window": trained or window,
         "windows": "fixed by its training" if trained else windows,
         "concurrency": _LOADS.get(route.mode, "[4]"),

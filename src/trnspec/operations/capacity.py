@@ -222,8 +222,7 @@ def _section(experiment: Experiment, row: Row) -> dict[str, Any]:
     zones = dict.fromkeys((first, *own, *place.zones, *sorted(place.zone_ids.values())))
     capacity: dict[str, Any] = {"kind": row.kind}
     if row.block:
-        capacity |= {"reservation_id": "cr-...", "availability_zone": row.zone}
-        capacity["ends_at"] = stamp(row.block.ends)
+        capacity |= {"reservation_id": "cr-...", "ends_at": stamp(row.block.ends)}
     elif row.kind == "spot" and cluster.capacity.max_usd_per_hour is not None:
         capacity["max_usd_per_hour"] = cluster.capacity.max_usd_per_hour
     zones_of = [*zones][: len(cluster.availability_zones)]

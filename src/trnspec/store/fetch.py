@@ -87,7 +87,7 @@ class Hub:
             remedy = (
                 "its token has no access: accept the terms on the model's page with that account"
                 if self._token
-                else "accept its terms on the model's page and name a Secret with a token as weights.token_secret"
+                else "accept its terms on the model's page and name a Secret with a token as token_secret"
             )
             raise bucket.StoreError(f"{model}: is gated; {remedy}") from None
         except RevisionNotFoundError:

@@ -12,7 +12,6 @@ from tests.infra.conftest import Variants, changed
 from tests.infra.templates import ROOT, STACKS, Deployments, json_of
 from trnspec.experiment import Experiment
 from trnspec.experiment.catalogue.instances import ZONES
-from trnspec.experiment.cost import SERVICES
 
 
 def test_every_zone_has_a_private_and_a_public_subnet_and_addresses_are_put_by_for_more(
@@ -47,8 +46,7 @@ def test_private_subnets_have_a_way_out_and_none_in(made: Deployments) -> None:
         way = ways[tables[subnet.logical_id]]
         assert ("NatGatewayId" in way, "GatewayId" in way) == (private, not private)
     assert made.reference.only("AWS::EC2::FlowLog").properties["TrafficType"] == "ALL"
-    for found, gateways in ((made.reference, 1), (made.opened, 2)):
-        assert len(found.resources("AWS::EC2::NatGateway")) == gateways
+    assert len(made.reference.resources("AWS::EC2::NatGateway")) == 1
 
 
 def test_nothing_is_looked_up_at_synth(assembly: Path) -> None:
@@ -60,20 +58,6 @@ def test_nothing_is_looked_up_at_synth(assembly: Path) -> None:
     artifacts = json_of(assembly / "manifest.json")["artifacts"].values()
     environments = {one["environment"] for one in artifacts if "environment" in one}
     assert environments == {"aws://unknown-account/us-east-2"}
-
-
-def test_services_of_aws_are_reached_inside_the_network_on_request(made: Deployments) -> None:
-    assert [one["VpcEndpointType"] for one in made.reference.properties("AWS::EC2::VPCEndpoint")] == [
-        "Gateway"
-    ]
-    endpoints = made.opened.properties("AWS::EC2::VPCEndpoint", VpcEndpointType="Interface")
-    assert [one["ServiceName"] for one in endpoints] == [f"com.amazonaws.us-east-2.{one}" for one in SERVICES]
-    assert {"ecr.api", "ecr.dkr", "eks-auth", "ssmmessages", "sts"} <= {*SERVICES}
-    # In the two zones that the experiment names: an endpoint bills by zone.
-    assert all(len(one["SubnetIds"]) == 2 and one["PrivateDnsEnabled"] for one in endpoints)
-    (rule,) = made.opened.only("AWS::EC2::SecurityGroup", "network").properties["SecurityGroupIngress"]
-    https = (made.opened.only("AWS::EC2::VPC").properties["CidrBlock"], 443, 443, "tcp")
-    assert (rule["CidrIp"], rule["FromPort"], rule["ToPort"], rule["IpProtocol"]) == https
 
 
 def test_in_a_vpc_that_exists_everything_is_in_its_named_subnets_and_nothing_of_it_is_made_or_changed(

@@ -105,9 +105,10 @@ def block(**changes: Any) -> Told:
 
 
 def with_block(experiment: Experiment, **changes: Any) -> Experiment:
-    bought = Capacity(kind="capacity-block", reservation_id=RESERVATION, availability_zone="us-east-2b")
+    bought = Capacity(kind="capacity-block", reservation_id=RESERVATION)
     capacity = bought.model_copy(update=changes)
-    return replace(experiment, cluster=experiment.cluster.model_copy(update={"capacity": capacity}))
+    bought_in = {"capacity": capacity, "availability_zones": ("us-east-2b", "us-east-2a")}
+    return replace(experiment, cluster=experiment.cluster.model_copy(update=bought_in))
 
 
 def by_spot(experiment: Experiment, most: float | None = None) -> Experiment:
@@ -239,7 +240,7 @@ FOUND: list[tuple[Check, Told, str, str]] = [
     (of_block(), block(State="expired"), "is expired", "buy another"),
     (of_block(), block(EndDate=START + timedelta(minutes=20)), "ends at 2026-04-01T12:20:00Z", "extend"),
     (of_block(), block(InstanceType="trn2.3xlarge"), "reserves trn2.3xlarge", "another reservation"),
-    (of_block(), block(AvailabilityZone="us-east-2a"), "the experiment in us-east-2b", "to us-east-2a"),
+    (of_block(), block(AvailabilityZone="us-east-2a"), "the experiment in us-east-2b", "with us-east-2a"),
     (of_block(), block(TotalInstanceCount=0), "has 0 instances", "max_nodes to 0"),
     (of_block(ends_at="2026-04-02T17:00:00Z"), block(), "EC2 says 2026-04-01T17:00:00Z", "write ends_at"),
     (of_block(), NO_BLOCK, "no such reservation in account 111122223333", "cluster.capacity.reservation_id"),

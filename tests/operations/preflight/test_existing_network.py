@@ -12,11 +12,10 @@ import pytest
 from tests.operations.clients import make_stacks, shared_client
 from trnspec.core.findings import Finding, State
 from trnspec.experiment import Experiment
-from trnspec.experiment.cost import SERVICES
 from trnspec.experiment.model import Network
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.preflight.checklist import run_check
-from trnspec.operations.preflight.existing_vpc import ExistingVpc
+from trnspec.operations.preflight.existing_vpc import SERVICES, ExistingVpc
 
 ZONES = ("us-east-2a", "us-east-2b")
 Found = Callable[..., dict[str, Finding]]

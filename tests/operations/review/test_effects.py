@@ -170,7 +170,7 @@ def test_what_costs_more_or_less_is_said_in_dollars_an_hour(base: FileState, edi
     starts, may = f"cluster.nodes 0 -> 1; {each}", f"cluster.max_nodes 1 -> 2; {each}"
     for cluster, text in (({"nodes": 1}, starts), ({"max_nodes": 2}, may)):
         assert text in notes(base, edited(lambda data, cluster=cluster: data["cluster"].update(cluster)))
-    halved = edited(lambda data: data["serving"].update(devices=4, tensor_parallel=16))
+    halved = edited(lambda data: data["serving"].update(devices=4))
     page = markdown(compare(base, halved), base="main")
     assert f"${NODE_USD / 2:.2f} -> ${NODE_USD / 4:.2f}" in page
 

@@ -193,7 +193,6 @@ def block(driver: Driver, variation: Callable[..., Path]) -> Driver:
     bought = {
         "kind": "capacity-block",
         "reservation_id": BLOCK,
-        "availability_zone": "us-east-2a",
         "ends_at": ends,
     }
     driver.world.replace_group(load(variation(lambda data: data["cluster"].update(capacity=bought))))

@@ -20,6 +20,9 @@ DECIDED: dict[str, str] = {key: by for by, keys in table_of(__file__).items() fo
 """Keys that an arm cannot set, and what decides them."""
 CONTEXT_BUCKETS, DECODE_BUCKETS = "context_encoding_buckets", "token_generation_buckets"
 """Keys of NxD Inference: lengths that prompts and steps are compiled for. The first that fits is taken."""
+WINDOW_SCHEDULE = "num_speculative_tokens_per_batch_size"
+"""Key of vLLM's speculative configuration, from 0.24 on. The native plugin compiles its drafts for one window and does not read it
+(vllm_neuron/vllm/spec_decode/eagle.py at 09006a44); the other runtimes are of earlier versions."""
 FUSED_QKV = ("fused_qkv", "qkv_kernel_enabled")
 """Keys of NxD Inference that read query, key and value weights as one matrix."""
 NUMERICAL_ERROR_MAX_TOKENS = 1024

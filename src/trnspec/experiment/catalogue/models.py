@@ -113,11 +113,11 @@ def memory_bytes(models: Iterable[Model], tensor_parallel: int, sequences: int, 
     return values * BYTES_PER_VALUE
 
 
-def head(name: str, *, target: Model, layers: int) -> Model:
-    """Return a head for `target`: with the target's width, vocabulary and tokenizer, and the layers that the head declares.
+def head(name: str, *, target: Model) -> Model:
+    """Return a head for `target`: one layer with the target's width, vocabulary and tokenizer.
 
     This is an upper bound: its vocabulary may be smaller (EAGLE3), or it may have no output layer (DFlash).
     """
     output = HEADS[name].vocabulary if name in HEADS else None
-    own = replace(target, name=name, layers=layers, tied_embeddings=False, gated=False, head_for=target.name)
+    own = replace(target, name=name, layers=1, tied_embeddings=False, gated=False, head_for=target.name)
     return replace(own, output_vocabulary=output)

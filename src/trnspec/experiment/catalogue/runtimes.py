@@ -38,7 +38,9 @@ def version(text: str) -> tuple[int, ...]:
 
 
 MODES = ("fused", "vanilla", "eagle", "eagle3", "dflash", "medusa")
-"""`fused`: a draft model in one graph with its target; `vanilla`: unfused; the others need a head that was trained for the target."""
+"""`fused`: a draft model in one graph with its target; `vanilla`: unfused; for the others see `HEAD_MODES`."""
+HEAD_MODES = frozenset(MODES[2:])
+"""Modes whose draft is a head that was trained for the target, not a model of its own."""
 
 
 NO_ASYNC_SCHEDULING = "asynchronous scheduling is off"
@@ -56,8 +58,6 @@ class Mode:
     min_speculative_tokens: int = 1
     bonus_token: bool = False
     """Whether a step yields all k proposals and one token of the target (upstream vLLM), so k+1 tokens instead of k."""
-    head: bool = False
-    """Whether the draft must be a head trained for the target, not a model of its own."""
     within_context: bool = False
     """Whether input and all k tokens of a step must fit the context. NxD Inference raises otherwise, and the server ends
     (`get_target_bucket` of models/model_wrapper.py at v0.6.10598 and in July 2026; a step that fits exactly passes)."""

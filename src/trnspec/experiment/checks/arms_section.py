@@ -6,21 +6,24 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
+from typing import Any
 
 from trnspec.core.findings import Finding
 from trnspec.core.words import count
-from trnspec.experiment.arms import Arm, Experiment, Speculation, Weights
+from trnspec.experiment.arms import Arm, Experiment, Speculation, Weights, logical_cores
 from trnspec.experiment.catalogue.engine_keys import (
     DECIDED,
     FUSED_QKV,
     NUMERICAL_ERROR_MAX_TOKENS,
+    WINDOW_SCHEDULE,
     known_keys,
     min_bucket_tokens,
     native_value,
     nxdi_value,
 )
+from trnspec.experiment.catalogue.instances import GROUP_SIZES
 from trnspec.experiment.catalogue.models import HEADS, MODELS
-from trnspec.experiment.catalogue.runtimes import NO_ASYNC_SCHEDULING, Mode
+from trnspec.experiment.catalogue.runtimes import HEAD_MODES, NO_ASYNC_SCHEDULING, Mode
 from trnspec.experiment.naming import BENCHMARK_NAME, LMEVAL_NAME, PROMOTED_SUFFIX
 from trnspec.experiment.refusals import refused
 
@@ -152,6 +155,8 @@ def engine_keys(_: Experiment, arm: Arm) -> Iterator[Finding]:
             asked = native_value(table, key, value, sequences=arm.serving.max_num_seqs, tokens=tokens)
         if key in DECIDED and key in known:
             yield refused("engine decided", value, at=where, by=DECIDED[key])
+        elif key == WINDOW_SCHEDULE:
+            yield refused("window schedule", value, at=where)
         elif key not in known:
             close = get_close_matches(key, known - DECIDED.keys(), 3)
             remedy = f"did you mean: {', '.join(close)}" if close else "remove it"
@@ -236,14 +241,6 @@ def reachable_modes(_: Experiment, arm: Arm, speculation: Speculation) -> Iterat
         yield refused(f"mode {kind}", speculation.mode, at=path, runtime=runtime, target=target, **words)
 
 
-def draft_length(_: Experiment, arm: Arm, speculation: Speculation) -> Iterator[Finding]:
-    """vLLM refuses a draft with a longer context than its target's."""
-    length, limit = speculation.draft_max_model_len, arm.serving.max_model_len
-    if length > limit:
-        path = f"{arm.paths.at}.speculation.draft_max_model_len"
-        yield refused("draft too-long", length, at=path, limit=limit)
-
-
 def window(experiment: Experiment, arm: Arm, speculation: Speculation) -> Iterator[Finding]:
     """The window (k) has the mode's minimum, and is limited by the length of an answer."""
     k, path, answer = speculation.num_speculative_tokens, arm.paths.window, experiment.benchmark.max_tokens
@@ -261,31 +258,25 @@ def window(experiment: Experiment, arm: Arm, speculation: Speculation) -> Iterat
         yield refused("window above-answer", k, at=path, yields=yields, answer=answer, maximum=maximum)
 
 
-def head_or_model(_: Experiment, arm: Arm, speculation: Speculation) -> Iterator[Finding]:
-    """Some modes need a head that was trained for the target, the others a separate model."""
-    target, name, draft, path = arm.target, speculation.mode, speculation.draft.model, arm.paths.draft
-    needs_head = arm.runtime.modes[name].head
-    if needs_head and draft.head_for is None:
-        words = {"mode": name, "model": draft.name, "target": target.model.name}
-        yield refused("draft no-head", draft.name, at=f"{path}.model", **words)
-    elif not needs_head and draft.head_for is not None:
-        yield refused("draft no-model", draft.head_for, at=f"{path}.head_for", mode=name)
-    elif draft.head_for not in (None, target.model.name, target.shape_of):
-        where = f"{path}.head_for"
-        yield refused("draft head-of-another", draft.head_for, at=where, target=target.model.name)
+def head_for_mode(_: Experiment, arm: Arm, speculation: Speculation) -> Iterator[Finding]:
+    """Some modes need a head that was trained for the target."""
+    draft = speculation.draft.model
+    if speculation.mode in HEAD_MODES and draft.head_for is None:
+        words = {"mode": speculation.mode, "target": arm.target.model.name}
+        yield refused("draft no-head", draft.name, at=f"{arm.paths.draft}.model", **words)
 
 
 def known_heads(_: Experiment, arm: Arm, speculation: Speculation) -> Iterator[Finding]:
     """A known head must be used with the target, mode, window and vocabulary that its makers state."""
     target, draft, mode = arm.target, speculation.draft.model, speculation.mode
     head, k, path = HEADS.get(draft.name), speculation.num_speculative_tokens, arm.paths.draft
-    if head is None or not arm.runtime.modes[mode].head:
+    if head is None:
         return
     fine_tune = target.shape_of == head.target or target.shape_of not in (None, *MODELS)
     if mode != head.mode:
         yield refused("head another-mode", mode, at=f"{arm.paths.at}.speculation.mode", head=head)
-    elif draft.head_for != head.target and not (fine_tune and draft.head_for == target.model.name):
-        yield refused("head another-target", draft.head_for, at=f"{path}.head_for", head=head)
+    elif head.target != target.model.name and not fine_tune:
+        yield refused("head another-target", draft.name, at=f"{path}.model", head=head, target=target.model)
     elif head.speculative_tokens is not None and head.speculative_tokens != k:
         tokens = count(head.speculative_tokens, "token")
         yield refused("head trained-window", k, at=arm.paths.window, head=head, tokens=tokens)
@@ -295,9 +286,9 @@ def head_sizes(_: Experiment, arm: Arm, speculation: Speculation) -> Iterator[Fi
     """A head must have the target's vocabulary. NxD Inference also needs it in the output layer, and the target's hidden size, as DFlash
     does; the native plugin pads an EAGLE3 head (vllm_neuron/vllm/spec_decode/eagle.py at 09006a44)."""
     target, draft, path = arm.target.model, speculation.draft.model, f"{arm.paths.draft}.model"
-    nxdi, fits = bool(arm.runtime.nxd_inference), draft.head_for in (target.name, arm.target.shape_of)
-    if draft.head_for is None or not fits or not arm.runtime.modes[speculation.mode].head:
-        return  # refused by another rule
+    nxdi = bool(arm.runtime.nxd_inference)
+    if draft.head_for is None:
+        return
     sizes = ["vocabulary"] + ["hidden"] * (nxdi or speculation.mode == "dflash")
     for name in sizes:
         own, theirs = getattr(draft, name), getattr(target, name)
@@ -313,12 +304,16 @@ def what_a_mode_asks(_: Experiment, arm: Arm, speculation: Speculation) -> Itera
     """A mode may require degrees of tensor parallelism, a number of layers, or sampling on the device."""
     mode, draft = arm.runtime.modes[speculation.mode], speculation.draft.model
     head, degree = HEADS.get(draft.name), arm.serving.tensor_parallel
-    words = {"runtime": arm.runtime.name, "mode": speculation.mode}
+    words: dict[str, Any] = {"runtime": arm.runtime.name, "mode": speculation.mode}
     if mode.degrees and degree not in mode.degrees and (head is None or head.mode == speculation.mode):
         degrees = " or ".join(map(str, sorted(mode.degrees)))
-        yield refused("serving.tensor_parallel degrees", degree, degrees=degrees, **words)
+        sizes = [
+            size for size in GROUP_SIZES if logical_cores(arm.serving, arm.instance, size) in mode.degrees
+        ]
+        words |= {"degree": degree, "degrees": degrees, "sizes": " or ".join(map(str, sizes))}
+        yield refused("serving.devices degrees", arm.serving.devices, **words)
     if mode.one_layer and draft.head_for is not None and draft.layers > 1:
-        yield refused("head layers", draft.layers, at=f"{arm.paths.draft}.head_layers", **words)
+        yield refused("head layers", None, layers=draft.layers, at=f"{arm.paths.draft}.config", **words)
     key = "on_device_sampling_config"
     if mode.needs_device_sampling and not arm.engine.get(key, True):
         yield refused("engine sampling", arm.engine[key], at=f"{arm.paths.at}.engine.{key}", **words)
@@ -333,7 +328,7 @@ def draft_rules(arm: Arm) -> Iterator[Callable[[Experiment, Arm, Speculation], I
     """Yield the rules for an arm that speculates; what a mode asks matters only where the runtime has it for the target."""
     yield fitting_draft
     if _reachable(arm):
-        yield head_or_model
-    yield from (reachable_modes, draft_length, window)
+        yield head_for_mode
+    yield from (reachable_modes, window)
     if _reachable(arm):
         yield from (known_heads, head_sizes, what_a_mode_asks)

@@ -53,21 +53,17 @@ def zones(cluster: Cluster) -> Iterator[Finding]:
         what = instance.name if instance else "Trn2"
         yield refused(name, region, what=what, date=OFFERED_ON, regions=", ".join(regions))
         return
-    chosen, path = names[0], "cluster.availability_zones[0]"
     for number, zone in enumerate(names):
         where = f"cluster.availability_zones[{number}]"
         if not _is_in(region, zone):
             yield _foreign(where, zone, region)
         elif zone in names[:number]:
             yield refused("zone twice", zone, at=where)
-    if (reserved := cluster.capacity.availability_zone) is not None:
-        chosen, path = reserved, "cluster.capacity.availability_zone"
-        if not _is_in(region, reserved):
-            yield _foreign(path, reserved, region)
     offers = instance.zones.get(region, ()) if instance is not None else ()
-    if offers and chosen in ZONES[region] and chosen not in offers:
+    if offers and names[0] in ZONES[region] and names[0] not in offers:
         words = {"offered": ", ".join(offers), "first": offers[0], "date": OFFERED_ON}
-        yield refused("zone not-offered", chosen, at=path, instance=instance, **words)
+        at = "cluster.availability_zones[0]"
+        yield refused("zone not-offered", names[0], at=at, instance=instance, **words)
 
 
 def _is_in(region: str, zone: str) -> bool:
@@ -128,12 +124,11 @@ _INSTANT = re.compile(
 _NEEDS = {
     "on-demand": (),
     "spot": (),
-    "reservation": ("reservation_id", "availability_zone"),
-    "capacity-block": ("reservation_id", "availability_zone", "ends_at"),
+    "reservation": ("reservation_id",),
+    "capacity-block": ("reservation_id", "ends_at"),
 }
 _EXAMPLES = {
     "reservation_id": "the id that EC2 gave it, as in cr-0123456789abcdef0",
-    "availability_zone": "its zone, because a reservation belongs to one zone",
     "ends_at": 'its end in UTC, as in "2026-12-05T11:30:00Z", so that the nodes stop before EC2 takes them',
 }
 
@@ -169,22 +164,11 @@ def counts(cluster: Cluster) -> Iterator[Finding]:
         yield refused("cluster.nodes too-many", nodes, maximum=maximum)
 
 
-def own_network(cluster: Cluster) -> Iterator[Finding]:
-    """NAT gateways and endpoints are created only in the experiment's own network."""
-    network, maximum = cluster.network, len(cluster.availability_zones)
-    if network.vpc:
-        for name in network.model_fields_set & {"nat_gateways", "interface_endpoints"}:
-            yield refused("network not-created", getattr(network, name), at=f"cluster.network.{name}")
-        return
-    if network.nat_gateways > maximum:
-        yield refused("cluster.network.nat_gateways too-many", network.nat_gateways, maximum=maximum)
-    if network.private_subnets:
-        yield refused("cluster.network.private_subnets without-vpc", None)
-
-
 def existing_vpc(cluster: Cluster) -> Iterator[Finding]:
     """An existing VPC needs a subnet in each zone of the nodes, and at least two zones."""
     subnets, path = cluster.network.private_subnets, "cluster.network.private_subnets"
+    if subnets and not cluster.network.vpc:
+        yield refused(f"{path} without-vpc", None)
     if not cluster.network.vpc or not REGION.fullmatch(cluster.region):
         return
     for place, (zone, subnet) in enumerate(subnets.items()):
@@ -195,12 +179,9 @@ def existing_vpc(cluster: Cluster) -> Iterator[Finding]:
     if len(subnets) < 2:
         yield refused(f"{path} too-few", subnets or None, zones=", ".join(subnets) or "no zone")
         return
-    needed = dict.fromkeys(cluster.availability_zones, "cluster.availability_zones")
-    if cluster.capacity.availability_zone:
-        needed[cluster.capacity.availability_zone] = "cluster.capacity.availability_zone"
-    for zone, key in needed.items():
+    for zone in cluster.availability_zones:
         if zone not in subnets and _is_in(cluster.region, zone):
-            yield refused(f"{path} incomplete", None, zone=zone, key=key)
+            yield refused(f"{path} incomplete", None, zone=zone)
 
 
-RULES = (kubernetes_version, zones, admin_access, purchase, end, counts, own_network, existing_vpc)
+RULES = (kubernetes_version, zones, admin_access, purchase, end, counts, existing_vpc)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from trnspec.core.findings import Finding
 from trnspec.core.words import count
-from trnspec.experiment.arms import Arm, Experiment, logical_cores
+from trnspec.experiment.arms import Arm, Experiment
 from trnspec.experiment.catalogue.instances import GROUP_SIZES
 from trnspec.experiment.catalogue.models import BYTES_PER_VALUE, Model, memory_bytes
 from trnspec.experiment.catalogue.node_images import images_of, serving_image, versions_serving
@@ -30,20 +30,6 @@ def groups(experiment: Experiment) -> Iterator[Finding]:
     sizes = [size for size in GROUP_SIZES if size <= instance.devices]
     if devices not in sizes:
         yield refused("serving.devices no-group", devices, sizes=" or ".join(map(str, sizes)))
-
-
-def cores(experiment: Experiment) -> Iterator[Finding]:
-    """Tensor parallelism must use exactly the logical cores of the claim."""
-    instance, serving = experiment.instance, experiment.baseline.serving
-    if (degree := serving.tensor_parallel) != (have := logical_cores(serving, instance)):
-        yield refused(
-            "serving.tensor_parallel other-cores",
-            degree,
-            devices=count(serving.devices, "device"),
-            instance=instance,
-            serving=serving,
-            have=have,
-        )
 
 
 def memory(experiment: Experiment) -> Iterator[Finding]:
@@ -100,13 +86,6 @@ def claims(experiment: Experiment) -> Iterator[Finding]:
     instance = experiment.instance
     if experiment.baseline.serving.allocation == "dra" and not instance.efa_attached:
         yield refused("serving.allocation no-claims", "dra", instance=instance)
-
-
-def artifact_source(experiment: Experiment) -> Iterator[Finding]:
-    """The native plugin's compile cache needs file locks and renames, which Mountpoint for S3 does not support."""
-    for runtime in _runtimes(experiment).values():
-        if runtime.dialect == "native" and experiment.baseline.serving.artifact_source == "mount":
-            yield refused("serving.artifact_source mounted", "mount", runtime=runtime)
 
 
 def parsers(experiment: Experiment) -> Iterator[Finding]:
@@ -168,6 +147,6 @@ def replicas(experiment: Experiment) -> Iterator[Finding]:
 
 
 RULES = (
-    *(groups, cores, memory, context_length, runtime_fits, claims, artifact_source),
+    *(groups, memory, context_length, runtime_fits, claims),
     *(parsers, node_driver, served_arm, replicas),
 )

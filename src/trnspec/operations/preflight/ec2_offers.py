@@ -78,7 +78,7 @@ def capacity(experiment: Experiment, aws: Aws, *, now: datetime) -> Finding:
         return finding(why, "name another reservation in cluster.capacity.reservation_id")
     if found.zone != cluster.trn2_zone:
         why = f"{name} is in {found.zone}, the experiment in {cluster.trn2_zone}"
-        return finding(why, f"set cluster.capacity.availability_zone to {found.zone}")
+        return finding(why, f"begin cluster.availability_zones with {found.zone}")
     if found.state in ("scheduled", "payment-pending", "pending", "assessing"):
         starts = f" and starts at {stamp(found.starts)}" if found.starts else ""
         why = f"{name} is {found.state}{starts}"

@@ -14,7 +14,7 @@ from trnspec.core.findings import Finding, Refusal, finding, fine
 from trnspec.experiment import Experiment
 from trnspec.experiment.catalogue.models import table_of
 from trnspec.experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
-from trnspec.experiment.cost import SERVICES, SYSTEM_NODES
+from trnspec.experiment.cost import SYSTEM_NODES
 from trnspec.experiment.naming import cluster_name, stack_name
 from trnspec.operations.cloud import cloudformation
 from trnspec.operations.cloud.aws import Aws, Calls
@@ -26,6 +26,12 @@ INTERFACES_OF_A_NODE = 2
 """With addresses for pods: the one in use and the one that the network plugin keeps ready, full of addresses
 (`WARM_ENI_TARGET`, https://docs.aws.amazon.com/eks/latest/best-practices/vpc-cni.html). EFA takes an address on the first
 network card alone."""
+SERVICES = (
+    *("ecr.api", "ecr.dkr", "sts", "logs", "monitoring", "eks", "eks-auth"),
+    *("ssm", "ssmmessages", "ec2messages", "ec2"),
+)
+"""Services that nodes, add-ons, pods and the bastion call: images, credentials (`eks-auth` is for Pod Identity), metrics, logs, Session
+Manager, and `ec2` for the network plugin (https://docs.aws.amazon.com/eks/latest/userguide/private-clusters.html)."""
 _EVERYWHERE = "0.0.0.0/0"
 _DNS = {"EnableDnsSupport": "--enable-dns-support", "EnableDnsHostnames": "--enable-dns-hostnames"}
 _GONE = "InvalidVpcID.NotFound", "InvalidVpcID.Malformed"

@@ -23,7 +23,7 @@ from trnspec.operations.cloud.access import PLUGIN
 from trnspec.operations.cloud.clock import TooLateError, within
 
 TOKEN = "HF_TOKEN"
-"""Environment variable with the token that the Secret of `weights.token_secret` holds in the cluster."""
+"""Environment variable with the token that the Secret of `token_secret` holds in the cluster."""
 TIMEOUT_S = 20
 _PATIENCE_S = 60
 """Time limit of a whole answer; TIMEOUT_S alone does not end a slow one."""
