@@ -16,7 +16,7 @@ from trnspec.core.command_line import SETTINGS, carried_out
 from trnspec.core.console import print_json, print_table, print_text
 from trnspec.core.findings import Misuse
 from trnspec.core.words import count
-from trnspec.experiment import InvalidExperiment, load
+from trnspec.experiment import load
 from trnspec.experiment.description import as_json, as_text
 from trnspec.experiment.model import PromptsSection
 from trnspec.experiment.prompts import Prompt, read_prompts
