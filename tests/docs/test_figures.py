@@ -15,7 +15,7 @@ from trnspec.experiment.catalogue.published import DRAFTED
 from trnspec.experiment.catalogue.published import REFERENCE as PUBLISHED
 from trnspec.experiment.cost import COMPILE_H, idle, per_hour, run_price, running
 from trnspec.experiment.expected import expected_of
-from trnspec.experiment.purchase import purchase_options, purchase_text
+from trnspec.experiment.purchase import payable, purchase_text
 from trnspec.experiment.starter import compose
 from trnspec.experiment.step_time import of_row, published_forecaster
 
@@ -47,13 +47,13 @@ def test_the_costs_shown_are_those_computed(reference: Experiment) -> None:
         assert f"{words} {usd:.3f}" in table
     first, later = (run_price(reference, to_compile=number) for number in (2, 0))
     for one in (first, later):
-        assert f"{one.hours:.2f} Trn2 hours | {one.hours * hour:.2f} |" in table
-    assert f"| {purchase_text(purchase_options(reference, first.hours), home='us-east-2')} |" in table
+        assert f"{one.hours:.2f} Trn2 hours | {purchase_text(payable(reference, one.hours))} |" in table
     assert f"${24 * per_hour(idle(reference)):.2f} a day for the reference" in _guide("operations.md")
-    said = f"${first.usd:.2f} in {first.hours:.2f} Trn2 hours; a later one, with everything compiled, ${later.usd:.2f}"
+    said = f"{first.hours:.2f} Trn2 hours; a later one, with everything compiled, {later.hours:.2f}"
     assert said in _guide("quick-start.md")
-    baselines = run_price(load(REFERENCE.with_name("qwen3-32b-baselines.yaml")))
-    assert f"about ${baselines.usd:.0f}" in _guide("where-the-time-goes.md")
+    baselines = load(REFERENCE.with_name("qwen3-32b-baselines.yaml"))
+    (block,) = payable(baselines, run_price(baselines).hours)
+    assert f"about ${block.usd:.0f}" in _guide("where-the-time-goes.md")
 
     ten_commands = between(operations, "ten")
     (block,) = [block for block in command_blocks(operations) if block.text in ten_commands]
@@ -67,7 +67,7 @@ def test_what_a_small_experiment_costs_is_what_is_predicted(tmp_path: Path) -> N
     (tmp_path / "small.yaml").write_text(text)
     small = load(tmp_path / "small.yaml")
     assert (small.instance.name, small.cluster.max_nodes) == ("trn2.3xlarge", 2)
-    assert f"predicted at ${run_price(small).usd:.2f}." in _guide("quick-start.md")
+    assert f"predicted: {purchase_text(payable(small, run_price(small).hours))}." in _guide("quick-start.md")
 
 
 def test_a_sweep_is_predicted_to_compile_in_turns() -> None:

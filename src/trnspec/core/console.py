@@ -85,6 +85,8 @@ def typed_file(default: str = "FILE") -> str:
     """Return the file that the running verb was given, for a command that can be pasted."""
     context = click.get_current_context(silent=True)
     path = context.params.get("path") if context else None
+    if path and (whole := os.path.abspath(path)).startswith(f"{os.getcwd()}{os.sep}"):
+        path = os.path.relpath(whole)
     return shlex.quote(str(path)) if path else default
 
 
