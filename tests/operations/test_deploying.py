@@ -32,7 +32,7 @@ from trnspec.operations import deploying
 from trnspec.operations.cloud import cloudformation
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.cloud.clock import stamp
-from trnspec.operations.preflight import account_setup, checklist
+from trnspec.operations.preflight import account_setup
 from trnspec.operations.running.state import LEASE, RunStore, claimed
 
 _SYNTHESIZED = deploying.synthesized
@@ -66,8 +66,8 @@ def settings(monkeypatch: pytest.MonkeyPatch, folder: Path, **given: str) -> Non
     """The deployment.yaml of this deployment."""
     file = folder / "deployment.yaml"
     file.write_text("".join(f"{key}: {value}\n" for key, value in given.items()), encoding="utf-8")
-    for module in (deploying, checklist):
-        monkeypatch.setattr(module, "DEPLOYMENT", file)
+    for module in ("cloud.aws", "preflight.checklist"):
+        monkeypatch.setattr(f"trnspec.operations.{module}.DEPLOYMENT", file)
 
 
 def test_deploy_asks_what_preflight_asks_and_starts_nothing_that_would_end_in_the_middle(
