@@ -79,8 +79,8 @@ def test_the_demo_shown_counts_what_is_committed_and_its_price(reference: Experi
     assert text in " ".join(shown.split())
     first_screen = " ".join(README.split("\n## ")[0].split())
     (block,) = ways
-    asked = f"({price.hours:.1f} hours of a {reference.instance.name})"
-    assert f"{asked} ${block.usd:.0f} by the smallest Capacity Block" in first_screen
+    asked = f"({price.hours:.1f} hours of a {reference.instance.name}) ${block.usd:.0f} by the smallest Capacity Block"
+    assert asked in first_screen
     assert f"about ${per_hour(idle(reference)):.2f} an hour" in first_screen
     small = load(REFERENCE.with_name("llama-3.1-8b-eagle3.yaml"))
     least = purchase_text(payable(small, run_price(small).hours))

@@ -25,12 +25,12 @@ from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.preflight import market
 
 
-def test_the_whole_screen_is_as_recorded(
+def test_what_aws_answered_others_is_this_screen(
     large: Recorded, offers: Offers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
-    recorded = Path(__file__).with_name("market.txt").read_text(encoding="utf-8")
-    assert recorded == offers(Path("experiments/qwen3-32b.yaml"))[1] + "\n"
+    shown = Path(__file__).with_name("market.txt").read_text(encoding="utf-8")
+    assert offers(Path("experiments/qwen3-32b.yaml"))[1] + "\n" == shown
 
 
 def test_the_same_for_a_machine(large: Recorded, file: Path, offers: Offers) -> None:
