@@ -29,7 +29,7 @@ from trnspec.benchmark.measure.journal import FILE_NAME, read
 from trnspec.benchmark.measure.records import MAX_TOKENS, to_json
 from trnspec.benchmark.measure.stream import SseParser, StreamFault, StreamTally
 from trnspec.benchmark.plan import from_dict, load
-from trnspec.benchmark.prompt_files import as_line, read_file
+from trnspec.benchmark.prompt_files import read_file
 from trnspec.core.findings import Misuse
 from trnspec.experiment import load as load_experiment
 
@@ -110,14 +110,15 @@ def test_any_file_as_a_plan(content: Any) -> None:
 OPTIONS = {
     "--concurrency": ("0", "-1", "1e3", "9" * 5000, "1000000000", "NaN", "٣", ""),
     "--requests": ("0", "9" * 400, "1000000000000"),
-    "--seed": ("-1", str(2**63)),
+    "--mix": ("chat=0", "chat=nan", "chat", "nobody=1"),
+    "--questions": ("", "nowhere", "/dev/zero"),
+    "--api-key-env": ("spec=", "spec=A B", "spec=NO_SUCH_VARIABLE", "nobody=HOME"),
     "--rate": ("0", "nan", "inf", "1e-300", "1e300"),
-    "--timeout": ("0", "inf", "nan", "1e300h", "h"),
     "--max-error-rate": ("nan", "-1", "2"),
     "--model": ("\x1b[2J", "x" * 1000),
     "--extra-body": ("[]", "{", '{"a": NaN}', "[" * 100_000, '{"a":' * 500 + "1" + "}" * 500),
     "--slo": ("tpot_s=nan", "tpot_s=1e300", "x=1"),
-    "--tokens-per-step": ("spec=0", "spec=1000000000000", "spec=nan"),
+    "--speculative-tokens": ("spec=-1", "spec=1000000000000", "spec=nan"),
     "--usd-per-hour": ("spec=nan", "spec=1e300"),
     "--arm": ("spec=http://me:secret@host/v1", "spec=http://host/v1?key=secret", "spec=\x1b[2J"),
 }
@@ -198,7 +199,7 @@ def test_any_file_of_prompts(content: bytes) -> None:
     assert all(clean(problem.line(), 2000) for problem in file.problems)
     assert len(file.problems) < 50
     if not file.problems:
-        again = written("again.jsonl", "\n".join(as_line(line) for _, line in file.lines).encode())
+        again = written("again.jsonl", "\n".join(json.dumps(line) for _, line in file.lines).encode())
         assert [line for _, line in read_file(again, name="again").lines] == [line for _, line in file.lines]
 
 

@@ -103,7 +103,7 @@ class SpeculationSection(FileSection):
     """How an arm speculates; the first arm, the baseline, does not. A list is a sweep: each combination is an arm."""
 
     mode: str
-    """What drafts, and how; which runtime can do it for which model is in docs/speculation.md."""
+    """What drafts, and how; which runtime can do it for which model is in docs/models.md."""
     draft: OneOrSeveral[ModelReference]
     """A smaller model with the target's tokenizer, or in modes with a head (EAGLE, EAGLE3, DFlash) a head that was trained for the target,
     by any name: it has the target's sizes unless its `config` says others."""
