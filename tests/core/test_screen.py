@@ -17,7 +17,7 @@ from trnspec.core.screen import table
 from trnspec.experiment import load
 from trnspec.experiment.__main__ import main as experiment
 from trnspec.experiment.cost import run_price
-from trnspec.experiment.purchase import purchase_options, purchase_text
+from trnspec.experiment.purchase import payable, purchase_text
 from trnspec.operations import demonstration as demo
 from trnspec.operations.__main__ import main as operations
 
@@ -37,9 +37,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def narrowest(text: str) -> int:
     """The columns that a text needs; a path or a command to copy stays on its line."""
-    return max(
-        len(line) for line in text.splitlines() if "Report " not in line and "./trnspec benchmark" not in line
-    )
+    return max(len(line) for line in text.splitlines() if "Report " not in line and "./trnspec " not in line)
 
 
 @WIDTHS
@@ -94,11 +92,13 @@ def test_the_answer_of_a_demonstration_fits(
 
     monkeypatch.setenv("COLUMNS", str(columns))
     price = run_price(load(REFERENCE))
-    found: Any = SimpleNamespace(result=result_of(all_runs()["reference"]), price=price)
+    found: Any = SimpleNamespace(
+        result=result_of(all_runs()["reference"]), price=price, step="a plain step takes 45 ms"
+    )
     on_aws = {
         "trn2_hours": price.hours,
         "rates_as_of": "2026-10-03",
-        "ways": purchase_text(purchase_options(load(REFERENCE), price.hours)),
+        "ways": purchase_text(payable(load(REFERENCE), price.hours)),
     }
     answer = {"on_aws": on_aws, "report": "results/demo-20260921T141400Z/report.html", "next": "./trnspec"}
     assert narrowest("\n".join(demo.as_lines(found, answer, inventory=False))) <= columns

@@ -23,7 +23,7 @@ from trnspec.experiment.catalogue.models import MODELS
 from trnspec.experiment.catalogue.runtimes import HEAD_MODES, MODES, RUNTIMES, Mode
 from trnspec.experiment.cost import run_price
 from trnspec.experiment.header import headers
-from trnspec.experiment.purchase import purchase_options
+from trnspec.experiment.purchase import payable
 
 DOCS, EXPERIMENTS = ROOT / "docs", ROOT / "experiments"
 SCHEMA = EXPERIMENTS / "experiment.schema.json"
@@ -140,17 +140,15 @@ def _takes(content: Any) -> str:
 
 
 def gallery() -> Iterator[str]:
-    """The experiments of the repository by the question that each asks, with the dollars of an answer in its own region where that
-    has a price."""
+    """The experiments of the repository by the question that each asks, with the dollars of an answer."""
     yield from (
         "| you want to know | hardware | hours | by spot, $ | by block, $ |",
         "|---|---|---:|---:|---:|",
     )
     for path, header in headers(EXPERIMENTS).items():
         experiment = load(path)
-        ways = purchase_options(experiment, run_price(experiment).hours)
         usd = {"spot": "-", "capacity-block": "-"}
-        for way in sorted(ways, key=lambda one: (one.rate.region == experiment.cluster.region, -one.usd)):
+        for way in payable(experiment, run_price(experiment).hours):
             low, high = f"{way.low_usd:,.0f}", f"{way.high_usd:,.0f}"
             usd[way.rate.kind] = low if low == high else f"{low} to {high}"
         question = f"[{header.answers}](../experiments/{path.name})"

@@ -15,7 +15,7 @@ from trnspec.experiment.catalogue.published import DRAFTED
 from trnspec.experiment.catalogue.published import REFERENCE as PUBLISHED
 from trnspec.experiment.cost import COMPILE_H, idle, per_hour, run_price, running
 from trnspec.experiment.expected import expected_of
-from trnspec.experiment.purchase import purchase_options, purchase_text
+from trnspec.experiment.purchase import payable, purchase_text
 from trnspec.experiment.step_time import of_row, published_forecaster
 
 DOCS = ROOT / "docs"
@@ -39,7 +39,7 @@ def test_the_costs_shown_are_those_computed(reference: Experiment) -> None:
     first, later = (run_price(reference, to_compile=number) for number in (2, 0))
     assert later.hours <= 2
     for one, words in ((first, "the first answer"), (later, "a later one")):
-        text = purchase_text(purchase_options(reference, one.hours), home="us-east-2")
+        text = purchase_text(payable(reference, one.hours))
         assert f"| {words}, {one.hours:.2f} Trn2 hours (*predicted*) | {text} |" in table
     assert f"${24 * per_hour(idle(reference)):.2f} a day" in _guide("aws.md")
     ten_commands = between(aws, "ten")

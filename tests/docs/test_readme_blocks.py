@@ -100,11 +100,11 @@ def test_an_experiment_is_written_checked_predicted_rendered_and_synthesized(che
     for line in lines(OWN):
         done = typed(line, checkout)
         assert done.returncode == 0, f"{line}\n{done.stderr}"
-    assert (checkout / "manifests/mine").is_dir()
+    assert (checkout / "manifests/qwen3-mine").is_dir()
     # The packages that are installed here would take this checkout's code.
-    synth = "PYTHONPATH=src .venv/bin/npx cdk synth --quiet -c experiment=experiments/mine.yaml"
+    synth = "PYTHONPATH=src .venv/bin/npx cdk synth --quiet -c experiment=experiments/qwen3-mine.yaml"
     assert typed(synth, checkout).returncode == 0
-    assert (checkout / "cdk.out/mine-workloads.template.json").exists()
+    assert (checkout / "cdk.out/qwen3-mine-workloads.template.json").exists()
 
     preflight, *rest = lines(AWS)
     done = typed(preflight, checkout)

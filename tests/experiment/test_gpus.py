@@ -48,10 +48,10 @@ def test_the_same_model_on_a_gpu_stands_beside_at_the_nearest_loads_and_the_larg
 def test_a_model_without_a_published_result_on_gpus_has_no_line(variation: Variation) -> None:
     (full,) = beside_dollars(load(variation(combined("QWEN_DFLASH"))))
     assert full["text"].startswith(
-        "an arm is full at 4 concurrent requests, a trn2.48xlarge of 16 such arms at 64:"
+        "An arm is full at 4 concurrent requests, a trn2.48xlarge (16 such arms) at 64."
     )
 
 
 def test_every_size_of_the_batch_has_its_own_full_load(variation: Variation) -> None:
     full, _ = beside_dollars(load(variation(both(combined("{serving.max_num_seqs: [4, 8]}")))))
-    assert "full at 4 concurrent requests, a trn2.48xlarge of 2 such arms at 8, or full at 8" in full["text"]
+    assert "full at 4 or 8 concurrent requests, a trn2.48xlarge (2 such arms) at 8 or 16." in full["text"]

@@ -58,7 +58,7 @@ def test_check_and_price_say_what_a_run_may_take_and_which_loads_are_a_queue(var
     assert "above serving.max_num_seqs = 4 requests wait for a place in the batch" in text
     assert max(map(len, text.splitlines())) <= 100
     assert part(load(variation(both()))).assumption.startswith(
-        "2 arms, at least 84 requests a level, at most"
+        "2 arms, 16 requests or more of each class at each load, at most"
     )
     three = part(load(variation(put("serving.max_num_seqs", [4, 8, 16]))))
     assert three.hours == pytest.approx(3 * part(load(variation(both()))).hours)

@@ -21,18 +21,21 @@ from tests.operations.api_server import ApiServer, DirectKubernetes, serving
 from tests.operations.clients import shared_client
 from tests.operations.driver import Driver, driver_of
 from tests.operations.enforcement import Enforcement, enforcing, operator
-from tests.operations.recorded import ASKED, FIT, Recorded, block, history, product, regions
+from tests.operations.recorded import ASKED, FIT, Recorded, block, history, regions
 from tests.operations.world import World
 from trnspec.core.command_line import carried_out
+from trnspec.core.json_text import json_text
 from trnspec.experiment import Experiment, load
 from trnspec.operations.__main__ import VERBS, main
 from trnspec.operations.cloud import access
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.cloud.kubernetes import Kubernetes
+from trnspec.operations.preflight import market
 
 # botocore and moto keep so many objects that looking through all of them took an eighth of the time.
 gc.set_threshold(50_000, 20, 20)
 Say = Callable[..., tuple[int, str, str]]
+Offers = Callable[[Path], tuple[dict[str, Any], str]]
 
 
 @pytest.fixture(autouse=True)
@@ -206,22 +209,19 @@ def large(recorded: Recorded) -> Recorded:
         blocks=[(24, {"CapacityBlockOfferings": offered})],
     )
     recorded.place("sa-east-1", instance=name, spot={}, blocks=[])
-    asked = {
-        "InstanceTypes": [name],
-        "TargetCapacity": 1,
-        "TargetCapacityUnitType": "units",
-        "SingleAvailabilityZone": True,
-    }
-    scores = [{"Region": "us-east-2", "AvailabilityZoneId": "use2-az3", "Score": 1}]
-    recorded.says(
-        "us-east-2",
-        "get_spot_placement_scores",
-        {"SpotPlacementScores": scores},
-        asked={**asked, "RegionNames": ["ap-south-2", "us-east-2"]},
-    )
-    listed = [product(name, "CapacityBlock", "0.0000000000", "us-east-2")]
-    recorded.says("us-east-1", "get_products", {"PriceList": listed}, service="pricing")
     return recorded
+
+
+@pytest.fixture
+def offers() -> Offers:
+    """What the market of the account answers about a file: as JSON, and as text."""
+
+    def asked(file: Path) -> tuple[dict[str, Any], str]:
+        experiment = load(file)
+        found = market.ask(experiment, Aws(experiment.cluster.region), now=ASKED)
+        return json.loads(json_text(market.as_json(found))), "\n".join([*market.as_lines(found, file)])
+
+    return asked
 
 
 @pytest.fixture

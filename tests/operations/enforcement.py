@@ -238,7 +238,7 @@ def _verbs() -> dict[str, str]:
     ):
         path = ROOT / "src" / f"{VERBS[verb].module.replace('.', '/')}.py"
         found[str(path if path.parent.name in shared else path.parent)] = verb
-    parts = {"cloud/ec2": "capacity", "cloud/nodegroup": "nodes", "delivery": "run"}
+    parts = {"cloud/ec2": "preflight", "cloud/nodegroup": "nodes", "delivery": "run"}
     return found | {f"{_OPERATIONS}/{part}.py": verb for part, verb in parts.items()}
 
 

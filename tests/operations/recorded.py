@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from botocore.stub import ANY, Stubber
 
 from tests.operations.clients import stubbed
-from trnspec.operations.cloud.ec2 import SPOT_QUOTA, TRN_QUOTA
+from trnspec.operations.cloud.ec2 import SPOT_QUOTA
 
 ASKED = datetime(2026, 10, 3, 2, 45, tzinfo=UTC)
 """When the makers of Kiln asked (docs/research/trn2-trn3.md of https://github.com/foxl-ai/kiln); what is here is what they print.
 The middle of their 30 days is the mean, as nobody has their raw history."""
 FIT = "cb-0aaaaaaaaaaaaaaa1"
-ZONE_IDS = {"us-east-2": "use2", "ap-south-2": "aps2", "sa-east-1": "sae1", "ap-southeast-4": "apse4"}
 
 
 def offerings(*zones: str, instance: str) -> dict[str, Any]:
@@ -90,7 +88,7 @@ class Recorded:
         instance: str,
         spot: dict[str, Any],
         blocks: list[Any],
-        quotas: tuple[float, float] = (256, 256),
+        quota: float = 256,
     ) -> None:
         """Everything that a region is asked, in this order."""
         self.says(region, "describe_instance_type_offerings", offerings(*zones, instance=instance))
@@ -100,40 +98,14 @@ class Recorded:
         for hours, answer in blocks:
             asked = {"InstanceType": instance, "InstanceCount": ANY, "CapacityDurationHours": hours}
             self.says(region, "describe_capacity_block_offerings", answer, asked=asked)
-        names = [
-            {
-                "ZoneName": f"{region}{letter}",
-                "ZoneId": f"{ZONE_IDS[region]}-az{number}",
-                "ZoneType": "availability-zone",
-            }
-            for number, letter in enumerate("abc", start=1)
-        ]
+        names = [{"ZoneName": f"{region}{letter}", "ZoneType": "availability-zone"} for letter in "abc"]
         self.says(region, "describe_availability_zones", {"AvailabilityZones": names})
-        for code, value in zip((TRN_QUOTA, SPOT_QUOTA), quotas, strict=True):
-            quota = {"Quota": {"ServiceCode": "ec2", "QuotaCode": code, "Value": value}}
-            self.says(
-                region,
-                "get_service_quota",
-                quota,
-                service="service-quotas",
-                asked={"ServiceCode": "ec2", "QuotaCode": code},
-            )
+        asked = {"ServiceCode": "ec2", "QuotaCode": SPOT_QUOTA}
+        answer = {"Quota": {**asked, "Value": quota}}
+        self.says(region, "get_service_quota", answer, service="service-quotas", asked=asked)
 
 
 def regions(recorded: Recorded, *enabled: str, home: str, off: tuple[str, ...] = ()) -> None:
     known = [{"RegionName": name, "OptInStatus": "opt-in-not-required"} for name in enabled]
     known += [{"RegionName": name, "OptInStatus": "not-opted-in"} for name in off]
     recorded.says(home, "describe_regions", {"Regions": known}, asked={"AllRegions": True})
-
-
-def product(instance: str, market_option: str, usd: str, region: str) -> str:
-    """A product of the Pricing API, as far as it is read; its other attributes are left out."""
-    price = {"unit": "Hrs", "pricePerUnit": {"USD": usd}}
-    return json.dumps(
-        {
-            "product": {
-                "attributes": {"instanceType": instance, "marketoption": market_option, "regionCode": region}
-            },
-            "terms": {"OnDemand": {"A.B": {"priceDimensions": {"A.B.C": price}}}},
-        }
-    )

@@ -90,7 +90,7 @@ def test_the_experiment_is_the_first_argument_or_what_the_environment_names(
 
 WRONG = {
     "forecast --experiment a.yaml": "No such option '--experiment'",
-    "forecast --compild": "No such option '--compild'. Did you mean '--compiled'?",
+    "forecast --tokens-per-mont": "No such option '--tokens-per-mont'. Did you mean '--tokens-per-month'?",
     "nodes a.yaml b.yaml 1": "Got unexpected extra argument (b.yaml)",
     "nodes": "Missing argument 'N'.",
     "nodes 0 --hours nan": "Invalid value for '--hours': 'nan' is not a number of hours",

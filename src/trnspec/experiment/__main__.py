@@ -35,11 +35,11 @@ def door() -> None:
 
 
 @door.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("path", type=click.Path(path_type=Path))
 @click.option("--json", "machine", is_flag=True, help="Print JSON, errors included.")
-def check(file: Path, machine: bool) -> int:
+def check(path: Path, machine: bool) -> int:
     """Check an experiment (.yaml) or a file of prompts (exit 2: it cannot work)."""
-    return checked(file, machine)
+    return checked(path, machine)
 
 
 def checked(file: Path, machine: bool) -> int:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from trnspec.benchmark.cell_size import SETS, SETS_REPEATED, block_s, set_size
-from trnspec.core.words import count
+from trnspec.core.words import count, listed
 from trnspec.experiment.arms import Arm, Experiment
 from trnspec.experiment.catalogue.prices import BLOCK_RATES, NODE_RATES, PRICES, NodeRate, Price
-from trnspec.experiment.catalogue.published import PLAIN_TPOT_S
+from trnspec.experiment.catalogue.published import PLAIN_TPOT_S, TARGET
 from trnspec.experiment.compilation import cold_start_like, cold_start_s, native_arms
 from trnspec.experiment.model import WARMUP
 from trnspec.experiment.placement import ASKED_AT_ONCE, compilations_at_once, first_rounds
@@ -75,14 +75,11 @@ def running(experiment: Experiment) -> tuple[Price, ...]:
 
 
 def spot_rates(experiment: Experiment) -> list[NodeRate]:
-    """Return the published spot rates of a Trn2 node in its zone, or in its region where its zone has none."""
+    """Return the published spot rates of a Trn2 node in its zone, or in the other zones of the file where its zone has none."""
     name, cluster = experiment.instance.name, experiment.cluster
-    here = [
-        rate
-        for rate in NODE_RATES
-        if (rate.instance, rate.kind, rate.region) == (name, "spot", cluster.region)
-    ]
-    return [rate for rate in here if rate.zone == cluster.trn2_zone] or here
+    here = [rate for rate in NODE_RATES if (rate.instance, rate.kind) == (name, "spot")]
+    own = [rate for rate in here if rate.zone == cluster.trn2_zone]
+    return own or [rate for rate in here if rate.zone in cluster.availability_zones]
 
 
 def node_price(experiment: Experiment) -> Price:
@@ -94,7 +91,8 @@ def node_price(experiment: Experiment) -> Price:
         return _price(rate, f"{name}, spot, {rate.place}", note=f"it changes all the time: {_spread(rate)}")
     rate, bought = BLOCK_RATES[name], f"{name}, Capacity Block rate"
     if kind == "spot":
-        note = f"no spot price is published for {region}: the rate of a Capacity Block in {rate.region} counts instead"
+        zones = listed(experiment.cluster.availability_zones)
+        note = f"no spot price is published for {zones}: the rate of a Capacity Block in {rate.region} counts instead"
     elif kind == "capacity-block":
         note = (
             ""
@@ -251,13 +249,13 @@ def _parts(experiment: Experiment, to_compile: int | None) -> tuple[RunPart, ...
     settings, standing, arms = experiment.benchmark, experiment.rounds, experiment.arms
     missing = len(arms) if to_compile is None else to_compile
     # Drafting is assumed to be no faster than plain decoding, so this is the maximum.
-    answer_s, token = settings.max_tokens * PLAIN_TPOT_S, f"{PLAIN_TPOT_S * 1000:.0f} ms (quoted)"
+    answer_s = settings.max_tokens * PLAIN_TPOT_S
+    token = f"{PLAIN_TPOT_S * 1000:.0f} ms (the slowest published step of {TARGET.rpartition('/')[2]})"
     warm_s = max(1, -(-WARMUP // max(settings.concurrency))) * answer_s
     seconds = sum(loading_s(experiment, group, answer_s=answer_s) + len(group) * warm_s for group in standing)
     in_rounds = f" in {len(standing)} rounds, in each" if len(standing) > 1 else ","
-    requests = settings.requests * len(experiment.classes) + WARMUP
     loaded = (
-        f"{count(sum(map(len, standing)), 'arm')}{in_rounds} at least {requests} requests a level, at most "
+        f"{count(sum(map(len, standing)), 'arm')}{in_rounds} {settings.requests} requests or more of each class at each load, at most "
         f"{count(settings.max_tokens, 'token')} of {token}"
     )
     parts = [

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
+from trnspec.core.console import typed_file
 from trnspec.core.screen import folded, table, wrapped
 from trnspec.core.words import count
 from trnspec.experiment import cost, expected
@@ -16,7 +17,7 @@ from trnspec.experiment.catalogue.runtimes import Runtime
 from trnspec.experiment.compilation import artifact_key, cold_start_s
 from trnspec.experiment.ledger import beside_dollars
 from trnspec.experiment.placement import GIB, ArmPlace, arm_memory_bytes, place
-from trnspec.experiment.purchase import purchase_options, purchase_text
+from trnspec.experiment.purchase import payable, purchase_text
 
 
 def as_json(experiment: Experiment) -> dict[str, Any]:
@@ -48,8 +49,11 @@ def as_json(experiment: Experiment) -> dict[str, Any]:
             "no_trn2_node": round(cost.per_hour(cost.idle(experiment)), 2),
             "prices": [asdict(item) for item in items],
         },
-        "first_run": {"trn2_hours": round(run.hours, 2), "usd": round(run.usd, 2)},
-        "ways_to_buy": [way.as_json() for way in purchase_options(experiment, run.hours)],
+        "first_run": {
+            "trn2_hours": round(run.hours, 2),
+            "usd": round(payable(experiment, run.hours)[0].usd, 2),
+        },
+        "ways_to_buy": [way.as_json() for way in payable(experiment, run.hours)],
         "expected": [expected.as_json(one) for one in expected.expected(experiment)],
         "beside_dollars": beside_dollars(experiment),
         "should_meet": expected.should_meet(experiment),
@@ -83,7 +87,7 @@ def _runtimes(experiment: Experiment) -> Iterable[Runtime]:
 
 def _unknowns(experiment: Experiment) -> Iterator[str]:
     """Yield what the file leaves open; a run records it."""
-    image, price, region = experiment.node_image, cost.node_price(experiment), experiment.cluster.region
+    image, region = experiment.node_image, experiment.cluster.region
     for name in dict.fromkeys(entry.model.name for entry in experiment.weights if entry.revision is None):
         yield f"revision of {name}: resolved when its weights are fetched"
     for tag in dict.fromkeys(runtime.image for runtime in _runtimes(experiment)):
@@ -104,14 +108,13 @@ def _unknowns(experiment: Experiment) -> Iterator[str]:
         driver = f"driver {image.neuron_driver}, the newest that all take"
         yield f"{' and '.join(names)} on one node: {driver}; what differs between them is also their software"
     if region not in ZONES:
-        yield f"region {region}: whether EC2 offers {experiment.instance.name} there (./trnspec preflight asks)"
-    if price.note:
-        yield f"price of a Trn2 node: {price.note}"
+        yield f"region {region}: whether EC2 offers {experiment.instance.name} there (./trnspec preflight {typed_file()} asks)"
 
 
 def as_text(experiment: Experiment) -> str:
     """Return the resolved experiment as text."""
-    return "\n".join(folded(_lines(experiment)))
+    following = [f"./trnspec {verb} {typed_file()}" for verb in ("forecast", "preflight")]
+    return "\n".join([*folded(_lines(experiment)), "", "next: " + "\nthen: ".join(following)])
 
 
 def _lines(experiment: Experiment) -> Iterator[str]:
@@ -126,7 +129,7 @@ def _lines(experiment: Experiment) -> Iterator[str]:
     yield from ("", "  not known before a run")
     yield from (f"    {text}" for text in _unknowns(experiment))
     yield ""
-    yield from expected.as_lines(expected.expected(experiment))
+    yield from expected.as_lines(expected.expected(experiment), cost.node_price(experiment))
     for note in beside_dollars(experiment):
         yield from wrapped(note["text"], "    ", "      ")
     yield ""
@@ -255,49 +258,7 @@ def _asked(experiment: Experiment) -> Iterator[str]:
 
 def _cost(experiment: Experiment) -> Iterator[str]:
     items, run = cost.running(experiment), cost.run_price(experiment)
-    yield "  expected cost, quoted prices (storage and traffic come on top)"
-    for item in items:
-        yield f"    {item.usd_per_hour * item.units:7.3f} $/h  {item.units} x {item.item} ({item.as_of})"
-    yield (
-        f"    {cost.per_hour(items):7.2f}  $/h  with the arms of the largest batch up; "
-        f"{cost.per_hour(cost.idle(experiment)):.2f} $/h with no Trn2 node"
-    )
-    first = f"a first run of {run.hours:.2f} Trn2 hours"
-    yield f"    {run.usd:7.2f}  $    {first}, predicted (its parts: `forecast` of this file)"
-    ways = purchase_options(experiment, run.hours)
-    yield f"  an answer costs {purchase_text(ways, home=experiment.cluster.region)}"
-    yield f"  (rates published up to {max(way.rate.as_of for way in ways)}; `./trnspec capacity` asks AWS)"
-    yield from _block(experiment, run.hours)
-
-
-def _block(experiment: Experiment, hours: float) -> Iterator[str]:
-    """Yield the unused hours of a Capacity Block, which is paid to its end, and what could use them."""
-    if experiment.cluster.capacity.kind != "capacity-block":
-        return
-    rows = []
-    for what, needed in block_uses(experiment, hours):
-        block = next(way for way in purchase_options(experiment, needed) if way.rate.kind == "capacity-block")
-        left = block.hours_billed - cost.BLOCK_END_H - needed
-        more = f"{needed - hours:+.2f}" if needed != hours else ""
-        rows.append(
-            (what, f"{needed:.2f}", more, f"{block.hours_billed:g}", f"{left:.2f}", f"{block.usd:,.0f}")
-        )
-    yield ""
-    yield "  a Capacity Block is paid to its end; the smallest published one that holds"
-    headings = ("what", "hours", "adds", "block, h", "unused, h", "$")
-    yield from table(headings, rows, names={0}, indent="    ")
-    yield "    unused without the last hour, in which nodes are set to 0; hours are predicted"
-
-
-def block_uses(experiment: Experiment, hours: float) -> list[tuple[str, float]]:
-    """Return possible uses of a block with their Trn2 hours: this file, and extensions of it."""
-    found, last = [("this file", hours)], experiment.arms[-1]
-    more = replace(experiment, arms=(*experiment.arms, replace(last, name=f"{last.name}-more")))
-    found.append(("and one more window or draft", cost.run_price(more).hours))
-    settings = experiment.benchmark
-    if len(settings.concurrency) == 1:
-        maximum = max(*settings.concurrency, 4 * last.serving.max_num_seqs)
-        loads = {"concurrency": tuple(2**power for power in range(maximum.bit_length()))}
-        ladder = replace(experiment, benchmark=settings.model_copy(update=loads))
-        found.append((f"loads 1, 2, 4 to {loads['concurrency'][-1]}", cost.run_price(ladder).hours))
-    return found
+    price, idle = items[0], cost.per_hour(cost.idle(experiment))
+    yield f"  first run   {run.hours:.2f} Trn2 hours, predicted: {purchase_text(payable(experiment, run.hours))}"
+    yield f"  an hour     ${idle:.2f} without Trn2 nodes, until teardown; with {count(price.units, 'node')} ${cost.per_hour(items):.2f}"
+    yield f"              ({price.quoted}{f'; {price.note}' if price.note else ''}); storage and traffic come on top"

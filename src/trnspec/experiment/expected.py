@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trnspec.core.screen import table, wrapped
+from trnspec.core.words import count
 from trnspec.experiment.arms import Arm, Experiment
 from trnspec.experiment.catalogue.models import Shape
+from trnspec.experiment.catalogue.prices import Price
 from trnspec.experiment.catalogue.published import DRAFTED, PLAIN, Handicap, Plain, figure
 from trnspec.experiment.compilation import compile_config, synchronous
 from trnspec.experiment.cost import arm_usd_per_hour
@@ -43,6 +45,23 @@ class ArmForecast:
     def usd_per_million(self, tpot_s: float) -> float:
         """Return dollars per million output tokens for decoding alone, without prompts and waiting."""
         return self.usd_per_hour / (self.at_once / tpot_s * 3600) * 1e6
+
+    @property
+    def plain_s(self) -> tuple[float, float] | None:
+        """Fastest and slowest plain step that published results allow: the formula's range, and a result of the same configuration
+        that is slower; `None` if nothing is published."""
+        if self.plain.high_s is None:
+            return None
+        return self.plain.low_s, max(self.plain.high_s, self.published.tpot_s if self.published else 0.0)
+
+    @property
+    def plain_usd_per_million(self) -> tuple[float, float] | None:
+        """Dollars per million output tokens at these steps."""
+        return (
+            (self.usd_per_million(self.plain_s[0]), self.usd_per_million(self.plain_s[1]))
+            if self.plain_s
+            else None
+        )
 
     @property
     def multiple_of_bound(self) -> float | None:
@@ -174,7 +193,7 @@ _WORDS: dict[str, Callable[[float], str]] = {
 def wanted_lines(experiment: Experiment) -> Iterator[str]:
     """Yield the published figures as lines, with known differences; nothing if no figure is expected."""
     texts = [
-        f"{one['arm']}, {', '.join(one['classes']) or 'all classes'}, {one['concurrency']} at once: "
+        f"{one['arm']}, {', '.join(one['classes']) or 'all classes'}, {count(one['concurrency'], 'concurrent request')}: "
         f"{_WORDS[one['metric']](one['value'])}, within {one['tolerance']:.0%} ({one['source']})"
         for one in should_meet(experiment)
     ]
@@ -198,10 +217,12 @@ def as_json(forecast: ArmForecast) -> dict[str, Any]:
         "at_once": forecast.at_once,
         "plain_tpot_s": plain.likely_s,
         "plain_tpot_low_s": plain.low_s,
-        "plain_tpot_high_s": plain.high_s,
+        "plain_tpot_high_s": forecast.plain_s[1] if forecast.plain_s else None,
         "bound_s": plain.bound_s,
         "multiple_of_bound": forecast.multiple_of_bound,
-        "plain_usd_per_million": forecast.usd_per_million(plain.likely_s) if plain.likely_s else None,
+        "plain_usd_per_million": forecast.usd_per_million(plain.likely_s)
+        if plain.likely_s and forecast.published is None
+        else None,
         "drafted": None
         if drafted is None
         else {
@@ -221,57 +242,61 @@ def as_json(forecast: ArmForecast) -> dict[str, Any]:
     }
 
 
-def as_lines(forecasts: tuple[ArmForecast, ...]) -> Iterator[str]:
-    """Yield the forecasts as a table; arms with the same forecast share a line."""
-    if not forecasts:
-        return
-    at_once = " or ".join(dict.fromkeys(str(forecast.at_once) for forecast in forecasts))
-    yield f"  predicted from published results (./trnspec forecast --all), {at_once} concurrent requests an arm"
+def as_lines(forecasts: tuple[ArmForecast, ...], price: Price) -> Iterator[str]:
+    """Yield the length of a plain step, which all dollars follow from, and a table; arms with the same forecast share a line."""
+    loads = " or ".join(dict.fromkeys(str(forecast.at_once) for forecast in forecasts))
+    load = "request" if loads == "1" else "requests"
+    yield f"  predicted from published results, {loads} concurrent {load} an arm"
+    yield from (f"    {text}" for text in dict.fromkeys(map(_plain_text, forecasts)))
     arms: dict[tuple[str, ...], list[str]] = {}
     for forecast in forecasts:
         arms.setdefault(_row(forecast), []).append(forecast.arm.name)
-    headings = (
-        "arms",
-        "plain ms/token",
-        "break-even tok/step",
-        "all accepted",
-        "$/M plain",
-        "$/M all accepted",
-    )
+    headings = ("arms", "break-even tok/step", "at most", "speed-up at most", "$/M plain", "$/M at most")
     rows = [
         (f"{first}{f' and {len(others)} more' if others else ''}", *row)
         for row, (first, *others) in arms.items()
     ]
-    yield from table(headings, rows, indent="    ")
+    yield from table(headings, rows, names={0}, indent="    ")
+    yield (
+        "    Break-even: tokens per step above which drafting pays; likely, and its range. At most: if every draft is accepted. $/M: "
+        f"dollars per million output tokens of decoding alone, at ${price.usd_per_hour:.2f} an hour for a node ({price.quoted})."
+    )
     yield from (
         f"    {note}" for note in dict.fromkeys(note for forecast in forecasts for note in _notes(forecast))
     )
 
 
-def _row(forecast: ArmForecast) -> tuple[str, ...]:
-    """Return plain milliseconds per token, drafted over plain step, the speed-up if all drafts are accepted, and dollars without and with that."""
-    plain, drafted = forecast.plain, forecast.drafted
-    if plain.likely_s is None or plain.high_s is None:
-        return f">= {plain.bound_s * 1000:.1f}", "-" if drafted is None else "not known", "-", "-", "-"
-    ms = _range(plain.likely_s * 1000, plain.low_s * 1000, plain.high_s * 1000)
-    dollars = f"{forecast.usd_per_million(plain.likely_s):.2f}"
-    if drafted is None:
-        return ms, "-", "-", dollars, "-"
-    tpot = forecast.drafted_tpot_s(drafted.most_tokens)
-    if drafted.likely is None or drafted.high is None or tpot is None:
-        return ms, "not known", "-", dollars, "-"
-    ceiling = f"{drafted.ceiling:.1f}x, {tpot[1] * 1000:.1f} ms"  # pyrefly: ignore[invalid-format-spec]  # what is likely has one
+def _plain_text(forecast: ArmForecast) -> str:
+    plain, span = forecast.plain, forecast.plain_s
+    if span is None:
+        return f"A plain step takes {plain.bound_s * 1000:.1f} ms or more: {plain.why}."
+    ms = f"A plain step takes {span[0] * 1000:.0f} to {span[1] * 1000:.0f} ms"
+    if forecast.published is None:
+        return f"{ms}. Dollars follow from that."
     return (
-        ms,
-        _range(drafted.likely, drafted.low, drafted.high),
-        ceiling,
-        dollars,
-        f"{forecast.usd_per_million(tpot[1]):.2f}",
+        f"{ms}: published results disagree. {forecast.published.source} has {forecast.published.tpot_s * 1000:.0f} ms; the others "
+        f"predict {plain.low_s * 1000:.0f} to {(plain.high_s or 0) * 1000:.0f} ms. Dollars follow from that."
     )
 
 
-def _range(likely: float, low: float, high: float) -> str:
-    return f"{likely:.1f} [{low:.1f}, {high:.1f}]"
+def _row(forecast: ArmForecast) -> tuple[str, ...]:
+    """Return the break-even, the most tokens per step, the speed-up at these, and dollars without and with it."""
+    drafted, usd = forecast.drafted, forecast.plain_usd_per_million
+    plain_usd = _span(*usd) if usd else "-"
+    if drafted is None or usd is None or drafted.likely is None or drafted.high is None:
+        return "-" if drafted is None else "not known", "-", "-", plain_usd, "-"
+    ceiling = drafted.most_tokens / drafted.likely
+    return (
+        f"{drafted.likely:.1f} ({drafted.low:.1f} to {drafted.high:.1f})",
+        str(drafted.most_tokens),
+        f"{ceiling:.1f}",
+        plain_usd,
+        _span(usd[0] / ceiling, usd[1] / ceiling),
+    )
+
+
+def _span(low: float, high: float) -> str:
+    return f"{low:.1f} to {high:.1f}"
 
 
 def _notes(forecast: ArmForecast) -> Iterator[str]:
@@ -279,22 +304,11 @@ def _notes(forecast: ArmForecast) -> Iterator[str]:
     if forecast.read_tokens < length:
         yield f"of max_model_len {length:,}, steps read {forecast.read_tokens:,} tokens: the longest request fits, as estimated"
     if forecast.arm.engine:
-        yield f"{forecast.arm.name}: what its engine sets is not in this"
+        yield f"{forecast.arm.name}: the forecast leaves out what its engine sets"
     if forecast.arm.scheduler:
-        yield f"{forecast.arm.name}: what its scheduler costs is not in this"
-    if forecast.plain.why:
-        yield f"no value: {forecast.plain.why}"
-    elif drafted is not None and drafted.why:
+        yield f"{forecast.arm.name}: the forecast leaves out what its scheduler costs"
+    if not forecast.plain.why and drafted is not None and drafted.why:
         yield f"{forecast.arm.name}: {drafted.why}"
-    if forecast.published is not None and forecast.plain.likely_s:
-        yield (
-            f"{forecast.published.tpot_s * 1000:.0f} ms published ({forecast.published.source}): "
-            f"{forecast.published.tpot_s / forecast.plain.likely_s:.1f} times the prediction, and the cause is not known"
-        )
-        yield (
-            f"$/M: decoding alone; the demo emulates the published {forecast.published.tpot_s * 1000:.0f} ms "
-            f"(${forecast.usd_per_million(forecast.published.tpot_s):.2f}) and adds prompts and waiting"
-        )
 
 
 def step(

@@ -12,7 +12,7 @@ from trnspec.core.findings import Finding, Misuse
 from trnspec.core.words import listed
 
 PRICES: Mapping[str, float] = {"$": 50, "$$": 200, "$$$": float("inf")}
-"""Classes by the predicted dollars of a first run, each below its limit."""
+"""Classes by what a first run costs at published rates, each below its limit."""
 DIFFICULTIES = ("beginner", "intermediate", "advanced")
 _MAX_BYTES = 2**20
 _LINE = re.compile(r"# ([a-z]+):[ \t]*(.*)")

@@ -151,11 +151,12 @@ def beside_dollars(experiment: Experiment) -> list[dict[str, str]]:
     """Return what dollars per token are read with, as text and source: the load at which arms and nodes are full, and the same model
     on GPUs."""
     arms, node = experiment.instance.devices // experiment.baseline.serving.devices, experiment.instance.name
-    full = [
-        f"full at {count(batch, 'concurrent request')}, a {node} of {count(arms, 'such arm')} at {batch * arms}"
-        for batch in (first.serving.max_num_seqs for first, *_ in experiment.by_batch)
-    ]
-    text = f"an arm is {', or '.join(full)}: with fewer a token costs more, with more requests wait"
+    sizes = [first.serving.max_num_seqs for first, *_ in experiment.by_batch]
+    arm_full, node_full = (" or ".join(str(size * times) for size in sizes) for times in (1, arms))
+    text = (
+        f"An arm is full at {arm_full} concurrent requests, a {node} ({count(arms, 'such arm')}) at {node_full}. With fewer requests a "
+        "token costs more; with more, requests wait."
+    )
     target = experiment.baseline.target.shape_of or experiment.baseline.target.model.name
     return [
         {"text": text, "source": "serving.max_num_seqs and serving.devices of the experiment's file"},

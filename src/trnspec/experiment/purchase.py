@@ -38,14 +38,16 @@ class PurchaseOption:
     @property
     def text(self) -> str:
         """The option as a part of a sentence."""
-        where, kind = self.rate.place, self.rate.kind
-        if kind == "capacity-block":
-            hours = f"{self.hours_billed:g} hours in {where}, of which this uses {self.hours_used:.1f}"
-            return f"by Capacity Block ${self.usd:,.0f} for {hours}"
-        if kind == "on-demand":
-            return f"on demand ${self.usd:,.0f} in {where} if it can be had"
-        low, high = f"{self.low_usd:,.0f}", f"{self.high_usd:,.0f}"
-        return f"by spot ${low}{f' to ${high}' if low != high else ''} in {where} if it can be had"
+        if self.rate.kind == "capacity-block":
+            used = f"{self.hours_billed:g} hours in {self.rate.place}, {self.hours_used:.1f} of them used"
+            return f"by Capacity Block ${self.usd:,.0f} ({used})"
+        return f"by spot {usd_range(self.low_usd, self.high_usd)} in {self.rate.place} if EC2 has a node"
+
+
+def usd_range(low: float, high: float, decimals: int = 0) -> str:
+    """Return `$25 to $41`, or one figure where both are the same."""
+    ends = dict.fromkeys(f"${each:,.{decimals}f}" for each in (low, high))
+    return " to ".join(ends)
 
 
 def purchase_options(
@@ -75,10 +77,20 @@ def _option(rate: NodeRate, hours: float, *, nodes: int, other_usd: float) -> Pu
     )
 
 
-def purchase_text(options: Iterable[PurchaseOption], *, home: str = "") -> str:
-    """Return the cheapest option of each kind in one sentence; empty without options. Options in the region `home` are
-    preferred."""
-    cheapest: dict[str, PurchaseOption] = {}
-    for option in sorted(options, key=lambda each: (each.rate.region != home, each.usd)):
-        cheapest.setdefault(option.rate.kind, option)
-    return "; ".join(option.text for option in cheapest.values())
+def payable(experiment: Experiment, hours: float) -> tuple[PurchaseOption, ...]:
+    """Return what a run of so many Trn2 hours costs at published rates, the option of the file first: spot in a zone that the file
+    names, where a price of one is published, and the cheapest Capacity Block, in the file's region where one was offered."""
+    cluster = experiment.cluster
+    zones = (cluster.trn2_zone, *cluster.availability_zones)
+    options = purchase_options(experiment, hours)
+    spot = [way for way in options if way.rate.kind == "spot" and way.rate.zone in zones]
+    blocks = [way for way in options if way.rate.kind == "capacity-block"]
+    spot.sort(key=lambda way: zones.index(way.rate.place))
+    blocks.sort(key=lambda way: way.rate.region != cluster.region)
+    found = (*spot[:1], *blocks[:1])
+    return found if cluster.capacity.kind == "spot" else found[::-1]
+
+
+def purchase_text(options: Iterable[PurchaseOption]) -> str:
+    """Return the options in one sentence."""
+    return "; ".join(option.text for option in options)

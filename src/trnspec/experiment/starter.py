@@ -192,7 +192,7 @@ def _bound(asked: Sequence[Prompt]) -> str:
         return ""
     return (
         f", by its {longest.utf8_bytes:,} bytes, about {longest.likely_tokens:,} tokens; to compile less, count them and write "
-        "`tokens` into the file (docs/sizing.md)"
+        "`tokens` into the file (docs/models.md)"
     )
 
 

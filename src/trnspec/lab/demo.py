@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from cdk8s_charts.manifests import ManifestFile
 from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.result_files import EXPECTED as EXPECTED_FILE
+from trnspec.benchmark.measure.schedule import requests_about
 from trnspec.core.checkout import ROOT
 from trnspec.core.console import progress
 from trnspec.core.files import model_in, write_whole
@@ -29,20 +30,18 @@ from trnspec.core.screen import width, wrapped
 from trnspec.core.words import count
 from trnspec.experiment import Experiment, load
 from trnspec.experiment.cost import RunPrice, run_price
-from trnspec.experiment.expected import file_text
+from trnspec.experiment.expected import expected_of, file_text
 from trnspec.experiment.naming import metrics_namespace
-from trnspec.experiment.purchase import purchase_options, purchase_text
+from trnspec.experiment.purchase import payable, purchase_text
 from trnspec.lab.programs import (
     LOG,
     Container,
-    Load,
     benchmark,
     containers,
     ended,
     load_arms,
     mounted_plan,
     rendered,
-    requests_of,
     run_quietly,
     write_plan,
 )
@@ -102,12 +101,14 @@ class Demonstration:
     ways: str
     """The price with each purchase option of the nodes."""
     rates_as_of: str
-    """Date of the newest rate in it; empty without one."""
+    """Date of the newest rate in it."""
+    step: str
+    """How long an emulated plain step takes, where published results disagree about it."""
 
 
-def demonstrate(path: Path, *, out: Path, less: Mapping[str, int], stages: Stages) -> Demonstration:
-    """Check, render, rehearse, serve, benchmark, publish; leaves files in `out`. `less` are options of the benchmark that
-    shorten the plan; time itself is never scaled.
+def demonstrate(path: Path, *, out: Path, max_tokens: int, stages: Stages) -> Demonstration:
+    """Check, render, rehearse, serve, benchmark, publish; leaves files in `out`. Answers are shortened
+    to `max_tokens`; time itself is never scaled.
 
     Raises `InvalidExperiment` or `Refusal`.
     """
@@ -127,19 +128,31 @@ def demonstrate(path: Path, *, out: Path, less: Mapping[str, int], stages: Stage
             with stages.stage("rehearsing the stacks against a local AWS (moto)") as stage:
                 rehearsed = rehearse(assembly, endpoint=endpoint, region=experiment.cluster.region)
                 stage.done = in_one_line(rehearsed)
-            _measure(path, experiment, files, out=out, less=less, stages=stages)
+            _measure(path, experiment, files, out=out, max_tokens=max_tokens, stages=stages)
             with stages.stage("publishing to the local CloudWatch") as stage:
                 _publish(experiment, out=out, endpoint=endpoint)
                 stage.done = "published the run to the local CloudWatch"
     result = model_in(out / "summary.json", Result)
     price = run_price(experiment)
-    options = purchase_options(experiment, price.hours)
+    options = payable(experiment, price.hours)
     return Demonstration(
         rehearsal=rehearsed,
         result=result,
         price=price,
-        ways=purchase_text(options, home=experiment.cluster.region),
-        rates_as_of=max((one.rate.as_of for one in options), default=""),
+        ways=purchase_text(options),
+        rates_as_of=max(one.rate.as_of for one in options),
+        step=_step(experiment),
+    )
+
+
+def _step(experiment: Experiment) -> str:
+    forecast = expected_of(experiment, experiment.baseline)
+    if forecast.published is None or forecast.plain_s is None:
+        return ""
+    low, high = (f"{each * 1000:.0f}" for each in forecast.plain_s)
+    return (
+        f"a plain step takes {forecast.published.tpot_s * 1000:.0f} ms here (published: {low} to {high} ms); TPOT adds prompts "
+        "and waiting"
     )
 
 
@@ -158,7 +171,7 @@ def _measure(
     files: Sequence[ManifestFile],
     *,
     out: Path,
-    less: Load,
+    max_tokens: int,
     stages: Stages,
 ) -> None:
     """Load the arms with the benchmark that the pod runs and the plan that the pod mounts.
@@ -181,14 +194,13 @@ def _measure(
         ]
         return [sys.executable, "-m", "trnspec.lab.emulator", *own, "--", *container.command]
 
-    arms, logs, total = list(containers(files).values()), out / "logs", requests_of(plan, less)
+    arms, logs, total = list(containers(files).values()), out / "logs", requests_about(plan)
     endpoints = count(len(arms), "emulated endpoint")
     with stages.stage(f"sending requests to {endpoints}, in real time", total=total) as stage:
         with running(arms, command, logs=logs) as urls:
-            load_arms(file, urls, out=out, less=less, reach=stage.reach)
-        stage.done = (
-            f"sent {count(ended(out), 'request')} to {endpoints} in real time, started from their Deployments"
-        )
+            load_arms(file, urls, out=out, max_tokens=max_tokens, reach=stage.reach)
+        measured = sum(cell.n for cell in model_in(out / "summary.json", Result).cells)
+        stage.done = f"measured {count(measured, 'request')} of {endpoints} in real time ({ended(out)} sent)"
     shutil.rmtree(logs)
 
 

@@ -19,7 +19,6 @@ from typing import IO, Any
 
 from cdk8s_charts.manifests import ManifestFile, read
 from trnspec.benchmark.measure import journal
-from trnspec.benchmark.measure.schedule import requests_about
 from trnspec.benchmark.plan import Plan, from_dict
 from trnspec.core.checkout import ROOT
 from trnspec.core.files import write_whole
@@ -30,8 +29,6 @@ from trnspec.experiment.naming import PLAN_FILE
 LOG = "benchmark.log"
 """Messages of the benchmark, in the folder of the results."""
 _LOOK_S = 1.0
-Load = Mapping[str, int | str | None]
-"""Options of `benchmark run` that change the load of a plan, by name."""
 
 
 def run_quietly(words: Sequence[str], *, what: str, settings: Mapping[str, str] | None = None) -> None:
@@ -95,14 +92,14 @@ def load_arms(
     urls: Mapping[str, str],
     *,
     out: Path,
-    less: Load,
+    max_tokens: int,
     reach: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Run `benchmark run` on the arms at `urls`; its options `less` change the plan's load. `reach` gets the number of requests
+    """Run `benchmark run` on the arms at `urls`; answers end after `max_tokens`. `reach` gets the number of requests
     that have ended. The models are no models, so no simple questions are asked. Raises `Refusal`."""
     words = ["run", "--plan", str(plan), "--out", str(out), "--questions", "none", "--exit-zero"]
     words += [word for arm, url in urls.items() for word in ("--arm", f"{arm}={url}")]
-    words += [word for name, value in less.items() if value is not None for word in (f"--{name}", str(value))]
+    words += ["--max-tokens", str(max_tokens)]
     benchmark(words, log=out / LOG, meanwhile=lambda: reach(ended(out)))
 
 
@@ -112,12 +109,6 @@ def ended(out: Path) -> int:
             return sum(line.startswith(b'{"kind":"request"') for line in lines)
     except OSError:
         return 0
-
-
-def requests_of(plan: Plan, less: Load) -> int:
-    """Return about how many requests such a run of `plan` sends, with warm-up."""
-    changed = {name: less[name] for name in ("requests", "warmup") if less.get(name) is not None}
-    return requests_about(plan.model_copy(update=changed))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,8 +31,10 @@ _ROWS = {
         ),
     },
     "AWS": {
-        "capacity": ("trnspec.operations.capacity", "where a Trn2 node can be had now, and its price"),
-        "preflight": ("trnspec.operations.preflight.checklist", "check your AWS account before a deployment"),
+        "preflight": (
+            "trnspec.operations.preflight.checklist",
+            "check your AWS account, and where nodes can be bought now",
+        ),
         "deploy": ("trnspec.operations.deploying", "create the cluster and its services, with 0 Trn2 nodes"),
         "run": (
             "trnspec.operations.running.launch",

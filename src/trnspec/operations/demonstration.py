@@ -29,30 +29,27 @@ if TYPE_CHECKING:
     type=FILE,
     default=lambda: ROOT / "results" / datetime.now(UTC).strftime("demo-%Y%m%dT%H%M%SZ"),
     metavar="DIR",
-    help="Results (default: results/demo-<time>).",
+    help="Folder for the results (default: results/demo-<time>).",
 )
 @json_option
-@click.option("--verbose", is_flag=True, help="Also list the result of each stack of the rehearsal.")
+@click.option("--verbose", is_flag=True, help="Also list what the rehearsal did with each stack.")
 @click.option(
     "--max-tokens",
     type=click.IntRange(1),
     default=32,
     metavar="N",
-    help="Per answer (default 32): shortened, because an emulated token takes as long as a real one.",
+    help="Most tokens of an answer (default 32): few, because an emulated token takes as long as a real one.",
 )
-@click.option(
-    "--requests", type=click.IntRange(1), default=8, metavar="N", help="Per arm and class (default 8)."
-)
-def command(path: Path, out: Path, as_json: bool, verbose: bool, max_tokens: int, requests: int) -> int:
-    """The whole experiment on this machine, emulated: from the file over stacks and endpoints to the answer."""
+def command(path: Path, out: Path, as_json: bool, verbose: bool, max_tokens: int) -> int:
+    """Run the whole experiment on this machine, emulated, in about three minutes: stacks, endpoints, load, answer."""
     # moto cannot be imported with an unknown one, and nothing here may use one
     os.environ.pop("AWS_PROFILE", None)
     from trnspec.lab.demo import Stages, demonstrate
 
-    stages, less = Stages(), {"max-tokens": max_tokens, "requests": requests}
+    stages = Stages()
     try:
         out.mkdir(parents=True, exist_ok=True)
-        demonstration = demonstrate(path, out=out.resolve(), less=less, stages=stages)
+        demonstration = demonstrate(path, out=out.resolve(), max_tokens=max_tokens, stages=stages)
     except KeyboardInterrupt:
         kept = f"; what was measured is in {out}" if (out / "requests.jsonl").exists() else ""
         warn(f"interrupted, servers are stopped{kept}")
@@ -93,7 +90,6 @@ def _as_data(demonstration: Demonstration, path: Path, out: Path) -> dict[str, A
         },
         "on_aws": {
             "trn2_hours": round(price.hours, 2),
-            "usd": round(price.usd, 2),
             "ways": demonstration.ways,
             "rates_as_of": demonstration.rates_as_of,
         },
@@ -118,6 +114,8 @@ def as_lines(demonstration: Demonstration, answer: Mapping[str, Any], *, invento
     if inventory:
         yield from ("", *account_lines(demonstration.rehearsal))
     yield from ("", render(demonstration.result), "")
+    if demonstration.step:
+        yield from folded([f"Emulated   {demonstration.step}"])
     on_aws = "{trn2_hours:.1f} predicted Trn2 hours, rates of {rates_as_of}: {ways}"
     yield from folded([f"On AWS     {on_aws.format(**answer['on_aws'])}"])
     yield f"Report     {answer['report']}"

@@ -21,23 +21,25 @@ from trnspec.benchmark.plan import Plan
 from trnspec.core.console import print_json, print_text, warn
 from trnspec.core.findings import Misuse, Refusal
 from trnspec.core.screen import folded, table, wrapped
-from trnspec.core.words import listed
+from trnspec.core.words import count, listed
 from trnspec.experiment import Arm, Experiment, load
-from trnspec.experiment.cost import RunPrice, run_price
+from trnspec.experiment.cost import RunPrice, node_price, run_price
 from trnspec.experiment.expected import ArmForecast, as_lines, expected, expected_of, step_lines
 from trnspec.experiment.expected import as_json as in_json
 from trnspec.experiment.ledger import beside_dollars, ledger, ledger_lines
+from trnspec.experiment.purchase import payable
 from trnspec.operations import pricing
-from trnspec.operations.options import FILE, HOURS, experiment_argument, json_option
+from trnspec.operations.options import FILE, experiment_argument, json_option
 from trnspec.operations.rental import (
+    NOTE,
     WHOLE,
-    BreakEven,
     Prediction,
     Steps,
     break_even,
     decide,
     measured,
     of_file,
+    plain_usd,
     predict,
     published,
     without_acceptance,
@@ -78,13 +80,6 @@ def _tokens(text: str | float) -> float:
     help="Shares of the output tokens (default: equal).",
 )
 @click.option(
-    "--hours",
-    type=HOURS,
-    metavar="H",
-    help="Trn2 hours of the run that confirms it (default: predicted).",
-)
-@click.option("--compiled", is_flag=True, help="Price that run with artifacts that exist already.")
-@click.option(
     "--tokens-per-month",
     type=click.types.FuncParamType(_tokens),
     metavar="N",
@@ -101,8 +96,6 @@ def command(
     name: str | None,
     step_times: dict[int, float] | None,
     mix: dict[str, float] | None,
-    hours: float | None,
-    compiled: bool,
     tokens_per_month: float | None,
     everything: bool,
     as_json: bool,
@@ -119,7 +112,8 @@ def command(
         why = "weighs classes whose acceptance is known; give --run DIR or --acceptance FILE"
         raise click.UsageError(f"--mix: {why}")
     experiment = load(path)
-    price = run_price(experiment, to_compile=0 if compiled else None, hours=hours)
+    price = run_price(experiment)
+    rental = payable(experiment, price.hours)[0]
     beside: dict[str, Any] = {
         "schema": 1,
         "origin": "predicted",
@@ -156,33 +150,32 @@ def command(
             raise Misuse(str(error)) from None
         plan = raw.plan if raw else None
         predictions, doubts = of_experiment(predictions, experiment, plan, mixed=bool(mix))
-    needed = break_even(experiment, arm, steps)
-    plain_usd = expected_of(experiment, experiment.baseline_of(arm)).usd_per_million(steps.likely.plain_s)
+    needed = break_even(arm, steps)
     decision = (
-        decide(predictions, arm.name, price, tokens_per_month)
+        decide(predictions, arm.name, rental, tokens_per_month)
         if predictions
-        else without_acceptance(needed[0], arm.name, price, plain_usd)
+        else without_acceptance(needed, arm.name, rental, plain_usd(experiment, arm, steps))
     )
     if as_json:
-        repaid = [one.repaid_after_million_tokens(price.usd) for one in predictions]
         print_json(
             {
                 **beside,
                 "arm": arm.name,
                 "step_times": steps.origin,
                 "doubts": doubts,
-                "rental_usd": round(price.usd, 2),
+                "rental": rental.as_json(),
                 "decision": decision,
-                "break_even": [{**asdict(one), "accepted": one.accepted} for one in needed],
+                "break_even": {**asdict(needed), "accepted": needed.accepted},
                 "classes": [
-                    {**asdict(one), "verdict": one.verdict, "repaid_after_million_tokens": millions}
-                    for one, millions in zip(predictions, repaid, strict=True)
+                    {**asdict(one), "usd_per_million": one.usd_per_million, "verdict": one.verdict}
+                    for one in predictions
                 ],
             }
         )
     else:
-        text = _text(experiment, own, steps, predictions or needed, doubts)
-        print("\n".join([*wrapped(decision["sentence"]), *text, ""]))
+        text = _text(experiment, own, steps, predictions, doubts)
+        following = [decision["next"]] if decision.get("next") else []
+        print("\n".join([*wrapped(decision["sentence"]), *following, *text, ""]))
         _show_beside(experiment, price, everything=everything)
     return int(bool(predictions) and all(one.verdict == "does not pay" for one in predictions))
 
@@ -273,20 +266,21 @@ def _text(
     experiment: Experiment,
     own: ArmForecast,
     steps: Steps,
-    rows: Sequence[Prediction] | Sequence[BreakEven],
+    predictions: Sequence[Prediction],
     doubts: Sequence[str],
 ) -> Iterator[str]:
     yield ""
     yield from wrapped(
-        f"PREDICTED for arm {own.arm.name} of {experiment.name} (k = {own.arm.num_speculative_tokens}) on "
-        f"{experiment.instance.name}, {own.at_once} at a time; nothing ran on Trn2. Step times: {steps.origin}."
+        f"PREDICTED for arm {own.arm.name} of {experiment.name} ({count(own.arm.num_speculative_tokens, 'draft token')}) on "
+        f"{experiment.instance.name}, {count(own.at_once, 'concurrent request')}; nothing ran on Trn2. Step times: {steps.origin}."
     )
-    yield from ("", *folded(as_lines(expected(experiment))))
+    yield ""
+    if predictions:
+        yield from table(Prediction.HEADINGS, [one.cells for one in predictions], names=Prediction.WORDS)
+        yield ""
+        for text in (*doubts, NOTE):
+            yield from wrapped(text)
+        yield ""
+    yield from folded(as_lines(expected(experiment), node_price(experiment)))
     for note in beside_dollars(experiment):
         yield from wrapped(note["text"], "    ", "      ")
-    yield ""
-    cells = [one.cells for one in rows]
-    yield from table(rows[0].HEADINGS, cells, names=rows[0].WORDS)
-    yield ""
-    for text in (*doubts, rows[0].NOTE):
-        yield from wrapped(text)

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from trnspec.core.console import print_table, print_text
+from trnspec.core.console import print_table, print_text, typed_file
 from trnspec.experiment import Experiment
 from trnspec.experiment.cost import RunPrice, idle, per_hour, running
-from trnspec.experiment.purchase import purchase_options, purchase_text
+from trnspec.experiment.purchase import payable, purchase_text
 
 _RESERVED = {
     "capacity-block": "paid in advance at the price of its purchase, whether nodes run or not",
@@ -34,10 +34,9 @@ def as_json(experiment: Experiment, run: RunPrice) -> dict[str, Any]:
         "running_usd_per_hour": round(per_hour(running(experiment)), 4),
         "run": {
             "trn2_hours": round(run.hours, 2),
-            "usd": round(run.usd, 2),
             "parts": [vars(part) for part in run.parts],
         },
-        "ways_to_buy": [way.as_json() for way in purchase_options(experiment, run.hours)],
+        "ways_to_buy": [way.as_json() for way in payable(experiment, run.hours)],
     }
 
 
@@ -71,13 +70,13 @@ def show(experiment: Experiment, run: RunPrice) -> None:
     if kind in _RESERVED:
         lines.append(f"cluster.capacity is a {kind}: {_RESERVED[kind]}; the Trn2 line is the rate above")
     print_text(*lines, "")
-    if run.parts:
-        parts = [(part.step, f"{part.hours:.2f}", part.assumption) for part in run.parts]
-        print_table(("part of a run", "hours", "predicted from"), parts)
-        print()
-    how = "predicted" if run.parts else "as asked"
-    print_text(f"a run of {run.hours:.2f} Trn2 hours ({how}): ${run.usd:.2f}")
-    if ways := purchase_options(experiment, run.hours):
-        text = purchase_text(ways, home=experiment.cluster.region)
-        dated = f"rates published up to {max(way.rate.as_of for way in ways)}; ./trnspec capacity asks AWS for today's"
-        print_text(f"an answer costs {text} ({dated})")
+    parts = [(part.step, f"{part.hours:.2f}", part.assumption) for part in run.parts]
+    print_table(("part of a run", "hours", "predicted from"), parts)
+    ways = payable(experiment, run.hours)
+    dated = max(way.rate.as_of for way in ways)
+    print_text(
+        "",
+        f"A first run takes {run.hours:.2f} Trn2 hours and costs {purchase_text(ways)}. These are rates of {dated}; "
+        "for today's:",
+    )
+    print(f"./trnspec preflight {typed_file()}")

@@ -13,14 +13,19 @@ from trnspec.benchmark.analyse.advice import forecast
 from trnspec.benchmark.analyse.draft_cost import CURVES, StepTimes, step_times
 from trnspec.benchmark.analyse.windows import AdviceOptions
 from trnspec.benchmark.formats.acceptance_files import survivals
+from trnspec.core.console import typed_file
 from trnspec.core.findings import Misuse
 from trnspec.core.words import count, listed
 from trnspec.experiment import Arm, Experiment
-from trnspec.experiment.cost import RunPrice
 from trnspec.experiment.expected import ArmForecast, expected_of
+from trnspec.experiment.purchase import PurchaseOption, usd_range
 
 WHOLE = "all classes"
 """Class of the mixture."""
+NOTE = (
+    "Speed-up: likely, and its range: the prompts' interval, where known, at the slowest and the fastest drafted step. $/M: dollars "
+    "per million output tokens of decoding alone, at the fastest and the slowest plain step; prompts and waiting come on top."
+)
 Evidence = Callable[[AdviceOptions], Mapping[str, Any]]
 """What acceptance, measured anywhere, says about windows of drafts."""
 
@@ -32,12 +37,14 @@ class Steps:
     likely: StepTimes
     slow: StepTimes
     fast: StepTimes
+    plain_s: tuple[float, float]
+    """The fastest and the slowest plain step; dollars follow from it, and the speed-up does not."""
     origin: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """One class of prompts on Trn2; `low` and `high` span the prompts' interval and the bounds of the step times."""
+    """One class of prompts on Trn2; `low` and `high` span the prompts' interval and the bounds of the drafted step."""
 
     class_name: str
     share: float
@@ -46,27 +53,26 @@ class Prediction:
     speed_up: float
     low: float
     high: float
-    usd_per_million: float
-    usd_per_million_low: float
-    usd_per_million_high: float
-    baseline_usd_per_million: float
-    HEADINGS: ClassVar = ("class", "tok/step", "speed-up", "$/M tokens", "baseline $/M", "verdict")
+    baseline_usd_per_million: tuple[float, float]
+    """At the fastest and the slowest plain step."""
+    HEADINGS: ClassVar = ("class", "tok/step", "speed-up", "$/M plain", "$/M drafted", "verdict")
     WORDS: ClassVar = (0, 5)
-    NOTE: ClassVar = (
-        "Range: the prompts' interval, where known, at the slowest and the fastest drafted step of its range. $/M: decoding "
-        "alone at quoted prices, dated in `./trnspec check`; prompts and waiting come on top."
-    )
+
+    @property
+    def usd_per_million(self) -> tuple[float, float]:
+        """At the likely speed-up, with the fastest and the slowest plain step."""
+        fast, slow = self.baseline_usd_per_million
+        return fast / self.speed_up, slow / self.speed_up
 
     @property
     def cells(self) -> tuple[str, ...]:
         """Its row of a table."""
-        usd_range = f"[{self.usd_per_million_low:.2f}, {self.usd_per_million_high:.2f}]"
         return (
             self.class_name,
             f"{self.tokens_per_step:.2f}",
-            f"{self.speed_up:.2f} [{self.low:.2f}, {self.high:.2f}]",
-            f"{self.usd_per_million:.2f} {usd_range}",
-            f"{self.baseline_usd_per_million:.2f}",
+            f"{self.speed_up:.2f} ({self.low:.2f} to {self.high:.2f})",
+            usd_range(*self.baseline_usd_per_million, 1),
+            usd_range(*self.usd_per_million, 1),
             self.verdict,
         )
 
@@ -75,33 +81,16 @@ class Prediction:
         """`pays`, `does not pay` or `open`: whether the whole range is on one side of 1."""
         return "pays" if self.low > 1 else "does not pay" if self.high < 1 else "open"
 
-    def repaid_after_million_tokens(self, rental_usd: float) -> float | None:
-        """Million output tokens after which a rental has paid for itself, because they then cost less; None when never."""
-        saved = self.baseline_usd_per_million - self.usd_per_million
-        return rental_usd / saved if saved > 0 else None
-
 
 @dataclass(frozen=True, kw_only=True)
 class BreakEven:
-    """What a class must reach for drafting to pay, at the likely drafted step and at both ends of its range."""
+    """The tokens per step above which drafting pays, at the likely drafted step and at both ends of its range. It is the same for all
+    classes."""
 
-    class_name: str
     tokens_per_step: float
     low: float
     high: float
     most_tokens_per_step: int
-    HEADINGS: ClassVar = ("class", "break-even tok/step", "at most", "drafts accepted")
-    WORDS: ClassVar = (0,)
-    NOTE: ClassVar = (
-        "Break-even: likely, and at the fastest and the slowest drafted step of its range. Drafts accepted: the chance of each "
-        "draft, once those before it are right. Acceptance can be measured on a GPU (docs/decide.md): --run DIR, --acceptance FILE."
-    )
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """Its row of a table."""
-        likely = f"{self.tokens_per_step:.1f} [{self.low:.1f}, {self.high:.1f}]"
-        return self.class_name, likely, str(self.most_tokens_per_step), f"{self.accepted:.0%}"
 
     @property
     def accepted(self) -> float:
@@ -114,12 +103,11 @@ class BreakEven:
         return high
 
 
-def break_even(experiment: Experiment, arm: Arm, steps: Steps) -> tuple[BreakEven, ...]:
-    """The break-even of each class; a forecast of steps knows no difference between them."""
-    k, most = arm.num_speculative_tokens, arm.tokens_per_step
+def break_even(arm: Arm, steps: Steps) -> BreakEven:
+    """Return the break-even of an arm."""
+    k = arm.num_speculative_tokens
     likely, low, high = (one.step_s(k) / one.plain_s for one in (steps.likely, steps.fast, steps.slow))
-    known: Any = {"tokens_per_step": likely, "low": low, "high": high, "most_tokens_per_step": most}
-    return tuple(BreakEven(class_name=name, **known) for name in experiment.classes)
+    return BreakEven(tokens_per_step=likely, low=low, high=high, most_tokens_per_step=arm.tokens_per_step)
 
 
 def measured(points: Mapping[int, float], k: int) -> Steps:
@@ -135,8 +123,9 @@ def measured(points: Mapping[int, float], k: int) -> Steps:
             "a step that drafts verifies as well"
         )
     curves = sorted((replace(times, cost=cost) for cost in CURVES), key=lambda one: float(one.step_s(k)))
-    untimed = "" if k in times.timed else f"; k = {k} was not timed, so a range"
-    return Steps(likely=times, slow=curves[-1], fast=curves[0], origin=f"step times as given{untimed}")
+    untimed = "" if k in times.timed else f"; k = {k} was not timed, so a range follows"
+    plain_s = (times.plain_s, times.plain_s)
+    return Steps(likely=times, slow=curves[-1], fast=curves[0], plain_s=plain_s, origin=f"as given{untimed}")
 
 
 def published(one: ArmForecast) -> Steps:
@@ -145,24 +134,25 @@ def published(one: ArmForecast) -> Steps:
     Raises Misuse where they say nothing about it: nothing is guessed beyond them.
     """
     plain_s, step, k = one.plain.likely_s, one.drafted, one.arm.num_speculative_tokens
-    if plain_s is None or step is None or step.likely is None or step.high is None:
+    if plain_s is None or one.plain_s is None or step is None or step.likely is None or step.high is None:
         reason = one.plain.why or (step.why if step else "it does not draft")
         remedy = "give --step-times 0=S,K=S, seconds of a plain step and of one with K drafts"
         raise Misuse(f"{one.arm.name}: {reason}; {remedy}")
     likely, slow, fast = (
         StepTimes(plain_s=plain_s, timed={k: ratio * plain_s}) for ratio in (step.likely, step.high, step.low)
     )
-    origin = (
-        f"from published results: a plain step of {plain_s * 1000:.1f} ms "
-        f"({one.plain.low_s * 1000:.1f} to {(one.plain.high_s or 0) * 1000:.1f}), a drafted one {step.likely:.1f} times "
-        f"that ({step.low:.1f} to {step.high:.1f})"
-    )
-    return Steps(likely=likely, slow=slow, fast=fast, origin=origin)
+    return Steps(likely=likely, slow=slow, fast=fast, plain_s=one.plain_s, origin="from published results")
 
 
 def of_file(path: Path) -> Evidence:
     """Acceptance as a file has it. Raises `Misuse` for a file that cannot be read."""
     return partial(forecast, survivals(path), basis=str(path))
+
+
+def plain_usd(experiment: Experiment, arm: Arm, steps: Steps) -> tuple[float, float]:
+    """Return dollars per million output tokens of an arm's baseline, at the fastest and the slowest plain step."""
+    baseline = expected_of(experiment, experiment.baseline_of(arm))
+    return baseline.usd_per_million(steps.plain_s[0]), baseline.usd_per_million(steps.plain_s[1])
 
 
 def predict(
@@ -175,7 +165,7 @@ def predict(
     likely, slow, fast = (
         _rows(arm, evidence, mix, times) for times in (steps.likely, steps.slow, steps.fast)
     )
-    baseline = expected_of(experiment, experiment.baseline_of(arm)).usd_per_million(steps.likely.plain_s)
+    baseline = plain_usd(experiment, arm, steps)
     weights = mix or dict.fromkeys(likely, 1.0)
     total = sum(weights.get(name, 0.0) for name in likely if name != WHOLE)
 
@@ -190,9 +180,6 @@ def predict(
             speed_up=row["speed_up"],
             low=low,
             high=high,
-            usd_per_million=baseline / row["speed_up"],
-            usd_per_million_low=baseline / high,
-            usd_per_million_high=baseline / low,
             baseline_usd_per_million=baseline,
         )
 
@@ -227,7 +214,7 @@ def _rows(
 
 
 def decide(
-    predictions: Sequence[Prediction], arm: str, price: RunPrice, tokens_per_month: float | None
+    predictions: Sequence[Prediction], arm: str, rental: PurchaseOption, tokens_per_month: float | None
 ) -> dict[str, Any]:
     """Rent for the classes for which drafting pays, else for those for which it is likely to; after how many output tokens of these
     classes, and months of all traffic, the run is paid back."""
@@ -238,32 +225,37 @@ def decide(
     chosen = sure or [one for one in unsure if one.speed_up > 1]
     known: Any = {"own": own, "sure": sure, "unsure": unsure, "lost": lost, "chosen": chosen}
     if not chosen:
-        return _decision("do not rent", _sentence(arm, price, **known))
+        return _decision("do not rent", _sentence(arm, rental, **known))
     share, before = sum(one.share for one in chosen), chosen[0].baseline_usd_per_million
-    saved = sum((before - one.usd_per_million) * one.share for one in chosen) / share
-    millions = price.usd / saved
-    months = millions * 1e6 / share / tokens_per_month if tokens_per_month else None
-    known |= {"before": before, "after": before - saved, "million_tokens": millions, "months": months}
-    sentence = _sentence(arm, price, **known, rest=[one for one in unsure if one not in chosen])
+    kept = sum(one.share / one.speed_up for one in chosen) / share  # of the dollars of plain decoding
+    after = before[0] * kept, before[1] * kept
+    millions = rental.low_usd / (before[1] - after[1]), rental.high_usd / (before[0] - after[0])
+    months = [each * 1e6 / share / tokens_per_month for each in millions] if tokens_per_month else None
+    known |= {"before": before, "after": after, "million_tokens": millions, "months": months}
+    sentence = _sentence(arm, rental, **known, rest=[one for one in unsure if one not in chosen])
     classes = [one.class_name for one in chosen]
     return _decision("rent" if sure else "find out", sentence, classes, millions, months)
 
 
-def without_acceptance(first: BreakEven, arm: str, price: RunPrice, usd_per_million: float) -> dict[str, Any]:
+def without_acceptance(
+    first: BreakEven, arm: str, rental: PurchaseOption, usd_per_million: tuple[float, float]
+) -> dict[str, Any]:
     """What has to be measured before anybody can decide; `usd_per_million` is what the baseline costs."""
     hopeless = first.most_tokens_per_step < first.low
     best = first.most_tokens_per_step / first.tokens_per_step
-    least = price.usd / (usd_per_million * (1 - 1 / best)) if best > 1 else None
-    sentence = _sentence(arm, price, first=first, least=least)
-    return _decision("do not rent" if hopeless else "measure", sentence)
+    least = rental.low_usd / (usd_per_million[1] * (1 - 1 / best)) if best > 1 else None
+    decision = _decision(
+        "do not rent" if hopeless else "measure", _sentence(arm, rental, first=first, least=least)
+    )
+    return decision | {"next": None if hopeless else f"./trnspec forecast {typed_file()} --run DIR"}
 
 
 def _decision(
     advice: str,
     sentence: str,
     classes: Sequence[str] = (),
-    millions: float | None = None,
-    months: float | None = None,
+    millions: Sequence[float] | None = None,
+    months: Sequence[float] | None = None,
 ) -> dict[str, Any]:
     """What to do, as JSON: `rent` where drafting pays for some class, `find out` where it is likely to, `do not rent` where it is not,
     `measure` where it is not known how often drafts are accepted."""
@@ -271,21 +263,21 @@ def _decision(
     return {"advice": advice, "sentence": sentence, "classes": classes, **repaid}
 
 
-def _sentence(arm: str, price: RunPrice, **known: Any) -> str:
+def _sentence(arm: str, rental: PurchaseOption, **known: Any) -> str:
     from jinja2 import Environment, FileSystemLoader
 
     template = Environment(
         loader=FileSystemLoader(Path(__file__).parent), trim_blocks=True, lstrip_blocks=True
     )
     filters: dict[str, Any] = template.filters
-    filters |= {
-        "one": "{:.1f}".format,
-        "two": "{:.2f}".format,
-        "listed": lambda names: listed([*names]),
-    }
-    filters |= {"millions": _millions, "months": _months}
-    usd = f"${price.usd:.2f} ({price.hours:.2f} Trn2 hours)"
-    return template.get_template("rental.txt.jinja").render(arm=arm, price=usd, **known).strip()
+    filters |= {"one": "{:.1f}".format, "two": "{:.2f}".format, "listed": lambda names: listed([*names])}
+    filters |= {"usd": lambda ends: usd_range(ends[0], ends[1], 1)}
+    filters |= {"millions": lambda ends: _ends(ends, _millions), "months": lambda ends: _ends(ends, _months)}
+    return template.get_template("rental.txt.jinja").render(arm=arm, price=rental.text, **known).strip()
+
+
+def _ends(ends: Sequence[float], said: Callable[[float], str]) -> str:
+    return " to ".join(dict.fromkeys(map(said, ends)))
 
 
 def _millions(millions: float) -> str:

@@ -192,7 +192,7 @@ FOUND: list[tuple[Check, Told, str, str]] = [
         "$14.56 per hour in us-east-2a, more than max_usd_per_hour 14",
         "wait, use",
     ),
-    (of_spot(14), spot(), "EC2 has no spot price for trn2.48xlarge in us-east-2a", "./trnspec capacity"),
+    (of_spot(14), spot(), "EC2 has no spot price for trn2.48xlarge in us-east-2a", "offers, below"),
     (ec2_offers.quota, quota(8), "8 vCPUs", "--quota-code L-2C3B7624 --desired-value 192"),
     (ec2_offers.quota, NO_QUOTA, "0 vCPUs", "192"),
     (

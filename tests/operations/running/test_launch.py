@@ -64,11 +64,11 @@ def test_the_same_command_goes_on_after_its_process_is_gone_and_ends_with_the_re
     code, plan, _ = say(*command, "--dry-run")
     assert (code, world.nodes, world.stored("results")) == (0, 0, {})
     assert "set the Trn2 nodes to 0" in plan
-    assert re.search(r"\nstep +nodes +hours +\$\n", plan)
-    assert re.search(r"\nfetch weights \(no Trn2 node runs\) +0 +0\.00 +0\.00\n", plan)
-    assert re.search(r"\ncompile the arms +1 +1\.00 +3\d\.\d\d\n", plan)
-    assert re.search(r"\nin all, predicted +2\.58 +9\d\.\d\d\n", plan), "as forecast predicts it"
-    assert re.search(r"\nat most +3\.87 +14\d\.\d\d\n", plan)
+    assert re.search(r"\nstep +nodes +hours\n", plan)
+    assert re.search(r"\nfetch weights \(no Trn2 node runs\) +0 +0\.00\n", plan)
+    assert re.search(r"\ncompile the arms +1 +1\.00\n", plan)
+    assert re.search(r"\nin all, predicted +2\.58\n", plan), "as forecast predicts it"
+    assert re.search(r"\nat most +3\.87\n", plan)
     assert "nodes are set to 0 after 3.87 hours" in plan
     world.on_tick.append(killed)
     with monkeypatch.context() as patch:
@@ -119,7 +119,6 @@ def test_a_run_that_the_daily_hour_would_cut_is_refused_with_the_remedies(run: S
         assert words in err
     plan = json.loads(run("--dry-run", "--json")[1])
     assert plan["off_at"] == "2026-04-01T22:00:00Z"
-    assert plan["most_usd"] == pytest.approx(36.31, abs=1), "for an hour"
     assert "no on-demand price of trn2.48xlarge is published; give --hours" in run("--max-usd", "20")[2]
     for given in ([], ["--hours", "8"]):
         code, _, err = run(*given)
@@ -188,7 +187,7 @@ def test_a_budget_that_bounds_nothing_is_refused(usd: str, say: Say) -> None:
 
 
 def _capacity(variation: Callable[..., Path], region: str = "us-east-2", **capacity: Any) -> Experiment:
-    zones = [f"{region}a", f"{region}b"]
+    zones = [f"{region}a", f"{region}c"]
     return load(
         variation(
             lambda data: data["cluster"].update(region=region, availability_zones=zones, capacity=capacity)
@@ -204,13 +203,16 @@ BLOCK = {"reservation_id": "cr-0123456789abcdef0"}
     [
         (
             {"kind": "spot", "max_usd_per_hour": 20.0},
-            r"\$20\.\d\d at \$20\.\d\d an hour; spot can rise, the hours are the limit$",
+            r"1\.00 Trn2 hours at most: \$20\.\d\d at \$20\.\d\d an hour; spot can rise, the hours are the limit$",
         ),
-        ({"kind": "spot"}, r"\$16\.\d\d at \$16\.\d\d an hour; spot can rise, the hours are the limit$"),
-        ({"kind": "reservation", **BLOCK}, r"costs at most \$39\.\d\d$"),
+        ({"kind": "spot"}, r".*: \$16\.\d\d at \$16\.\d\d an hour; spot can rise, the hours are the limit$"),
+        (
+            {"kind": "reservation", **BLOCK},
+            r"1\.00 Trn2 hours at most, of a reservation that is paid already$",
+        ),
         (
             {"kind": "on-demand"},
-            r"\$\d\d\.\d\d at .* no on-demand price is published, the hours are the limit$",
+            r".* publishes no on-demand price; a first run costs by Capacity Block \$310 ",
         ),
     ],
 )
@@ -233,7 +235,9 @@ def test_dollars_are_converted_into_hours_at_the_highest_price_that_the_file_all
     )
     with pytest.raises(Misuse, match=r"--max-usd 1: pays \d minutes at \$20.*; give more"):
         paid_hours(limited, 1.0)
-    with pytest.raises(Misuse, match=r"no spot price of trn2\.48xlarge in ap-south-2 is published; write"):
+    with pytest.raises(
+        Misuse, match=r"no spot price of trn2\.48xlarge in ap-south-2a and ap-south-2c is published; write"
+    ):
         paid_hours(_capacity(variation, "ap-south-2", kind="spot"), 41.0)
     with pytest.raises(Misuse, match="no on-demand price"):
         paid_hours(_capacity(variation, kind="on-demand"), 41.0)

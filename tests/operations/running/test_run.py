@@ -159,7 +159,7 @@ DIED = "arm qwen-sd-vllm died under load: pod qwen-sd-vllm-pod, container vllm, 
         (
             lambda one: setattr(one.world, "no_capacity", True),
             "nodes",
-            "no trn2.48xlarge .*--wait 12h, .*trnspec capacity",
+            "no trn2.48xlarge .*--wait 12h, .*trnspec preflight",
         ),
         (lambda one: one.world.unplaced.update(CLAIMS), "arms-1", UNPLACED),
         (lambda one: one.world.dying.add("qwen-sd-vllm"), "benchmark-1", DIED),

@@ -36,7 +36,7 @@ class NodeRate:
     """The price of a Trn2 node per hour in one place, with one purchase option."""
 
     instance: str
-    kind: Literal["spot", "capacity-block", "on-demand"]
+    kind: Literal["spot", "capacity-block"]
     region: str
     zone: str | None = None
     usd_per_hour: float
@@ -71,7 +71,7 @@ PRICES = {
     for name, row in _TABLE["prices"].items()
 }
 NODE_RATES = tuple(NodeRate(**row) for row in _TABLE["node_rates"])
-"""Published rates of nodes. No on-demand rate is published."""
+"""Published rates of nodes; on demand AWS publishes none."""
 
 
 def block_rates(instance: str) -> list[NodeRate]:

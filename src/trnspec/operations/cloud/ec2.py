@@ -1,11 +1,9 @@
-"""What EC2, Service Quotas and the price list say of an instance type: each question once, and no figure unchecked.
+"""What EC2 and Service Quotas say of an instance type: each question once, and no figure unchecked.
 
-Whatever an answer holds, it is an answer or an `AwsError`, never a fault. Shapes and limits: botocore's models of EC2 (2016-11-15) and
-of Pricing (2017-10-15)."""
+Whatever an answer holds, it is an answer or an `AwsError`, never a fault. Shapes and limits: botocore's model of EC2 (2016-11-15)."""
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections import defaultdict
@@ -36,18 +34,7 @@ HISTORY = timedelta(days=30)
 SOLD_H = (*range(24, 14 * 24 + 1, 24), *range(3 * 168, 26 * 168 + 1, 168))
 """Durations that blocks are sold for: whole days up to 14, whole weeks up to 26. The answer to one has blocks that are somewhat
 shorter and longer, because all end at 11:30 UTC (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/capacity-blocks-purchase.html)."""
-_SCORED_REGIONS = 10
-"""The most that one request for placement scores may name."""
-_PRICES_IN = "us-east-1"
-"""One of the regions where the Pricing API answers, for all
-(https://docs.aws.amazon.com/awsaccountbilling/latest/aboutv2/using-price-list-query-api.html)."""
 _LINUX = "Linux/UNIX"
-_ON_DEMAND = {
-    "operatingSystem": "Linux",
-    "tenancy": "Shared",
-    "preInstalledSw": "NA",
-    "marketoption": "OnDemand",
-}
 _UNREADABLE = LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -170,11 +157,11 @@ def zones_with(aws: Aws, instance: str) -> list[str]:
 
 
 @_reads("ec2:DescribeAvailabilityZones")
-def zone_ids(aws: Aws) -> dict[str, str]:
-    """Names of all zones of the region, by the id that is the same in every account."""
+def zones(aws: Aws) -> list[str]:
+    """All availability zones of the region."""
     entries = aws.client("ec2").describe_availability_zones()["AvailabilityZones"]
     ours = [one for one in entries if one.get("ZoneType", "availability-zone") == "availability-zone"]
-    return {_text(one, "ZoneId"): _text(one, "ZoneName") for one in ours}
+    return sorted(_text(one, "ZoneName") for one in ours)
 
 
 def _history(aws: Aws, instance: str, *, since: datetime, now: datetime, **more: Any) -> dict[str, Any]:
@@ -276,52 +263,3 @@ def reservation(aws: Aws, name: str) -> Reservation | None:
         starts=_time(entry, "StartDate"),
         ends=_time(entry, "EndDate"),
     )
-
-
-@_reads("ec2:GetSpotPlacementScores")
-def placement_scores(aws: Aws, instance: str, *, nodes: int, regions: list[str]) -> dict[str, int]:
-    """Placement scores, from 1 to 10, by the id of the zone."""
-    found = dict[str, int]()
-    asked: dict[str, Any] = {"InstanceTypes": [instance], "TargetCapacity": nodes}
-    asked |= {"TargetCapacityUnitType": "units", "SingleAvailabilityZone": True}
-    for first in range(0, len(regions), _SCORED_REGIONS):
-        operation = "get_spot_placement_scores", "SpotPlacementScores"
-        some = regions[first : first + _SCORED_REGIONS]
-        for entry in aws.client("ec2").every(*operation, **asked, RegionNames=some):
-            if (score := _number(entry, "Score")) not in range(1, 11):
-                raise ValueError(f"Score is {entry['Score']!r}")
-            found[_text(entry, "AvailabilityZoneId")] = int(score)
-    return found
-
-
-@_reads("pricing:GetProducts")
-def on_demand_prices(aws: Aws, instance: str, *, now: datetime) -> tuple[dict[str, NodeRate], list[str]]:
-    """The on-demand price by region, and a line for each product that cannot be read; what is listed at 0 is paid in another way."""
-    named = {"instanceType": instance, **_ON_DEMAND}
-    filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in named.items()]
-    found, problems, pricing = dict[str, NodeRate](), list[str](), aws.elsewhere(_PRICES_IN)
-    listed = pricing.client("pricing").every(
-        "get_products", "PriceList", ServiceCode="AmazonEC2", Filters=filters
-    )
-    for text in listed:
-        try:
-            region, usd = _listed(pricing, text, instance)
-        except AwsError as error:
-            problems.append(str(error))
-            continue
-        if usd and (region not in found or usd < found[region].usd_per_hour):
-            about = _about(instance, region, now, "pricing:GetProducts")
-            found[region] = NodeRate(**about, kind="on-demand", usd_per_hour=usd)
-    return found, problems
-
-
-@_reads("pricing:GetProducts")
-def _listed(_: Aws, text: str, instance: str) -> tuple[str, float]:
-    """Region and lowest hourly price of a product; 0 where it has none."""
-    product = json.loads(text)
-    attributes = product["product"]["attributes"]
-    _same(attributes, instanceType=instance)
-    terms = product.get("terms", {}).get("OnDemand", {}).values()
-    rates = [rate for term in terms for rate in term["priceDimensions"].values() if rate["unit"] == "Hrs"]
-    prices = [_number(rate["pricePerUnit"], "USD") for rate in rates]
-    return _text(attributes, "regionCode"), min(filter(None, prices), default=0.0)

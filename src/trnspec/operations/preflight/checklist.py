@@ -15,8 +15,9 @@ from trnspec.core.console import print_json, print_table, progress, warn
 from trnspec.core.findings import Finding, Outside, Refusal, State, fine
 from trnspec.experiment import Experiment, load
 from trnspec.operations.cloud.aws import Aws, aws_of
+from trnspec.operations.cloud.clock import Clock
 from trnspec.operations.options import with_experiment
-from trnspec.operations.preflight import account_setup, ec2_offers, external_services
+from trnspec.operations.preflight import account_setup, ec2_offers, external_services, market
 from trnspec.operations.preflight.existing_vpc import ExistingVpc
 
 PINS_AND_ZONE = ("instance", "kubernetes", "cluster", "node images", "add-ons")
@@ -28,14 +29,15 @@ Checks = dict[str, Callable[[], Finding]]
 
 @with_experiment
 def command(path: Path, as_json: bool) -> int:
-    """Is everything there that an experiment needs? Each finding comes with its remedy. Changes nothing.
+    """Check the AWS account before a deployment, and ask every region where nodes can be bought now. Changes and buys nothing.
 
-    Exit 0 if everything is fine, 1 with findings, 3 without findings if something could not be asked.
+    Each finding has its remedy. Under the checks: the offers with their price, the command that buys a Capacity Block, and the
+    section of the file to paste. Exit 0 if everything is fine, 1 with findings, 3 if something could not be asked.
     """
     experiment = load(path)
     aws, now, web, findings = (
         aws_of(experiment),
-        datetime.now(UTC),
+        Clock().now(),
         external_services.Web(),
         list[Finding](),
     )
@@ -45,11 +47,27 @@ def command(path: Path, as_json: bool) -> int:
             print(f"    {check.check}: {check.state}", file=sys.stderr)
             findings.append(check)
             advance(steps=1)
+    offered: market.Market | None = None
+    if findings[0].state is State.FINE:
+        try:
+            offered = market.ask(experiment, aws, now=now)
+            findings.append(replace(offered.finding, check="offers"))
+        except Refusal as error:
+            findings.append(replace(error.findings[0], check="offers"))
     if as_json:
-        print_json({"experiment": experiment.name, "checks": [check.as_json() for check in findings]})
+        offers = market.as_json(offered) if offered else None
+        print_json(
+            {
+                "experiment": experiment.name,
+                "checks": [check.as_json() for check in findings],
+                "offers": offers,
+            }
+        )
     else:
         rows = [(check.check, check.state, check.line()) for check in findings]
         print_table(("check", "state", "what"), rows)
+        if offered:
+            print("", *market.as_lines(offered, path), sep="\n")
     states = {check.state for check in findings}
     return 1 if State.FINDING in states else 3 if State.UNKNOWN in states else 0
 

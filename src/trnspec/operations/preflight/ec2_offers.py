@@ -107,10 +107,10 @@ def _by_spot(experiment: Experiment, aws: Aws, *, now: datetime) -> Finding:
     usd = ec2.spot_price(aws, cluster.instance, cluster.trn2_zone, now=now)
     if usd is None:
         why = f"EC2 has no spot price for {cluster.instance} in {cluster.trn2_zone}"
-        return finding(why, "begin cluster.availability_zones with a zone that has one (./trnspec capacity)")
+        return finding(why, "begin cluster.availability_zones with a zone that has one (offers, below)")
     why = f"by spot a {cluster.instance} costs ${usd:.2f} per hour in {cluster.trn2_zone}"
     maximum = cluster.capacity.max_usd_per_hour
     if maximum is not None and usd > maximum:
-        remedy = "wait, use another zone (./trnspec capacity), or raise cluster.capacity.max_usd_per_hour"
+        remedy = "wait, use another zone (offers, below), or raise cluster.capacity.max_usd_per_hour"
         return finding(f"{why}, more than max_usd_per_hour {maximum:g}", remedy)
     return fine(f"{why}; whether one is there is known only when nodes are started")

@@ -11,7 +11,7 @@ from typing import Any
 from infra.off_schedules import AGAIN_AFTER
 from trnspec.core.findings import Finding, Misuse, Refusal
 from trnspec.core.screen import table
-from trnspec.core.words import count
+from trnspec.core.words import count, listed
 from trnspec.experiment import Arm, Experiment
 from trnspec.experiment.catalogue.prices import block_rates
 from trnspec.experiment.cost import (
@@ -21,6 +21,7 @@ from trnspec.experiment.cost import (
     spot_rates,
 )
 from trnspec.experiment.placement import compilations_at_once
+from trnspec.experiment.purchase import payable, purchase_text
 from trnspec.operations.cloud import nodegroup
 from trnspec.operations.cloud.clock import stamp
 
@@ -133,14 +134,13 @@ class RunPlan:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """Each step that this run takes, with its nodes, hours and dollars at quoted prices."""
+        """Each step that this run takes, with its nodes and predicted hours."""
         return [
             {
                 "step": name,
                 "title": title,
                 "nodes": 0 if name in _WITHOUT_NODES else self.nodes,
                 "hours": round(self.hours_of(name), 2),
-                "usd": round(self.hours_of(name) * self.predicted.usd_per_hour, 2),
             }
             for name, title in self.left
             if name not in self.left_out
@@ -162,29 +162,24 @@ class RunPlan:
             "to_compile": self.to_compile,
             "nodes": self.nodes,
             "predicted_trn2_hours": round(self.predicted.hours, 2),
-            "predicted_usd": round(self.predicted.usd, 2),
             "trn2_hours_left": round(self.hours_left, 2),
             "hours": self.hours,
             "off_at": stamp(self._off_first) if self._off_first else None,
-            "most_usd": round(self.billed_h * self.most_per_hour, 2),
+            "most_usd": self._most_usd,
             "costs": self._costs,
         }
 
     @property
     def text(self) -> str:
-        """The dollars at most, what begins, a row for each step, and what ends the nodes."""
+        """What it costs, what begins, a row for each step, and what ends the nodes."""
         begins = f"goes on with run {self.resumes}" if self.resumes else "a new run"
         if self.block:
             begins += f" in the Capacity Block from {stamp(self.block)}"
-        rows = self.rows
-        cells = [
-            (row["title"], str(row["nodes"]), f"{row['hours']:.2f}", f"{row['usd']:.2f}") for row in rows
+        cells = [(row["title"], str(row["nodes"]), f"{row['hours']:.2f}") for row in self.rows]
+        cells += [
+            ("in all, predicted", "", f"{self.hours_left:.2f}"),
+            ("at most", "", f"{self.billed_h:.2f}"),
         ]
-        for what, hours, each in (
-            ("in all, predicted", self.hours_left, self.predicted.usd_per_hour),
-            ("at most", self.billed_h, self.most_per_hour),
-        ):
-            cells.append((what, "", f"{hours:.2f}", f"{hours * each:.2f}"))
         ends = f"after {self.hours:g} hours"
         if self._off_first:
             ends = f"at {stamp(self._off_first)} by their schedule, before {self.hours:g} hours are over"
@@ -193,22 +188,36 @@ class RunPlan:
             [
                 self._costs,
                 f"{self.experiment.name}: {begins}; {count(self.to_compile, 'artifact')} to compile, {count(self.nodes, 'Trn2 node')}",
-                *table(("step", "nodes", "hours", "$"), cells, names=(0,)),
-                f"predicted at quoted prices; nodes are set to 0 {ends}",
+                *table(("step", "nodes", "hours"), cells, names=(0,)),
+                f"nodes are set to 0 {ends}",
                 *([f"will not fit before the block ends, and is left to a later run: {out}"] if out else []),
             ]
         )
 
     @property
+    def _most_usd(self) -> float | None:
+        """The dollars of all hours at the highest price that the file allows; None where a node has no known price by the hour."""
+        capacity = self.experiment.cluster.capacity
+        known = capacity.max_usd_per_hour is not None or spot_rates(self.experiment)
+        return round(self.billed_h * self.most_per_hour, 2) if capacity.kind == "spot" and known else None
+
+    @property
     def _costs(self) -> str:
-        """What it costs at most, in one sentence."""
-        kind, each = self.experiment.cluster.capacity.kind, self.most_per_hour
-        usd = f"${self.billed_h * each:.2f}"
+        """What it costs at most, in one sentence. Part of a block has no price, and AWS publishes none on demand."""
+        kind, hours = self.experiment.cluster.capacity.kind, f"{self.billed_h:.2f} Trn2 hours at most"
         if kind in ("capacity-block", "reservation"):
-            return f"costs at most {usd}"
-        if kind == "spot":
-            return f"{usd} at ${each:.2f} an hour; spot can rise, the hours are the limit"
-        return f"{usd} at ${each:.2f} an hour, the rate of a Capacity Block: no on-demand price is published, the hours are the limit"
+            return f"{hours}, of a {kind} that is paid already"
+        if self._most_usd is not None:
+            return f"{hours}: ${self._most_usd:.2f} at ${self.most_per_hour:.2f} an hour; spot can rise, the hours are the limit"
+        unknown = (
+            "no spot price of its zones is published"
+            if kind == "spot"
+            else "AWS publishes no on-demand price"
+        )
+        return (
+            f"{hours}, which are the limit: {unknown}; "
+            f"a first run costs {purchase_text(payable(self.experiment, self.predicted.hours))}"
+        )
 
 
 def _hours_of(step: str, predicted: RunPrice, rounds: int) -> float:
@@ -235,7 +244,7 @@ def paid_hours(experiment: Experiment, usd: float) -> float:
     hours are too few for nodes to start."""
     capacity, where, name = experiment.cluster.capacity, f"--max-usd {usd:g}", experiment.instance.name
     if capacity.kind == "spot" and capacity.max_usd_per_hour is None and not spot_rates(experiment):
-        none = f"no spot price of {name} in {experiment.cluster.region} is published"
+        none = f"no spot price of {name} in {listed(experiment.cluster.availability_zones)} is published"
         raise Misuse(f"{where}: {none}; write cluster.capacity.max_usd_per_hour, or give --hours")
     if capacity.kind == "on-demand":
         raise Misuse(f"{where}: no on-demand price of {name} is published; give --hours")

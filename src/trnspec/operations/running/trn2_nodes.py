@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from infra.off_schedules import block_over
+from trnspec.core.console import typed_file
 from trnspec.core.findings import Finding
 from trnspec.core.words import count, listed
 from trnspec.experiment import Experiment
@@ -109,11 +110,11 @@ def _remedy(experiment: Experiment, issue: str) -> str:
     """For what EC2 or EKS says of a group that does not get its nodes."""
     if nodegroup.is_no_capacity(issue):
         return (
-            f"EC2 has no {experiment.cluster.instance} here now: run this again with --wait 12h, or see what else there is "
-            f"(./trnspec capacity experiments/{experiment.name}.yaml)"
+            f"EC2 has no {experiment.cluster.instance} here now: run this again with --wait 12h, or see what else is offered "
+            f"(./trnspec preflight {typed_file()})"
         )
     if any(words in issue for words in ("LimitExceeded", "vCPU limit", "MaxSpotInstanceCountExceeded")):
-        return "the quota is too small: ./trnspec preflight prints the command that asks for more"
+        return f"the quota is too small: ./trnspec preflight {typed_file()} prints the command that asks for more"
     return "fix what it names, then run this again"
 
 

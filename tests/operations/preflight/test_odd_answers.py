@@ -1,4 +1,5 @@
-"""`capacity` asks a real HTTP server that answers one question of one region oddly: that is a line, and everything else is still said."""
+"""The market of `preflight` asks a real HTTP server that answers one question of one region oddly: that is a line, and everything else
+is still said."""
 
 from __future__ import annotations
 
@@ -16,9 +17,9 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from tests.operations.conftest import Say
+from tests.operations.conftest import Offers
 from tests.operations.recorded import ASKED
-from trnspec.operations.cloud.aws import Aws
+from trnspec.operations.cloud.aws import Aws, AwsError
 
 TYPE, ODD = "trn2.48xlarge", "sa-east-1"
 SETS = {
@@ -27,12 +28,11 @@ SETS = {
     "DescribeSpotPriceHistory": "spotPriceHistorySet",
     "DescribeCapacityBlockOfferings": "capacityBlockOfferingSet",
     "DescribeAvailabilityZones": "availabilityZoneInfo",
-    "GetSpotPlacementScores": "spotPlacementScoreSet",
 }
 
 
 def _sound(operation: str, region: str, code: str) -> list[dict[str, Any]]:
-    """What EC2, Service Quotas and the price list answer."""
+    """What EC2 and Service Quotas answer."""
     zone = f"{region}a"
     return {
         "DescribeRegions": [
@@ -60,15 +60,13 @@ def _sound(operation: str, region: str, code: str) -> list[dict[str, Any]]:
                 "currencyCode": "USD",
             }
         ],
-        "DescribeAvailabilityZones": [{"zoneName": zone, "zoneId": f"{region}-az1"}],
-        "GetSpotPlacementScores": [{"availabilityZoneId": f"{ODD}-az1", "score": "3"}],
+        "DescribeAvailabilityZones": [{"zoneName": zone}],
         "GetServiceQuota": [{"QuotaCode": code, "ServiceCode": "ec2", "Value": 256.0}],
-        "GetProducts": [{"instanceType": TYPE, "regionCode": ODD, "pricePerUnit": {"USD": "40.0"}}],
     }[operation]
 
 
 class _Answers(BaseHTTPRequestHandler):
-    """EC2's XML, and the JSON of the other two; `odd` is what is different in one operation."""
+    """EC2's XML, and the JSON of Service Quotas; `odd` is what is different in one operation."""
 
     odd: ClassVar[tuple[str, Any]] = ("", {})
 
@@ -82,13 +80,12 @@ class _Answers(BaseHTTPRequestHandler):
         region = self.headers["Authorization"].split("/")[2]
         items = _sound(operation, region, json.loads(body).get("QuotaCode", "") if target else "")
         where, odd = self.odd
-        everywhere = operation in ("DescribeRegions", "GetSpotPlacementScores", "GetProducts")
-        if operation == where and (everywhere or region == ODD):
+        if operation == where and (operation == "DescribeRegions" or region == ODD):
             if not isinstance(odd, dict):
                 return self._send(*odd)
             items = [{**one, **odd} for one in items] if odd else []
             items = [{key: value for key, value in one.items() if value != "absent"} for one in items]
-        self._send(200, _as_json(operation, items) if target else _as_xml(operation, items))
+        self._send(200, _as_json(items) if target else _as_xml(operation, items))
 
     def _send(self, status: int, text: str) -> None:
         self.send_response(status)
@@ -106,20 +103,8 @@ def _as_xml(operation: str, items: list[dict[str, Any]]) -> str:
     return f"<{operation}Response><requestId>0a1b</requestId><{name}>{inner}</{name}></{operation}Response>"
 
 
-def _as_json(operation: str, items: list[dict[str, Any]]) -> str:
-    if operation == "GetServiceQuota":
-        return json.dumps({"Quota": items[0]} if items else {})
-    prices = [
-        {"priceDimensions": {"A": {"unit": "Hrs", "pricePerUnit": one.pop("pricePerUnit", {})}}}
-        for one in items
-    ]
-    products = [
-        one["text"]
-        if "text" in one
-        else json.dumps({"product": {"attributes": one}, "terms": {"OnDemand": {"A": price}}})
-        for one, price in zip(items, prices, strict=True)
-    ]
-    return json.dumps({"PriceList": products})
+def _as_json(items: list[dict[str, Any]]) -> str:
+    return json.dumps({"Quota": items[0]} if items else {})
 
 
 @pytest.fixture(scope="module")
@@ -168,55 +153,42 @@ ODD_ANSWERS = [
     (BLOCK, {"startDate": "absent"}, "StartDate is None"),
     (BLOCK, {"instanceCount": "two"}, "unexpected answer"),
     (BLOCK, {"capacityBlockOfferingId": "absent"}, "it has no CapacityBlockOfferingId"),
-    (BLOCK, {}, f"{ODD}: no capacity block for so many hours"),
+    (BLOCK, {}, f"{ODD}: no Capacity Block for so many hours"),
     *((QUOTA, {"Value": odd}, "Value is ") for odd in (float("nan"), float("inf"), -1.0, "many", True)),
     *((QUOTA, {"Value": odd}, "it has no Value") for odd in ("absent", None)),
     (QUOTA, {"QuotaCode": "L-1216C47A"}, "QuotaCode is 'L-1216C47A'"),
     (QUOTA, {}, "it has no Quota"),
-    *(("GetSpotPlacementScores", {"score": odd}, "Score is ") for odd in ("0", "11", "-1")),
-    ("GetSpotPlacementScores", {"availabilityZoneId": "absent"}, "it has no AvailabilityZoneId"),
     ("DescribeInstanceTypeOfferings", {"location": "absent"}, f"no answer: {ODD}: ec2:DescribeInstanceTypeOfferings"),
     ("DescribeInstanceTypeOfferings", {"instanceType": "trn1.2xlarge"}, "InstanceType is 'trn1.2xlarge'"),
-    ("DescribeAvailabilityZones", {"zoneId": "absent"}, "it has no ZoneId"),
-    *(("GetProducts", {"pricePerUnit": {"USD": odd}}, f"USD is '{odd}'") for odd in ("NaN", "-40")),
-    ("GetProducts", {"pricePerUnit": {"CNY": "280.0"}}, "it has no USD"),
-    ("GetProducts", {"instanceType": "trn1.2xlarge"}, "instanceType is 'trn1.2xlarge'"),
-    ("GetProducts", {"text": PAGE}, "unexpected answer"),
-    ("GetProducts", {"text": "[" * 100_000}, "unexpected answer"),
+    ("DescribeAvailabilityZones", {"zoneName": "absent"}, "it has no ZoneName"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("operation", "odd", "says"), ODD_ANSWERS)
 def test_an_odd_answer_of_one_region_is_a_line(
-    answers: type[_Answers], file: Path, say: Say, operation: str, odd: Any, says: str
+    answers: type[_Answers], file: Path, offers: Offers, operation: str, odd: Any, says: str
 ) -> None:
     answers.odd = operation, odd
-    code, out, err = say("capacity", str(file))
-    assert (code, err) == (0, "")
+    _, out = offers(file)
     assert says in (text := " ".join(out.split())), out
     assert re.search(r"spot us-east-2a 10\.50 .* block us-east-2a 35\.76", text), (
         "the other region is complete"
     )
-    table = out.partition("\nrow ")[0].lower()
+    table = out.partition("\n\n")[2].partition("\n\n")[0].lower()
     assert ("nan" in table, "inf" in table) == (False, False), table
 
 
 def test_everything_is_said_where_all_answers_are_sound(
-    answers: type[_Answers], file: Path, say: Say
+    answers: type[_Answers], file: Path, offers: Offers
 ) -> None:
-    rows = json.loads(say("capacity", str(file), "--json")[1])["rows"]
-    found = sorted((row["region"], row["kind"]) for row in rows if row["rate"])
-    assert found == sorted(
-        [
-            (ODD, "on-demand"),
-            *((one, kind) for one in (ODD, "us-east-2") for kind in ("spot", "capacity-block")),
-        ]
-    )
+    found = sorted((offer["region"], offer["kind"]) for offer in offers(file)[0]["offers"])
+    assert found == [(one, kind) for one in (ODD, "us-east-2") for kind in ("capacity-block", "spot")]
 
 
 @pytest.mark.parametrize("name", ["absent", "../..", ""])
-def test_without_regions_nothing_is_known(answers: type[_Answers], file: Path, say: Say, name: str) -> None:
+def test_without_regions_nothing_is_known(
+    answers: type[_Answers], file: Path, offers: Offers, name: str
+) -> None:
     answers.odd = "DescribeRegions", {"regionName": name}
-    code, out, err = say("capacity", str(file))
-    assert (code, out) == (3, "")
-    assert "ec2:DescribeRegions in us-east-2: unexpected answer (" in err
+    with pytest.raises(AwsError, match=r"ec2:DescribeRegions in us-east-2: unexpected answer \("):
+        offers(file)
