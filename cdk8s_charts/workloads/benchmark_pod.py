@@ -21,7 +21,7 @@ from trnspec.core.findings import Finding, Misuse
 from trnspec.experiment import naming
 from trnspec.experiment.catalogue.published import SLOWEST_TPOT_S
 from trnspec.experiment.cost import arm_usd_per_hour, loading_s, quality_s, quality_tokens
-from trnspec.experiment.measurement import WARMUP
+from trnspec.experiment.model import WARMUP
 
 if TYPE_CHECKING:
     from trnspec.experiment.arms import Arm, Experiment

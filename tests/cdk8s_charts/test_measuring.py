@@ -27,7 +27,7 @@ from trnspec.benchmark.plan import from_dict
 from trnspec.core.findings import Misuse
 from trnspec.experiment import Experiment
 from trnspec.experiment.catalogue.runtimes import RUNTIMES
-from trnspec.experiment.measurement import Benchmark
+from trnspec.experiment.model import Benchmark
 
 
 def test_the_plan_has_every_prompt_and_the_urls_windows_and_prices_of_the_services(case: Case) -> None:

@@ -17,7 +17,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from tests.conftest import ROOT
 from trnspec.benchmark.metrics import METRICS, RUN_ACTIVE
-from trnspec.experiment import load, measurement, model
+from trnspec.experiment import load, model
 from trnspec.experiment.catalogue.instances import INSTANCES
 from trnspec.experiment.catalogue.models import MODELS
 from trnspec.experiment.catalogue.runtimes import HEAD_MODES, MODES, RUNTIMES, Mode
@@ -74,7 +74,7 @@ def _first_words(sections: Any, content: Any) -> str:
 
 
 def _section(name: str) -> type:
-    found: type = getattr(model, name, None) or getattr(measurement, name)
+    found: type = getattr(model, name)
     return found
 
 
@@ -82,8 +82,7 @@ def _told() -> dict[str, str]:
     """By class and field, the text that stands under it in the source."""
     return {
         f"{section.name}.{field.target.id}": " ".join(said.value.value.split())
-        for source in (model, measurement)
-        for section in ast.parse(inspect.getsource(source)).body
+        for section in ast.parse(inspect.getsource(model)).body
         if isinstance(section, ast.ClassDef)
         for field, said in pairwise(section.body)
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)

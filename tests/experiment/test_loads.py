@@ -16,7 +16,7 @@ from trnspec.benchmark.measure.schedule import measured_blocks
 from trnspec.experiment import Experiment, load
 from trnspec.experiment.cost import RunPart, loading_s, run_price
 from trnspec.experiment.description import as_text
-from trnspec.experiment.measurement import Benchmark
+from trnspec.experiment.model import Benchmark
 
 
 def loaded_s(experiment: Experiment, **settings: Any) -> float:

@@ -33,8 +33,7 @@ from tests.experiment.edits import (
 from trnspec.experiment import InvalidExperiment, load
 from trnspec.experiment.catalogue.instances import INSTANCES, ZONES
 from trnspec.experiment.checks.arms_section import max_name_length
-from trnspec.experiment.forms import FORMS
-from trnspec.experiment.model import ExperimentFile
+from trnspec.experiment.model import FORMS, ExperimentFile
 from trnspec.experiment.naming import bucket
 
 TABLE = Path(__file__).with_name("refusals.txt")

@@ -138,7 +138,7 @@ def levels(each: Any) -> Any:
 class Part(BaseModel):
     """A JSON object with fixed keys and strict types. A null value counts as a missing key."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", defer_build=True)
     parts: ClassVar[Mapping[str, type[Part]]] = {}
     """The classes of the objects inside this one, by key; for a list, the class of its entries."""
 

@@ -11,7 +11,7 @@ from trnspec.experiment.arms import Arm, Experiment
 from trnspec.experiment.catalogue.prices import BLOCK_RATES, NODE_RATES, PRICES, NodeRate, Price
 from trnspec.experiment.catalogue.published import PLAIN_TPOT_S, TARGET
 from trnspec.experiment.compilation import cold_start_like, cold_start_s, native_arms
-from trnspec.experiment.measurement import WARMUP
+from trnspec.experiment.model import WARMUP
 from trnspec.experiment.placement import ASKED_AT_ONCE, compilations_at_once, first_rounds
 
 SYSTEM_NODES = 2

@@ -12,8 +12,7 @@ from pydantic_core import ErrorDetails
 
 from trnspec.core.findings import Finding
 from trnspec.experiment.catalogue.engine_keys import WINDOW_SCHEDULE
-from trnspec.experiment.forms import FORMS, UNION_TAGS, FileSection
-from trnspec.experiment.model import ExperimentFile
+from trnspec.experiment.model import FORMS, UNION_TAGS, ExperimentFile, FileSection
 from trnspec.experiment.refusals import refused
 
 Location = tuple[int | str, ...]

@@ -1,4 +1,4 @@
-"""The experiment file as its author writes it and as everything downstream reads it: each key and default once.
+"""The experiment file as its author writes it and as everything downstream reads it: each key, type and default once.
 
 Structure only: `resolving` looks up the names, and `checks` has the rules of what the values mean together.
 """
@@ -6,14 +6,76 @@ Structure only: `resolving` looks up the names, and `checks` has the rules of wh
 from __future__ import annotations
 
 import json
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import AfterValidator, Field, JsonValue
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    GetCoreSchemaHandler,
+    JsonValue,
+    Tag,
+)
+from pydantic_core import CoreSchema, core_schema
 
-from trnspec.benchmark.limits import MIN_S
-from trnspec.experiment import forms
-from trnspec.experiment.forms import FileSection, Listed, OneOrSeveral, ParserName, Positive, SecretName
-from trnspec.experiment.measurement import Benchmark
+from trnspec.benchmark.limits import MAX_S, MIN_S
+
+MAX_NUMBER = 1_000_000
+Positive = Annotated[int, Field(gt=0, le=MAX_NUMBER)]
+Seconds = Annotated[float, Field(ge=MIN_S, le=MAX_S)]
+SECRET = r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$"
+COMMIT = r"^[0-9a-f]{40}$"
+FOLDER = r"^s3://[a-z0-9][-.a-z0-9]{1,61}[a-z0-9](/[-._=A-Za-z0-9]+)+/?$"
+RESERVATION = r"^cr-[0-9a-f]{8,32}$"
+VPC = r"^vpc-[0-9a-f]{8,17}$"
+SUBNET = r"^subnet-[0-9a-f]{8,17}$"
+HOUR = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"
+SERVED = r"^[A-Za-z0-9][A-Za-z0-9_.:@/-]{0,254}$"
+PARSER = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
+FORMS = {
+    SECRET: "a Secret's name: lower-case letters, digits, hyphens and dots",
+    COMMIT: "the 40 hex digits of a commit",
+    FOLDER: "a folder of a bucket, as in s3://my-bucket/models/mine",
+    RESERVATION: "the id that EC2 gave the reservation or block, as in cr-0123456789abcdef0",
+    VPC: "the id of a VPC, as in vpc-0123456789abcdef0",
+    SUBNET: "the id of a subnet, as in subnet-0123456789abcdef0",
+    HOUR: 'hour and minute in UTC, as in "22:00"',
+    SERVED: "a name without spaces, as in my-model or Qwen/Qwen3-32B",
+    PARSER: "the name of a parser of vLLM, as in hermes or qwen3",
+}
+"""Descriptions of the patterns, for refusals."""
+SecretName = Annotated[str, Field(pattern=SECRET)]
+ParserName = Annotated[str, Field(pattern=PARSER)]
+UNION_TAGS = ("<one>", "<several>")
+"""Tags that pydantic adds to an error's location for the two branches of `OneOrSeveral`."""
+_T = TypeVar("_T")
+OneOrSeveral = Annotated[
+    Annotated[_T, Tag(UNION_TAGS[0])]
+    | Annotated[list[_T], Field(min_length=1, max_length=128), Tag(UNION_TAGS[1])],
+    Discriminator(lambda value: UNION_TAGS[isinstance(value, list)]),
+]
+"""A value, or a list of values to sweep."""
+
+
+class Listed:
+    """Marks a tuple that YAML gives as a list, with bounds of its length: strict validation accepts no list for a tuple."""
+
+    def __init__(self, minimum: int = 0, maximum: int | None = None) -> None:
+        self.minimum, self.maximum = minimum, maximum
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        item = handler.generate_schema(get_args(source)[0])
+        listed = core_schema.list_schema(item, min_length=self.minimum, max_length=self.maximum, strict=False)
+        written = core_schema.plain_serializer_function_ser_schema(list)
+        return core_schema.no_info_after_validator_function(tuple, listed, serialization=written)
+
+
+class FileSection(BaseModel):
+    """A mapping with fixed keys and strict types (`"4"` is not 4)."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 def _finite(value: JsonValue) -> JsonValue:
@@ -27,13 +89,13 @@ class ModelReference(FileSection):
 
     model: str
     """Its repository on Hugging Face, as owner/name."""
-    revision: Annotated[str, Field(pattern=forms.COMMIT)] | None = None
+    revision: Annotated[str, Field(pattern=COMMIT)] | None = None
     """A commit; without one the newest is taken when the weights are fetched, and recorded."""
     like: str | None = None
     """The model of the catalogue that has the same shape, for a model that the catalogue does not list, as a fine-tune."""
     config: str | None = None
     """The same by its `config.json`; the path is relative to the experiment file's folder. A head's is compared with the target."""
-    weights: Annotated[str, Field(pattern=forms.FOLDER)] | None = None
+    weights: Annotated[str, Field(pattern=FOLDER)] | None = None
     """Folder in S3 to take it from, instead of Hugging Face; changed weights need another one."""
 
 
@@ -83,7 +145,7 @@ class Serving(FileSection):
     as well, or the image's user too."""
     api_key_secret: SecretName | None = None
     """Kubernetes Secret whose key `api-key` every request must carry; without one, any pod of the cluster may ask."""
-    served_model_name: Annotated[str, Field(pattern=forms.SERVED)] | None = None
+    served_model_name: Annotated[str, Field(pattern=SERVED)] | None = None
     """The name of the model in requests; the target's without it."""
     chat_template: str | None = None
     """Jinja file to use instead of the model's own chat template; the path is relative to this file. `check` counts 32 tokens for it."""
@@ -105,16 +167,60 @@ class PromptsSection(FileSection):
     """Keys of its entries that are not sent, as `temperature`, which would change decoding for single prompts."""
 
 
+WARMUP = 4
+"""Requests to each arm before anything is measured, or as many as the largest load has in flight."""
+
+
+class Slo(FileSection):
+    """What a request has to keep, in seconds. The report has the share of requests within each limit and within all of them (goodput)."""
+
+    ttft_s: Seconds | None = None
+    """Time to the first token."""
+    tpot_s: Seconds | None = None
+    """Time per output token after the first."""
+    e2e_s: Seconds | None = None
+    """Time to the end of the answer."""
+
+
+class Benchmark(FileSection):
+    """How the arms are asked; the plan of the benchmark pod is made from it."""
+
+    endpoint: Literal["chat", "completions"] = "chat"
+    """With the model's chat template, or plain text."""
+    thinking: bool = False
+    """Whether the model reasons before it answers, where its chat template has a switch for that."""
+    temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
+    """0 where a runtime speculates greedily only."""
+    max_tokens: Positive = 600
+    """Tokens of an answer at most; a line of a prompts file may have its own."""
+    concurrency: Annotated[tuple[Positive, ...], Listed(1)] = (4,)
+    """Requests in flight; each value is measured by itself. 1, 2, 4, 8, 16, 32 shows up to which load drafting pays."""
+    requests: Positive = 32
+    """Measured requests of a class in a cell (arm x load); at least the prompts of the largest class. A load is held for four answers in each of four blocks, which may take more requests."""
+    mixed: bool = False
+    """Whether the classes share a cell, asked in turn, instead of having one each."""
+    cell_minutes: Annotated[float, Field(gt=0, le=44_640)] | None = None
+    """Most minutes of loading in one cell, all arms together; a cell that is cut has fewer requests."""
+    slo: Slo | None = None
+    lm_eval: Annotated[int, Field(ge=1, le=1319)] | None = None
+    """Questions of gsm8k that lm-eval asks every arm, as 200: speculation must not change the answers. The test set has 1319."""
+
+    @property
+    def goodput(self) -> dict[str, float]:
+        """What a request has to keep, seconds by metric."""
+        return {name: value for name, value in self.slo or () if value is not None}
+
+
 class Capacity(FileSection):
     """Purchase option of the Trn2 nodes."""
 
     kind: Literal["on-demand", "spot", "capacity-block", "reservation"] = "on-demand"
     """Buy a block or a reservation first. EC2 can take a spot node away at any time."""
-    reservation_id: Annotated[str, Field(pattern=forms.RESERVATION)] | None = None
+    reservation_id: Annotated[str, Field(pattern=RESERVATION)] | None = None
     """The id that EC2 gave the block or reservation. Its zone must be the first of `availability_zones`."""
     ends_at: str | None = None
     """End of a capacity block, ISO 8601 in UTC."""
-    max_usd_per_hour: Annotated[float, Field(gt=0, le=forms.MAX_NUMBER)] | None = None
+    max_usd_per_hour: Annotated[float, Field(gt=0, le=MAX_NUMBER)] | None = None
     """Spot only: the most that a Trn2 node may cost an hour. A run asks for the price while it waits and works, and ends above it.
     EC2 does not know this limit: nodes that `scale` starts, or that stay after a run, cost what the market asks."""
 
@@ -122,9 +228,9 @@ class Capacity(FileSection):
 class Network(FileSection):
     """An existing VPC to deploy into; nothing of its network is made or changed. Without it, a deployment makes a network."""
 
-    vpc: Annotated[str, Field(pattern=forms.VPC)] | None = None
+    vpc: Annotated[str, Field(pattern=VPC)] | None = None
     """Its id. Its owner decides about ways out and endpoints."""
-    private_subnets: dict[str, Annotated[str, Field(pattern=forms.SUBNET)]] = Field(default={})
+    private_subnets: dict[str, Annotated[str, Field(pattern=SUBNET)]] = Field(default={})
     """Its subnets to use, one for each zone: the zone's name, then the subnet's id. The control plane is in the first two zones, and
     stays there; add further ones below."""
 
@@ -148,7 +254,7 @@ class Cluster(FileSection):
     """Trn2 nodes at most; arms beyond what fits wait for a later batch."""
     capacity: Capacity = Capacity.model_construct()
     network: Network = Network.model_construct()
-    off_at_utc: Annotated[str, Field(pattern=forms.HOUR)] = "22:00"
+    off_at_utc: Annotated[str, Field(pattern=HOUR)] = "22:00"
     """Every day at this time (UTC) the Trn2 nodes are turned off; with a capacity block its end does."""
 
     @property

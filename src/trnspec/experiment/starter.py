@@ -28,8 +28,7 @@ from trnspec.experiment.catalogue.prices import BLOCK_RATES
 from trnspec.experiment.catalogue.published import DRAFT, DRAFTED, PLAIN, REFERENCE, TARGET, WINDOW, Drafted
 from trnspec.experiment.catalogue.runtimes import HEAD_MODES, MODES, RUNTIMES, Runtime
 from trnspec.experiment.loading import judge
-from trnspec.experiment.measurement import Benchmark
-from trnspec.experiment.model import Cluster, ExperimentFile, PromptsSection
+from trnspec.experiment.model import Benchmark, Cluster, ExperimentFile, PromptsSection
 from trnspec.experiment.prompts import Prompt, read_prompts
 from trnspec.experiment.refusals import refused
 from trnspec.experiment.resolving import QUANTIZED, unknown_name

@@ -11,7 +11,7 @@ from tests.infra.templates import Deployments, resolved
 from trnspec.benchmark.metrics import RUN_ACTIVE
 from trnspec.experiment import Experiment
 from trnspec.experiment.cost import SYSTEM_NODES
-from trnspec.experiment.measurement import Slo
+from trnspec.experiment.model import Slo
 
 SCHEDULER_METRICS = {
     "TargetErrorCount",
