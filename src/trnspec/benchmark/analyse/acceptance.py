@@ -39,11 +39,11 @@ NOTES = {
     CHUNKS: "tokens of all chunks but each answer's first, over the number of these chunks; a chunk is taken for a "
     "decode step, an answer's last one may be cut short",
     PLAIN: "by the plan a step of the arm yields one token",
-    UNKNOWN: "no answer tells how many tokens its chunks hold",
+    UNKNOWN: "no answer says how many tokens its chunks hold",
 }
 _TOTALS = (
-    "mean over answers of (tokens - 1) / (chunks - 1): the server tells totals only, so the first chunk is taken to hold "
-    "one token and how tokens spread is unknown"
+    "mean over answers of (tokens - 1) / (chunks - 1): the server reports totals only; the first chunk is "
+    "assumed to hold one token"
 )
 _MAX_MERGED_SHARE = 0.01
 """With a larger share of merged chunks, the remaining chunks do not represent the steps of the engine."""
@@ -174,7 +174,7 @@ def first_look(arm: PlannedArm, known: TokensPerStep) -> str:
     if known.why_chunks_are_not_steps:
         return f"{text}; {known.why_chunks_are_not_steps}"
     if known.source == CHUNKS:
-        return f"{text}; no counter of the server tells whether a chunk is a step"
+        return f"{text}; no counter of the server says whether a chunk is a step"
     return f"{text}, and nothing in the stream contradicts it"
 
 

@@ -93,11 +93,8 @@ class Explanation(At):
     treatment: str
     tokens_per_step: float | None
     step_time_ratio: float | None = None
-    break_even_tokens_per_step: float | None = None
-    predicted_speed_up: float | None = None
-    pooled_speed_up: float | None = None
-    measured_speed_up: float | None
-    text: str
+    unknown: str = ""
+    """Why its steps are not known."""
 
 
 class OverOther(Estimated):

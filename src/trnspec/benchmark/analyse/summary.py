@@ -200,7 +200,7 @@ def _run(raw: RawRun) -> dict[str, Any]:
         **{name: getattr(plan, name) for name in _OF_PLAN},
         "slo": dict(plan.slo) if plan.slo else None,
         "extra_body": dict(plan.extra_body),
-        "timeout_s": first.timeout_s,
+        "timeout_s": first.plan.timeout_s,
         "client": first.client,
         "python": first.python,
         "token_source": token_source(measured),
@@ -220,7 +220,7 @@ def _explanations(
         judged = row["verdict"] != "withheld" or row.get("ratio")
         if judged and len(cells.pairs((cells.baseline_of(arm), arm), place)[0]):
             here = {name: cell for (where, name), cell in described.items() if where == place}
-            yield explain(cells, arm, place, here, row.get("ratio"))
+            yield explain(cells, arm, place, here)
 
 
 def _cell(cells: Cells, arm: PlannedArm, place: Place) -> Cell:

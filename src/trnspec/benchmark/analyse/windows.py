@@ -284,7 +284,7 @@ def with_timed_arms(own: ClassAtLoad, cells: Cells, place: Place, timed: Sequenc
                 found = class_at_load(theirs, arm, where, known, AdviceOptions())
         if found is None:
             name = f"{arm.name} of run {run}" if run else arm.name
-            why = f"it was not measured {place.load.in_words}"
+            why = f"it was not measured at {place.load.in_words}"
             notes.append(f"the step of {name} (window {k}) is not used: {why}")
             continue
         gains, steps = found.measured[k], found.times.timed[k]
