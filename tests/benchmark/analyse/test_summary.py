@@ -163,7 +163,6 @@ def test_weaknesses_of_a_plan_and_a_late_client_are_pointed_out(change: dict[str
     late = () if change else (block(client_lag_s=0.08),)
     summary = summary_of(held(replace(raw_run(slow(0), **change), blocks=late)))
     assert sum(part in text for text in cautions(summary)) == 1
-    assert summary["run"]["largest_client_lag_s"] == (0.08 if late else None)
 
 
 LIKELY = Process(conditional=(0.95,) * 7, k=7)

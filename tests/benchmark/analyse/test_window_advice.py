@@ -326,12 +326,11 @@ TWO_PLAIN = [{"name": name, "url": f"http://{name}/v1"} for name in ("steady", "
         (UPSTREAM.run(), AdviceOptions(timed_with=["steady"]), "--timed-with: 'steady' is not a speculating arm .* those are spec; for another run give its folder"),
         (UPSTREAM.run(), AdviceOptions(timed_in=[(raw_run(answered(), arms=TWO_PLAIN), None)]), "--timed-with: no arm speculates by the plan of run r1, whose arms are steady, spec"),
         (UPSTREAM.run(), AdviceOptions(timed_in=[(UPSTREAM.run(), "steady")]), "--timed-with: 'steady' is not an arm that speculates"),
-        (UPSTREAM.run(), AdviceOptions(k_max=8), "beyond k = 7"),
         (UPSTREAM.run(), AdviceOptions(mix={"poems": 1.0}), "nothing is known of 'poems'; known are chat"),
         (raw_run(answered(), arms=TWO_PLAIN), AdviceOptions(), "no arm is declared to draft"),
         (raw_run(answered(), answered("spec", chunk_tokens=None)), AdviceOptions(), "how many drafts are accepted by position is not known")
     ],
-    ids=["plain arm", "plain run", "plain arm elsewhere", "large window", "unknown class", "no window", "untold"]
+    ids=["plain arm", "plain run", "plain arm elsewhere", "unknown class", "no window", "untold"]
 )  # fmt: skip
 def test_what_cannot_be_advised_is_refused(run: RawRun, wishes: AdviceOptions, message: str) -> None:
     with pytest.raises(ResultsError, match=message):
@@ -340,7 +339,7 @@ def test_what_cannot_be_advised_is_refused(run: RawRun, wishes: AdviceOptions, m
 
 def test_the_verb_predicts_from_a_run_and_from_its_summary(tmp_path: Path, capsys: Captured) -> None:
     store(FUSED.run(), tmp_path)
-    assert main(["advise", str(tmp_path), "--k-max", "5", "--mix", "chat=1"]) == 0
+    assert main(["advise", str(tmp_path), "--mix", "chat=1"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("PREDICTED from run r1")
     assert "traffic of chat 100%" in shown

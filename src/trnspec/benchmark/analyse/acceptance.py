@@ -144,7 +144,6 @@ def acceptance(arm: PlannedArm, records: Records, known: TokensPerStep) -> dict[
         "tokens_per_step": per_step,
         "per_position": list(split[1].survival() or ()) if split else None,
         "ceiling": arm.max_tokens_per_step,
-        "share_of_ceiling": None if per_step is None else per_step / arm.max_tokens_per_step,
         "steps": known.drafts.steps if known.drafts else None,
         "distribution": {str(n): spread[n] for n in sorted(spread)} if spread else None,
         "steps_above_ceiling": _above(arm, spread),

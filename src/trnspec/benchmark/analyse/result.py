@@ -196,7 +196,6 @@ class Run(ResultPart):
     client: str
     python: str
     token_source: str | None
-    largest_client_lag_s: float | None
     interval: str
     mix: dict[str, float] = Field(default_factory=dict)
     """The user's shares of the output tokens, by class; empty: equal ones."""

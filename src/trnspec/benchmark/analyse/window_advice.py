@@ -171,7 +171,7 @@ def forecast(
 
 
 def _advice(classes: Sequence[ClassAtLoad], options: AdviceOptions, basis: str, times: str) -> dict[str, Any]:
-    rows = [(one, _gains(one, options.k_max)) for one in classes]
+    rows = [(one, _gains(one)) for one in classes]
     given, measure = options.step_times, "--timed-with"
     short = []
     if given:
@@ -189,17 +189,9 @@ def _advice(classes: Sequence[ClassAtLoad], options: AdviceOptions, basis: str, 
     }
 
 
-def _gains(one: ClassAtLoad, k_max: int | None) -> _ByCurve:
-    class_, largest = one.where["class"], k_max or one.largest_k
-    if largest > one.largest_k:
-        raise ResultsError(
-            f"--k-max: {k_max} is beyond k = {one.largest_k}, the largest that is known of "
-            f"{class_}; what later positions would accept is not to be guessed"
-        )
-    if largest > MAX_WINDOWS:
-        raise ResultsError(
-            f"{class_}: {largest} windows are more than {MAX_WINDOWS}; ask for fewer with --k-max"
-        )
+def _gains(one: ClassAtLoad) -> _ByCurve:
+    if (largest := one.largest_k) > MAX_WINDOWS:
+        raise ResultsError(f"{one.where['class']}: {largest} windows are more than {MAX_WINDOWS}")
     return [{k: curve.gains(k) for k in range(1, largest + 1)} for curve in map(one.with_cost, CURVES)]
 
 

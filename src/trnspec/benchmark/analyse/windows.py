@@ -127,7 +127,6 @@ def recommended(speed_ups: Mapping[int, float]) -> int:
 class AdviceOptions:
     """The options of the user."""
 
-    k_max: int | None = None
     """The largest window to consider; None for all known ones."""
     mix: Mapping[str, float] | None = None
     """Shares of the output tokens by class, in any unit; None gives each class the same."""

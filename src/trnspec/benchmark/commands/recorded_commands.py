@@ -162,7 +162,6 @@ gate = click.Command(
     type=click.Choice(("k", "k+1")),
     help="Most tokens of a step with k drafts on that machine: k for NxD Inference, k+1 for vLLM.",
 )
-@click.option("--k-max", type=click.IntRange(1, 10**9), metavar="N", help="The largest window to consider.")
 @click.option(
     "--mix",
     type=read_by(shares),
@@ -197,7 +196,6 @@ def advise(**given: Any) -> int:
     raw = recorded(run, given) if run else None
     arms, runs = _timed(timed_with, raw)
     wishes = AdviceOptions(
-        k_max=given["k_max"],
         mix=None if raw else given["mix"],
         step_times=step_times(times) if times else None,
         timed_with=arms,
