@@ -1,11 +1,8 @@
-"""A run without a plan: prompts from a file, arms from the command line; README's sequence for any two endpoints as it
-is printed, and what may be said of the arms afterwards."""
+"""A run without a plan: prompts from a file, arms from the command line, and what may be said of the arms afterwards."""
 
 from __future__ import annotations
 
 import json
-import re
-import shlex
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +14,6 @@ from tests.benchmark.conftest import Captured, reported
 from tests.benchmark.endpoint import MODEL, Endpoint
 from tests.benchmark.measure.test_run import summary
 from tests.benchmark.records import cautions
-from tests.conftest import ROOT
 from trnspec.benchmark.__main__ import main
 from trnspec.benchmark.commands.run_command import command
 from trnspec.benchmark.measure import journal
@@ -164,33 +160,6 @@ def test_what_makes_no_sense_is_refused(run: Run, prompts: Path, tmp_path: Path,
     assert run() == 2
     (error,) = capsys.readouterr().err.splitlines()
     assert "above 0; line 2 of prompts.jsonl: " in error
-
-
-@pytest.mark.slow
-def test_the_sequence_works_as_it_is_printed(
-    endpoint: Endpoint, prompts: Path, mine: Path, capsys: Captured
-) -> None:
-    (block,) = re.findall(
-        r"## Any two endpoints\n.*?```\n# needs a run\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
-    )
-    here = {
-        "plain=http://host-a:8000/v1": f"plain={endpoint.url('steady')}",
-        "drafted=http://host-b:8000/v1": f"drafted={endpoint.url('spec')}",
-        "M": MODEL,
-        "prompts.jsonl": str(prompts),
-        "results/mine": str(mine),
-    }
-    done = []
-    for line in block.replace("\\\n", " ").splitlines():
-        verb, *words = shlex.split(line.removeprefix(".venv/bin/python -m "), comments=True)[1:]
-        verb = "run" if verb == "measure" else verb
-        short = ["--requests", "6", "--questions", "none", "--exit-zero"] if verb == "run" else []
-        assert main([verb, *(here.get(word, word) for word in words), *short]) in (
-            {0, 1} if verb == "report" else {0}
-        ), line
-        done.append(verb)
-    assert done == ["run", "report", "advise"]
-    assert "PREDICTED from run" in capsys.readouterr().out
 
 
 def test_a_run_that_was_not_told_takes_it_afterwards(run: Run, mine: Path, capsys: Captured) -> None:

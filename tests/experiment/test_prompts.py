@@ -1,9 +1,9 @@
-"""`prompts: file:`: the user's own prompts in an experiment, their lengths, and `prompts`, which prints them as lines."""
+"""`prompts: file:`: the user's own prompts in an experiment, their lengths, and `check` of a file of prompts."""
 
 from __future__ import annotations
 
 import json
-import sys
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 
 from tests.benchmark.test_prompt_files import CONVERSATION, FORMATS, line, mt_bench
 from tests.experiment.edits import Variation
-from trnspec.benchmark.prompt_files import read_file
+from trnspec.core.words import count
 from trnspec.experiment import Experiment, InvalidExperiment, load
 from trnspec.experiment.__main__ import main
 from trnspec.experiment.arms import digest
@@ -42,7 +42,7 @@ def test_the_endpoint_of_the_experiment_decides_how_a_prompt_is_asked(variation:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_check_says_the_format_and_the_file_can_be_printed_as_lines(
+def test_check_says_the_format_of_the_prompts_of_an_experiment_and_of_a_file(
     variation: Variation, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     entry, _, _, said = FORMATS[name]
@@ -53,10 +53,10 @@ def test_check_says_the_format_and_the_file_can_be_printed_as_lines(
     assert said in text
     assert as_json(experiment)["prompt_format"] == said
     assert digest(experiment) == digest(replace(experiment, prompt_format="")), "what a file is called"
-    mine = path.parent / "mine.jsonl"
-    assert main(["prompts", str(mine)]) == 0
-    mine.write_text(capsys.readouterr().out)
-    assert load(path).prompts == experiment.prompts
+    assert main(["check", str(path.parent / "mine.jsonl")]) == 0
+    assert " ".join(capsys.readouterr().out.split()).startswith(
+        f"mine.jsonl: 16 prompts of {count(len(experiment.classes), 'class')}, {said} class"
+    )
 
 
 REFUSED = r"""
@@ -69,7 +69,7 @@ REFUSED = r"""
 LONG = [
     (
         line(9, prompt="y" * 500),
-        r"up to 500 tokens \(its UTF-8 bytes\) of the prompt.*--tokenizer tokenizer.json",
+        r"up to 500 tokens \(its UTF-8 bytes\) of the prompt.*`tokens`, docs/sizing.md",
     ),
     (line(9, prompt="y" * 500, tokens=400), r"up to 400 tokens \(as its line states\)"),
     ('{"custom_id": "x", "body": {"prompt": ["x"]}}', "line 9 of mine.jsonl"),
@@ -88,24 +88,6 @@ def test_a_name_of_a_file_that_no_class_can_have_is_not_one(variation: Variation
     assert load(_with_file(variation, lines, ":mine.jsonl")).classes == ("all",)
 
 
-def test_what_people_typed_is_printed_as_they_typed_it_and_read_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    mine = tmp_path / "mine.jsonl"
-    entries = [{"class": "Übersetzung", "prompt": "日本語で"}, {"class": "код", "prompt": "Привет"}]
-    invisible = {"class": "код", "prompt": "à\u00a0la\u2028carte \U0001f469\u200d\U0001f4bb \U000e0041"}
-    mine.write_text("\n\ufeff".join(json.dumps(one) for one in [*entries, invisible]), encoding="utf-8")
-    assert main(["prompts", str(mine)]) == 0
-    said = capsys.readouterr().out
-    assert all(text in said for one in entries for text in one.values())
-    mine.write_text(f"\ufeff{said}", encoding="utf-8")
-    read = read_file(mine, name="mine.jsonl")
-    assert [{key: line[key] for key in ("class", "prompt")} for _, line in read.lines] == [
-        *entries,
-        invisible,
-    ]
-
-
 GERMAN = "Die Bundesrepublik besteht aus sechzehn Ländern, deren Verfassungen denselben Grundsätzen folgen müssen. "
 
 
@@ -120,7 +102,7 @@ def test_long_prompts_in_other_languages_keep_their_bound_and_their_forecast(var
         return load(path)
 
     with pytest.raises(
-        InvalidExperiment, match=r"benchmark.max_tokens.*\(its UTF-8 bytes\).*prompts FILE --tokenizer"
+        InvalidExperiment, match=r"benchmark.max_tokens.*\(its UTF-8 bytes\).*`tokens`, docs/sizing.md"
     ):
         loaded(8192)
     experiment = loaded(16384)
@@ -149,43 +131,29 @@ def test_an_estimate_of_a_script_is_near_what_tokenizers_count(text: str, tokens
     assert tokens[0] <= estimated(text) <= tokens[1]
 
 
-def test_without_its_package_a_tokenizer_is_refused_with_what_to_do(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    assert main(["prompts", str(tmp_path / "mine.jsonl"), "--tokenizer", "tokenizer.json"]) == 2
-    assert (
-        "the Python package `tokenizers` is not installed; type `.venv/bin/pip install"
-        in capsys.readouterr().err
-    )
-
-
-def test_a_tokenizer_states_the_length_of_each_prompt(
+def test_check_of_prompts_says_the_longest_of_each_class_and_what_comes_next(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tokenizers = pytest.importorskip("tokenizers")
-    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "?": 1}, unk_token="?"))
-    words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    words.enable_truncation(2)
-    words.save(str(tmp_path / "tokenizer.json"))
-    (tmp_path / "mine.jsonl").write_text(
-        json.dumps({"messages": [*CONVERSATION, {"role": "user", "content": "a a a"}]})
-    )
-    asked = ["prompts", str(tmp_path / "mine.jsonl"), "--tokenizer"]
-    assert main([*asked, str(tmp_path / "tokenizer.json")]) == 0
-    assert json.loads(capsys.readouterr().out)["tokens"] == 3 + 2 + 3
-    assert main([*asked, str(tmp_path / "mine.jsonl")]) == 2
-    assert "is not a tokenizer" in capsys.readouterr().err
-
-
-def test_what_cannot_be_printed_as_lines_is_refused_in_lines_of_its_own(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "mine.jsonl").write_text('{"turns": ["a"]}\n{"turns": []}\n{"text": "b"}\n')
-    assert main(["prompts", str(tmp_path / "mine.jsonl")]) == 2
-    out, err = capsys.readouterr()
-    assert not out
-    assert [line.split(": ")[1] for line in err.splitlines()] == [
-        "line 2 of mine.jsonl",
-        "line 3 of mine.jsonl",
+    mine = tmp_path / "my prompts.jsonl"
+    mine.write_text("\n".join([*(line(n) for n in range(8)), line(8, prompt="日" * 30), line(9, tokens=700)]))
+    assert main(["check", str(mine)]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^mine +10 +q9 +700$", out, re.MULTILINE)
+    assert f"./trnspec new NAME --prompts '{mine}'" in out
+    assert main(["check", str(mine), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["classes"] == [
+        {"class": "mine", "prompts": 10, "longest": "q9", "tokens": 700}
     ]
+
+
+def test_check_of_prompts_says_what_is_refused_beside_what_is_taken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.jsonl").write_text("\n".join([*map(line, range(8)), line(8, temperature=0.7)]))
+    assert main(["check", str(tmp_path / "mine.jsonl")]) == 2
+    out, err = capsys.readouterr()
+    assert re.search(r"^mine +8 +q\d +about \d+, at most 11$", out, re.MULTILINE)
+    assert err.startswith("line 9 of mine.jsonl: asks for `temperature` of its own")
+    assert err.endswith("1 problem\n")
+    assert main(["check", str(tmp_path / "mine.jsonl"), "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["valid"] is False

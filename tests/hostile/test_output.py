@@ -32,8 +32,8 @@ DOORS = {
 FORGED = "name\x1b]0;owned\x07\x9b31m\u202e\x1b[2J"
 NAMED = """
 -m operations check {}.yaml
--m operations capacity {}.yaml
--m operations prompts {}
+-m operations preflight {}.yaml
+-m operations check {}
 -m benchmark report {}
 -m benchmark run --out out --plan {}
 -m experiment check {}

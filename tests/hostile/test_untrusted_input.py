@@ -29,7 +29,7 @@ from trnspec.benchmark.measure.journal import FILE_NAME, read
 from trnspec.benchmark.measure.records import MAX_TOKENS, to_json
 from trnspec.benchmark.measure.stream import SseParser, StreamFault, StreamTally
 from trnspec.benchmark.plan import from_dict, load
-from trnspec.benchmark.prompt_files import as_line, read_file
+from trnspec.benchmark.prompt_files import read_file
 from trnspec.core.findings import Misuse
 from trnspec.experiment import load as load_experiment
 
@@ -199,7 +199,7 @@ def test_any_file_of_prompts(content: bytes) -> None:
     assert all(clean(problem.line(), 2000) for problem in file.problems)
     assert len(file.problems) < 50
     if not file.problems:
-        again = written("again.jsonl", "\n".join(as_line(line) for _, line in file.lines).encode())
+        again = written("again.jsonl", "\n".join(json.dumps(line) for _, line in file.lines).encode())
         assert [line for _, line in read_file(again, name="again").lines] == [line for _, line in file.lines]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,16 +23,14 @@ from trnspec.operations.cloud import ec2
 from trnspec.operations.cloud.aws import Aws
 
 
-def test_the_screen_of_the_guide_is_what_the_verb_prints(
+def test_what_aws_answered_others_is_this_screen(
     large: Recorded, say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
     code, out, err = say("capacity", "experiments/qwen3-32b.yaml")
     assert (code, err) == (0, "")
-    guide = (ROOT / "docs" / "capacity.md").read_text(encoding="utf-8")
-    printed = re.search(r"<!-- screen -->\n```text\n(.*?)```\n", guide, re.DOTALL)
-    assert printed is not None
-    assert printed[1] == out
+    shown = Path(__file__).with_name("preflight") / "market.txt"
+    assert out == shown.read_text(encoding="utf-8")
 
 
 def test_the_same_for_a_machine(large: Recorded, file: Path, say: Say) -> None:

@@ -308,6 +308,6 @@ def test_it_says_what_the_length_of_long_prompts_rests_on_and_how_to_count_them(
         (tmp_path / "de.jsonl").write_text(lines)
         assert new("--prompts", "de.jsonl").baseline.serving.max_model_len == length
         said = " ".join(capsys.readouterr().out.split())
-        rests = "by its 11,202 bytes, about 3,600 tokens; to compile less, count them: ./trnspec prompts FILE"
+        rests = "by its 11,202 bytes, about 3,600 tokens; to compile less, count them and write `tokens`"
         assert (rests in said) is not bool(given)
         (tmp_path / "mine.yaml").unlink()

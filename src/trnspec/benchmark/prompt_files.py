@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from trnspec.benchmark.limits import in_words, one_line, texts_asked
+from trnspec.benchmark.limits import in_words, one_line
 from trnspec.benchmark.plan import REQUEST_FIELDS, PlannedPrompt
 from trnspec.benchmark.prompt_entries import (
     DECODING_FIELDS,
@@ -241,17 +241,3 @@ def _entry_of(content: Any) -> Entry:
     if not isinstance(entry, dict):
         raise Unusable(f"is not a JSON object: {short(entry)}", 'write {"class": ..., "prompt": ...}')
     return entry
-
-
-def as_line(content: Entry) -> str:
-    """JSON with letters of any language as typed; characters that a terminal cannot show are escaped."""
-    text = json.dumps(content, ensure_ascii=False)
-    return (
-        text if text.isprintable() else "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
-    )
-
-
-def texts_of(line: Entry) -> tuple[str, ...]:
-    """The texts of a line, and its tools as JSON."""
-    messages = line["messages"] if isinstance(line.get("messages"), list) else []
-    return texts_asked(line.get("prompt"), messages, line)

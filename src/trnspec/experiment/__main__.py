@@ -1,27 +1,27 @@
-"""`python -m trnspec.experiment check FILE`: what an experiment file resolves to, or everything that is wrong with it; `prompts`: a file of
-prompts as JSON lines."""
+"""`check`: what an experiment or a file of prompts holds, or everything that is wrong with it. It needs no checkout."""
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import click
 
-from trnspec.benchmark.prompt_files import as_line, read_file, texts_of
 from trnspec.core.command_line import SETTINGS, carried_out
+from trnspec.core.console import print_json, print_table, print_text
 from trnspec.core.findings import Misuse
 from trnspec.core.words import count
-from trnspec.experiment import InvalidExperiment, load
+from trnspec.experiment import load
 from trnspec.experiment.description import as_json, as_text
-from trnspec.experiment.prompts import counter
+from trnspec.experiment.model import PromptsSection
+from trnspec.experiment.prompts import Prompt, read_prompts
 
-_FILE: Any = click.Path(path_type=Path)
-_json = click.option("--json", "machine", is_flag=True, help="The same for a machine.")
+_YAML = {".yaml", ".yml"}
 
 
 def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m trnspec.experiment") -> int:
@@ -35,46 +35,59 @@ def door() -> None:
 
 
 @door.command()
-@click.argument("file", type=_FILE)
-@_json
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--json", "machine", is_flag=True, help="Print JSON, errors included.")
 def check(file: Path, machine: bool) -> int:
-    """Resolve a file, or list its problems (exit 2)."""
+    """Check an experiment (.yaml) or a file of prompts (exit 2: it cannot work)."""
     return checked(file, machine)
 
 
 def checked(file: Path, machine: bool) -> int:
-    """Print what a file resolves to, or its problems; the exit code."""
+    """Print what the file holds, or its problems; return the exit code. A file that is not named `.yaml` or `.yml` holds prompts."""
     try:
-        experiment = load(file)
-    except InvalidExperiment as error:
+        if file.suffix.lower() in _YAML or not file.is_file():
+            experiment = load(file)
+            print_json(as_json(experiment)) if machine else print(as_text(experiment))
+        else:
+            _prompts(file, machine)
+    except Misuse as error:
         if machine:
-            print(json.dumps({"valid": False, "problems": error.as_json()}, indent=2))
+            print_json({"valid": False, "problems": error.as_json()})
         else:
             print(error, file=sys.stderr)
-            print(f"{count(len(error.findings), 'problem')}, nothing was written", file=sys.stderr)
-        return 2
-    print(json.dumps(as_json(experiment), indent=2) if machine else as_text(experiment))
+            print(count(len(error.findings), "problem"), file=sys.stderr)
+        return error.exit_code
     return 0
 
 
-@door.command()
-@click.argument("file", type=_FILE)
-@click.option(
-    "--tokenizer", type=_FILE, metavar="FILE", help="The target's tokenizer.json, which counts `tokens`."
-)
-def prompts(file: Path, tokenizer: Path | None) -> None:
-    """Print a file of prompts in any known format as JSON lines of our own."""
-    tokens_of = counter(tokenizer) if tokenizer else None
-    read = read_file(file, name=file.name)
-    if read.problems:
-        raise Misuse(*(replace(one, where=str(one.value), value=None) for one in read.problems))
-    lines = [content for _, content in read.lines]
-    if tokens_of:
-        lines = [line | {"tokens": max(1, sum(map(tokens_of, texts_of(line))))} for line in lines]
-    print(f"{file.name}: {count(len(lines), 'prompt')}, {read.format}", file=sys.stderr)
-    if reconfigure := getattr(sys.stdout, "reconfigure", None):
-        reconfigure(encoding="utf-8")  # as a file is, whatever the terminal's encoding
-    print("\n".join(map(as_line, lines)))
+def _prompts(file: Path, machine: bool) -> None:
+    """Print what a file of prompts holds. Raises `Misuse` with what is refused, after what can be used was printed."""
+    prompts, problems, form = read_prompts(
+        PromptsSection(file=file.name), endpoint="chat", folder=file.parent
+    )
+    refused = [replace(one, where=str(one.value or file.name), value=None) for one in problems]
+    classes = [*_by_class(prompts)]
+    if machine and not refused:
+        print_json({"valid": True, "prompts": len(prompts), "format": form, "classes": classes})
+    elif form and not machine:
+        print_text(
+            f"{file.name}: {count(len(prompts), 'prompt')} of {count(len(classes), 'class')}, {form}", ""
+        )
+        print_table(
+            ("class", "prompts", "longest", "tokens"), [tuple(map(str, one.values())) for one in classes]
+        )
+    if refused:
+        raise Misuse(*refused)
+    if not machine:
+        print(f"\nnext: ./trnspec new NAME --prompts {quote(str(file))}")  # one line, to be pasted
+
+
+def _by_class(prompts: Sequence[Prompt]) -> Iterator[dict[str, Any]]:
+    for name, number in sorted(Counter(prompt.class_name for prompt in prompts).items()):
+        own = (prompt for prompt in prompts if prompt.class_name == name)
+        longest = max(own, key=lambda prompt: prompt.likely_tokens)
+        tokens = longest.tokens or f"about {longest.likely_tokens}, at most {longest.max_prompt_tokens}"
+        yield {"class": name, "prompts": number, "longest": longest.id, "tokens": tokens}
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated
@@ -17,9 +17,7 @@ from trnspec.benchmark.cell_size import MIN_PROMPTS
 from trnspec.benchmark.limits import whole
 from trnspec.benchmark.plan import MAX_OUTPUT, PlannedPrompt
 from trnspec.benchmark.prompt_files import MAX_PROBLEMS, planned, read_file
-from trnspec.core.files import UnreadableFile, text_of
-from trnspec.core.findings import Finding, Misuse
-from trnspec.core.safe_output import shortened
+from trnspec.core.findings import Finding
 from trnspec.core.words import LABEL_RULE, count, is_label
 from trnspec.experiment.catalogue.models import table_of
 from trnspec.experiment.model import PromptsSection
@@ -126,7 +124,6 @@ def _too_few(counts: dict[str, int], path: str) -> Iterable[Finding]:
             )
 
 
-_MAX_TOKENIZER_BYTES = 64 * 2**20
 LATIN_PER_TOKEN = 3.0
 """Approximate characters per token; for other scripts see `prompts.yaml`."""
 
@@ -145,26 +142,3 @@ def estimated(text: str) -> int:
     begins, per_token = _scripts()
     counts = Counter(text)
     return int(sum(n / per_token[bisect_right(begins, ord(char)) - 1] for char, n in counts.items()))
-
-
-def counter(path: Path) -> Callable[[str], int]:
-    """Return a function that counts the tokens of a text with the tokenizer.json at `path`. Raises `Misuse`."""
-    try:
-        from tokenizers import Tokenizer  # not installed with this project
-    except ImportError:
-        raise Misuse(
-            "--tokenizer: the Python package `tokenizers` is not installed; type `.venv/bin/pip install tokenizers`, or write "
-            "`tokens`, the most tokens that a prompt has, into the lines of the file"
-        ) from None
-    try:
-        tokenizer = Tokenizer.from_str(text_of(path, max_bytes=_MAX_TOKENIZER_BYTES))
-    except UnreadableFile as error:
-        raise Misuse(f"--tokenizer: {path} {error}; give the tokenizer.json of the target") from None
-    except Exception as error:  # it raises no class of its own
-        why = shortened(str(error), 200)
-        raise Misuse(
-            f"--tokenizer: {path} is not a tokenizer ({why}); give the tokenizer.json of the target"
-        ) from None
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    return lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids)

@@ -24,12 +24,11 @@ _ROWS = {
     },
     "Decide": {
         "new": ("trnspec.operations.creation", "write an experiment for your model and your prompts"),
-        "check": ("trnspec.operations.options:check", "what an experiment resolves to, or all its problems"),
+        "check": ("trnspec.operations.options:check", "what an experiment or a file of prompts holds"),
         "forecast": (
             "trnspec.operations.forecast",
             "speed-up and cost on Trn2, from acceptance measured anywhere",
         ),
-        "prompts": ("trnspec.experiment.__main__:prompts", "a file of prompts as lines that a run takes"),
     },
     "AWS": {
         "capacity": ("trnspec.operations.capacity", "where a Trn2 node can be had now, and its price"),
@@ -51,7 +50,7 @@ _ROWS = {
         "review": ("trnspec.operations.review.reviewing", "show what this pull request changes on AWS"),
     },
 }
-WITHOUT_CHECKOUT = {"measure", "report", "compare", "results", "check", "forecast", "new", "prompts"}
+WITHOUT_CHECKOUT = {"measure", "report", "compare", "results", "check", "forecast", "new"}
 """Verbs of measuring and deciding, which the installed package has too."""
 _HIDDEN = {"kubectl"}
 """Verbs that are printed with their arguments where they are needed."""

@@ -24,7 +24,7 @@ from trnspec.operations.cloud import ec2
 from trnspec.operations.cloud.aws import Aws, AwsError, aws_of
 from trnspec.operations.cloud.clock import Clock, stamp
 from trnspec.operations.cloud.ec2 import BlockOffer
-from trnspec.operations.options import on_aws
+from trnspec.operations.options import with_experiment
 
 _AT_ONCE, _RATE = 12, fields(NodeRate)
 _T = TypeVar("_T")
@@ -88,15 +88,15 @@ class Row:
         return self.quote if isinstance(self.quote, BlockOffer) else None
 
 
-@on_aws
-def command(path: Path, account: str | None, as_json: bool) -> int:
+@with_experiment
+def command(path: Path, as_json: bool) -> int:
     """Ask every region what can be bought for this experiment now, with the dollars of its answer; the cheapest first.
 
     Under the table: the AWS command that buys the block, and the section of the file to paste. Exit 1 when nothing is offered
     anywhere.
     """
     experiment = load(path)
-    aws, hours = aws_of(experiment, account), run_price(experiment).hours
+    aws, hours = aws_of(experiment), run_price(experiment).hours
     name, nodes = experiment.instance.name, experiment.nodes
     found = ask(aws, instance=name, nodes=nodes, hours=hours, now=Clock().now())
     rows = rows_of(experiment, found, hours)

@@ -94,7 +94,7 @@ class BreakEven:
     WORDS: ClassVar = (0,)
     NOTE: ClassVar = (
         "Break-even: likely, and at the fastest and the slowest drafted step of its range. Drafts accepted: the chance of each "
-        "draft, once those before it are right. Acceptance can be measured on a GPU (docs/forecast.md): --run DIR, --acceptance FILE."
+        "draft, once those before it are right. Acceptance can be measured on a GPU (docs/decide.md): --run DIR, --acceptance FILE."
     )
 
     @property

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    epilog="The plan has more settings (docs: src/trnspec/benchmark/README.md): seed, warmup, baseline, mixed, cell_minutes, "
+    epilog="The plan has more settings (docs/measure.md): seed, warmup, baseline, mixed, cell_minutes, "
     "ignore_eos, dummy_weights, timeout_s. An option replaces the plan's value. An arm without --api-key-env gets the key in "
     "BENCHMARK_API_KEY, or in OPENAI_API_KEY."
 )

@@ -15,7 +15,7 @@ from trnspec.core.console import print_json, print_table, progress, warn
 from trnspec.core.findings import Finding, Outside, Refusal, State, fine
 from trnspec.experiment import Experiment, load
 from trnspec.operations.cloud.aws import Aws, aws_of
-from trnspec.operations.options import on_aws
+from trnspec.operations.options import with_experiment
 from trnspec.operations.preflight import account_setup, ec2_offers, external_services
 from trnspec.operations.preflight.existing_vpc import ExistingVpc
 
@@ -26,15 +26,15 @@ _NEEDED_LATER = ("capacity", "stacks", *QUOTAS)
 Checks = dict[str, Callable[[], Finding]]
 
 
-@on_aws
-def command(path: Path, account: str | None, as_json: bool) -> int:
+@with_experiment
+def command(path: Path, as_json: bool) -> int:
     """Is everything there that an experiment needs? Each finding comes with its remedy. Changes nothing.
 
     Exit 0 if everything is fine, 1 with findings, 3 without findings if something could not be asked.
     """
     experiment = load(path)
     aws, now, web, findings = (
-        aws_of(experiment, account),
+        aws_of(experiment),
         datetime.now(UTC),
         external_services.Web(),
         list[Finding](),
