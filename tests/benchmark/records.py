@@ -111,7 +111,6 @@ def raw_run(*requests: RequestRecord, **plan_changes: Any) -> RawRun:
         plan=plan,
         plan_sha256=plan.sha256(),
         owned_by={"steady": "vllm", "spec": "vllm"},
-        timeout_s=300.0,
         client="0",
         python="3.11",
     )

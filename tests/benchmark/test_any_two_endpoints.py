@@ -180,6 +180,15 @@ def test_a_run_that_was_not_told_takes_it_afterwards(run: Run, mine: Path, capsy
     assert "'other' is not in the plan" in capsys.readouterr().err
 
 
+def test_a_run_of_plain_servers_says_in_one_line_why_there_is_no_next_window(
+    run: Run, endpoint: Endpoint, capsys: Captured
+) -> None:
+    endpoint.says = lambda body: "An answer of a server that counts no tokens of a chunk."
+    assert run("--speculative-tokens drafted=7") == 0
+    *_, last = capsys.readouterr().out.split("\n\n")
+    assert last.startswith("Next window: unknown. How many drafts are accepted by position is not known: ")
+
+
 def test_a_changed_price_goes_on_with_the_run(run: Run, mine: Path, capsys: Captured) -> None:
     assert run("--usd-per-hour plain=10 --usd-per-hour drafted=10") == 0
     asked = len(journal.read(mine).requests)

@@ -13,7 +13,6 @@ import pytest
 from trnspec import benchmark
 from trnspec.benchmark.__main__ import door
 from trnspec.benchmark.metrics import (
-    BY_NAME,
     COMPARED,
     COST,
     DIMENSIONS,
@@ -26,7 +25,7 @@ from trnspec.benchmark.metrics import (
 PACKAGE = Path(benchmark.__file__).parent
 GUIDE = (PACKAGE.parents[2] / "docs/measure.md").read_text(encoding="utf-8")
 IMAGE = {"aiohttp", "boto3", "botocore", "click", "jinja2", "markupsafe", "numpy", "pydantic", "scipy"}
-MODULES = ("commands.run_command", "commands.recorded_commands", "measure.rounds")
+MODULES = ("commands.run_command", "commands.recorded_commands", "commands.report_command", "measure.rounds")
 
 
 def test_the_package_travels_with_core_and_the_libraries_of_its_image() -> None:
@@ -61,7 +60,7 @@ def test_libraries_are_loaded_when_they_are_used_and_not_before(look: str, unwan
 
 
 def test_names_are_unique_end_in_their_unit_and_are_found_in_cloudwatch() -> None:
-    assert len(BY_NAME) == len(METRICS)
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
     assert all(metric.name.endswith("_s") for metric in METRICS if metric.unit in ("s", "tokens/s"))
     published = {metric.cloudwatch_name for metric in PUBLISHED}
     assert len(published) == len(PUBLISHED)

@@ -18,7 +18,7 @@ from tests.benchmark.records import store
 from tests.benchmark.show.runs import FUSED, HOSTILE, PLAIN, at_once, run_of
 from trnspec.benchmark.__main__ import main
 from trnspec.benchmark.analyse.requests import cells_of
-from trnspec.benchmark.commands.recorded_commands import summarised
+from trnspec.benchmark.commands.report_command import summarised
 from trnspec.benchmark.measure.journal import read
 
 ON = {"hardware": {arm["name"]: {"instance": "trn2.48xlarge", "chips": 8} for arm in (PLAIN, FUSED)}}
@@ -64,7 +64,7 @@ def test_a_run_is_a_row(tmp_path: Path, listed: Listed) -> None:
     stored(tmp_path / "new", 22, "a name that is longer than a column may be")
     headings, below, first, rest, second, *_ = listed()
     values = [*re.split("  +", first), *re.split("  +", rest.strip())]
-    assert values[:4] == ["1", "a name that is longer t…", "Qwen3-32B", "4 at a time"]
+    assert values[:4] == ["1", "a name that is longer t…", "Qwen3-32B", "4 concurrent requests"]
     assert re.fullmatch(r"2\.\d\d \[1\.\d\d, 2\.\d\d\]  \d\d\.\d\d -> \d\d\.\d\d", "  ".join(values[4:6]))
     served = "vLLM 0.9.1, Neuron SDK 2.26.1, 8 chips of trn2.48xlarge"
     assert values[6:] == ["2026-11-22", "measured", "new", served]

@@ -21,7 +21,7 @@ from trnspec.benchmark.__main__ import main
 from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.runs import row_of
-from trnspec.benchmark.commands.recorded_commands import summarised
+from trnspec.benchmark.commands.report_command import summarised
 from trnspec.benchmark.commands.results_command import rows_of
 from trnspec.benchmark.errors import ResultsError
 from trnspec.benchmark.formats.acceptance_files import survivals

@@ -138,7 +138,7 @@ def test_an_absurd_option_is_refused(option: str, capsys: Captured) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    ["gate r --baseline r --slower-by nan", "advise r --k-max 0", "advise r --mix a=nan", "results --sort no"]
+    ["gate r --baseline r --max-slower nan", "advise r --mix a=nan", "results --sort no"]
     + [f"advise --acceptance f --step-times {times}" for times in ("0=nan,7=1", "0=1", "0=0,7=1", "x=1,0=1")],
 )
 def test_an_absurd_option_of_a_recorded_run_is_one_line(words: str, capsys: Captured) -> None:

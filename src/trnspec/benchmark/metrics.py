@@ -183,4 +183,3 @@ COMPARED: tuple[Metric, ...] = (TPOT, TTFT, E2E, OUTPUT_TOKENS_PER_S)
 """Metrics that comparisons report, the headline first."""
 PUBLISHED: tuple[Metric, ...] = tuple(m for m in METRICS if m.scope in ("request", "chunk") and m.published)
 """Metrics that are sent to CloudWatch as they are; the others are statistics of these."""
-BY_NAME: dict[str, Metric] = {metric.name: metric for metric in METRICS}

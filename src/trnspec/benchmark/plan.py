@@ -37,7 +37,7 @@ from trnspec.benchmark.limits import (
 )
 from trnspec.core.files import UnreadableFile, json_in
 from trnspec.core.json_text import sha256_of
-from trnspec.core.words import LABEL_RULE, is_label
+from trnspec.core.words import LABEL_RULE, is_label, plural
 
 MAX_OUTPUT = 1 << 20
 """The largest number of tokens of an answer, and of a decode step."""
@@ -125,7 +125,7 @@ class Load:
     @property
     def unit(self) -> str:
         """The words after the size."""
-        return "at a time" if self.rate_per_s is None else "requests/s"
+        return plural(self.size, "concurrent request") if self.rate_per_s is None else "requests/s"
 
     @property
     def in_words(self) -> str:

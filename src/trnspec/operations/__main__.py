@@ -17,7 +17,7 @@ _ROWS = {
             f"{_COMMANDS}.run_command",
             "send the same prompts to two servers, then say which to use",
         ),
-        "report": (f"{_COMMANDS}.recorded_commands:report", "page, tables and the next window of a run"),
+        "report": (f"{_COMMANDS}.report_command:report", "page, tables and the next window of a run"),
         "compare": (f"{_COMMANDS}.recorded_commands:compare", "whether run B is slower than run A"),
         "results": (f"{_COMMANDS}.results_command", "list runs with their answers"),
         "demo": ("trnspec.operations.demonstration", "the whole experiment on this machine, emulated"),

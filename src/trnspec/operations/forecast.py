@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from trnspec.benchmark.analyse.advice import advise
 from trnspec.benchmark.analyse.requests import cells_of
+from trnspec.benchmark.analyse.window_advice import advise
 from trnspec.benchmark.commands.arm_options import points, read_by, shares
 from trnspec.benchmark.formats.vllm_bench import ALL
 from trnspec.benchmark.measure import journal

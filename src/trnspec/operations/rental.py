@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from trnspec.benchmark.analyse.advice import forecast
 from trnspec.benchmark.analyse.draft_cost import CURVES, StepTimes, step_times
+from trnspec.benchmark.analyse.window_advice import forecast
 from trnspec.benchmark.analyse.windows import AdviceOptions
 from trnspec.benchmark.formats.acceptance_files import survivals
 from trnspec.core.console import typed_file

@@ -135,7 +135,7 @@ IN_WORDS: list[tuple[RawRun, str, str]] = [
     (one(pair(1.1, 1.1), spread=0.5), "cannot tell", "About 97 prompts would tell in each class; this run had 8. Cannot tell: a 1.27 (0.67 to 2.43, 99 prompts would tell). Withheld: b 1.01."),
     (one(BOTH, prompts=5), "too few prompts", f"No verdict: each class has 5 prompts that both arms answered, 8 are needed. So far {TWO} is 2.02 times as fast (1.99 to 2.04)."),
     (kept(one(pair(2.0, 4.0)), class_b=7), "use", f"use {TWO}. It decodes 2.01 times as fast (1.97 to 2.06, a alone). Faster: a 2.01. Too few prompts: b 3.97."),
-    (one({"a": 1.5}, usd=DEARER), "use", f"Use {TWO}. It decodes 1.51 times as fast (1.48 to 1.54). It is dearer: $29.16 instead of $14.63 per million output tokens."),
+    (one({"a": 1.5}, usd=DEARER), "use", f"Use {TWO}. It decodes 1.51 times as fast (1.48 to 1.54). It is more expensive: $29.16 instead of $14.63 per million output tokens."),
     (one({"a": 1.5}, usd={"plain": 10.0, "spec-k7": 15.0}), "use", "It costs the same per token."),
     (one({"a": 0.8}, usd=CHEAPER), "keep", f"Keep plain: {TWO} is 0.80 times as fast (0.79 to 0.82, slower). It costs $5.38 instead of $14.63"),
     (one(BOTH, prompts=10, fails=2), "do not switch yet", f"Do not switch yet: {TWO} is 2.01 times as fast (1.98 to 2.05, {EACH}), but 4 of 20 requests to spec-k7 failed (timeout 4), 0 of 20 to plain;"),

@@ -75,11 +75,9 @@ def test_at_four_at_once_the_ratio_is_what_the_servers_counted(
     (over_mix,) = summaries[name]["mix"]
     assert over_mix["verdict"] == verdict
     (why,) = summaries[name]["explanations"]
-    assert why["predicted_speed_up"] == pytest.approx(why["pooled_speed_up"])
-    assert why["predicted_speed_up"] == pytest.approx(counted, rel=0.002), (
+    assert why["tokens_per_step"] / why["step_time_ratio"] == pytest.approx(counted, rel=0.002), (
         "not by medians, as pauses are skewed"
     )
-    assert why["tokens_per_step"] / why["step_time_ratio"] == pytest.approx(why["predicted_speed_up"])
 
 
 def test_a_server_measured_against_itself_is_as_fast_as_itself(summaries: dict[str, dict[str, Any]]) -> None:

@@ -108,7 +108,7 @@ def test_dollars_are_read_with_their_load_and_with_what_is_quoted_about_them(
         json.dumps({"schema": 1, "arms": [], "quoted": [*QUOTED, about_cost], "figures": []})
     )
     _, page, _ = reported()
-    assert "Dollars hold at 4 at a time; quoted: a GPU at $15 (a suite)" in page
+    assert "Dollars hold at 4 concurrent requests; quoted: a GPU at $15 (a suite)" in page
 
 
 def test_answers_are_compared_by_question_and_the_later_try_counts(folder: Path, reported: Reported) -> None:
@@ -271,13 +271,13 @@ FIGURES = [
     figure(arm="spec", metric="speed_up", value=1.0),
     figure(classes=["raw"]),
 ]
-AT_2, UP = ": all classes, 2 at a time", "speed-up, higher is better"
+AT_2, UP = ": all classes, 2 concurrent requests", "speed-up, higher is better"
 TPOT = "time per output token, ms, lower is better"
 ROWS = {
     ("steady", TPOT + AT_2, "100", "90 to 110 (tolerance)", "reproduced"): "same",
     ("spec", UP + AT_2, "3", "2.7 to 3.3 (tolerance)", "not reproduced, worse"): "slower",
     ("spec", UP + AT_2, "1", "0.9 to 1.1 (tolerance)", "not reproduced, better"): "faster",
-    ("steady", f"{TPOT}: raw, 2 at a time", "100", "90 to 110 (tolerance)", "inconclusive"): "cannot-tell",
+    ("steady", f"{TPOT}: raw, 2 concurrent requests", "100", "90 to 110 (tolerance)", "inconclusive"): "cannot-tell",
     ("steady", TPOT, "50", "40 to 60 (forecast range)", "worse"): "slower",
     ("spec", "decode step with drafts, plain steps, lower is better", "1.2", "0.9 to 1.5 (forecast range)", "within the range"): "same",
 }  # fmt: skip
@@ -318,7 +318,7 @@ def test_the_page_says_on_which_chips_at_which_load_for_how_long_answers_and_whe
     raw, content = answers(max_tokens=7), of_arms(0.05, 0.04, 0.06)
     header = render_page(cells_of(raw), compared(tmp_path, raw, content)).partition("</header>")[0]
     hardware = "trn2.48xlarge, 8 chips for each arm"
-    known = {"Hardware": hardware, "Load": "2 at a time", "Answers": "median 3, at most 7 tokens"}
+    known = {"Hardware": hardware, "Load": "2 concurrent requests", "Answers": "median 3, at most 7 tokens"}
     for name, text in {**known, "Date": "2026-09-21"}.items():
         assert f"<strong>{name}</strong> {text}" in header
     content["arms"][1] |= {"chips": 1}
@@ -343,6 +343,6 @@ def test_the_page_says_why_a_token_costs_other_than_the_forecast(tmp_path: Path,
     )
     forecast_usd = "check says $12.50 per million tokens for steady"
     assert f"{forecast_usd}, and this page ${mix.usd_before:.2f}: check predicts decoding alone" in page
-    ms = f"25.0 ms per token with 2 at a time; {took} 100.0 ms, and prompts and waiting are included."
+    ms = f"25.0 ms per token with 2 concurrent requests; {took} 100.0 ms, and prompts and waiting are included."
     assert ms in page
     assert "check says" not in render_page(cells_of(raw), changed(result, predicted_cost={}))

@@ -163,38 +163,19 @@ def test_weaknesses_of_a_plan_and_a_late_client_are_pointed_out(change: dict[str
     late = () if change else (block(client_lag_s=0.08),)
     summary = summary_of(held(replace(raw_run(slow(0), **change), blocks=late)))
     assert sum(part in text for text in cautions(summary)) == 1
-    assert summary["run"]["largest_client_lag_s"] == (0.08 if late else None)
 
 
 LIKELY = Process(conditional=(0.95,) * 7, k=7)
 UNLIKELY = Process(conditional=(0.4,) * 7, k=7)
 
 
-@pytest.mark.parametrize(
-    ("engine", "outcome"), [(LIKELY, "should be faster"), (UNLIKELY, "should be slower")]
-)
-def test_a_speed_up_is_explained_by_what_steps_yield_and_cost(engine: Process, outcome: str) -> None:
-    run = engine.run()
-    summary = summary_of(run)
+@pytest.mark.parametrize("engine", [LIKELY, UNLIKELY])
+def test_what_steps_yield_and_cost_gives_the_speed_up(engine: Process) -> None:
+    summary = summary_of(engine.run())
     (said,) = summary["explanations"]
     assert said["step_time_ratio"] == pytest.approx((VERIFY_S + 7 * DRAFT_S) / PLAIN_S, rel=0.01)
-    assert said["break_even_tokens_per_step"] == said["step_time_ratio"]
-    assert said["predicted_speed_up"] == pytest.approx(said["measured_speed_up"], rel=0.03)
-    assert said["predicted_speed_up"] == pytest.approx(said["pooled_speed_up"])
-    assert said["measured_speed_up"] == summary["comparisons"][0]["ratio"]
-    assert outcome in said["text"]
-    assert "pauses above" not in said["text"]
-
-    held_up = []
-    for index, r in enumerate(run.requests):
-        at = 1 + index % (len(r.chunk_s) - 1) if r.arm == "spec" else len(r.chunk_s)
-        chunk_s = (*r.chunk_s[:at], *(at_s + 2 for at_s in r.chunk_s[at:]))
-        held_up.append(replace(r, chunk_s=chunk_s, e2e_s=chunk_s[-1]))
-    (said,) = summary_of(replace(run, requests=tuple(held_up)))["explanations"]
-    assert said["predicted_speed_up"] == pytest.approx(said["pooled_speed_up"]), (
-        "also where a few pauses are long"
-    )
-    assert "; pauses above twice the median take " in said["text"]
+    expected = said["tokens_per_step"] / said["step_time_ratio"]
+    assert summary["comparisons"][0]["ratio"] == pytest.approx(expected, rel=0.03)
 
 
 def test_without_token_counts_or_time_between_chunks_there_is_no_explanation_but_no_gap_either() -> None:
@@ -222,7 +203,7 @@ def test_scheduler_and_drafting_add_up_to_the_step(change: dict[str, Any], loads
     steps = {("same", "a", 4): 1.1, ("same", "b", 4): 1.1, ("drafted", "a", 4): 1.2, ("drafted", "b", 4): 1.3}
     steps |= {("drafted", "c", 4): 9.0, ("same", "a", 8): 1.2, ("drafted", "a", 8): 1.4}
     rows = [
-        {"treatment": arm, "class": class_, "concurrency": load, "rate_per_s": None, "baseline": "plain", "step_time_ratio": ratio, "text": "", "tokens_per_step": None, "measured_speed_up": None}
+        {"treatment": arm, "class": class_, "concurrency": load, "rate_per_s": None, "baseline": "plain", "step_time_ratio": ratio, "tokens_per_step": None}
         for (arm, class_, load), ratio in steps.items()
     ]  # fmt: skip
     facts = {"max_tokens_per_step": 2, "usd_per_hour": None}
@@ -230,7 +211,7 @@ def test_scheduler_and_drafting_add_up_to_the_step(change: dict[str, Any], loads
     lines = list(split_steps(arms, [Explanation.model_validate(row) for row in rows]))
     assert len(lines) == loads
     assert lines[:1] == [
-        "Step of drafted, 4 at a time: 1.25 times as long as that of plain. What it changes in addition to drafting (asynchronous scheduling is off) "
+        "Step of drafted, 4 concurrent requests: 1.25 times as long as that of plain. What it changes in addition to drafting (asynchronous scheduling is off) "
         "accounts for +0.10, as same shows, which decodes plainly; drafting accounts for +0.15."
     ][:loads]  # fmt: skip
 

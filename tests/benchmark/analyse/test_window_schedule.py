@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import pytest
 
 from tests.benchmark.analyse.test_decision import run_of
-from tests.benchmark.conftest import Captured
+from tests.benchmark.conftest import Captured, reported
 from tests.benchmark.records import result_of, store
+from tests.conftest import ROOT
 from trnspec.benchmark.__main__ import main
 from trnspec.benchmark.analyse.result_cells import WindowAtLoad
 from trnspec.benchmark.analyse.window_schedule import speculative_config, window_for, windows_by_load
@@ -95,9 +97,7 @@ def test_a_load_that_cannot_tell_is_named_and_gets_the_smaller_window() -> None:
     assert "cannot tell whether spec-k7 is faster than spec-k3" in told
 
 
-def test_report_and_advise_write_what_vllm_takes_and_the_window_for_a_load(
-    tmp_path: Path, capsys: Captured
-) -> None:
+def test_a_report_writes_what_vllm_takes_and_the_window_for_a_load(tmp_path: Path, capsys: Captured) -> None:
     store(ladder(), tmp_path)
     main(["report", str(tmp_path)])
     said = capsys.readouterr().out
@@ -112,5 +112,27 @@ def test_report_and_advise_write_what_vllm_takes_and_the_window_for_a_load(
         assert words in capsys.readouterr().out
     main(["report", str(tmp_path), "--load", "40"])
     assert "40 concurrent requests are more than the 16 that were measured." in capsys.readouterr().out
-    assert main(["advise", str(tmp_path)]) == 0
-    assert schedule in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("run", "told"),
+    [
+        (
+            "e1-mid",
+            "Next window: serve drafted with 1 draft token and measure again. Predicted: 0.32 to 1.70 times as fast",
+        ),
+        ("e4-k1", "Next window: keep 1 draft token with k1. No other window that is known is faster."),
+        (
+            "e5-aa",
+            "Next window: unknown. No arm is declared to draft; if one does, add its draft tokens, for example",
+        ),
+    ],
+)
+def test_a_report_ends_with_the_window_to_try_next_or_with_what_is_missing(
+    tmp_path: Path, capsys: Captured, run: str, told: str
+) -> None:
+    recorded = gzip.decompress((ROOT / f"tests/data/h200/{run}/requests.jsonl.gz").read_bytes())
+    (tmp_path / "requests.jsonl").write_bytes(recorded)
+    assert reported(tmp_path)
+    *_, last = capsys.readouterr().out.split("\n\n")
+    assert " ".join(last.split()).startswith(told)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.benchmark.analyse.test_advice import UPSTREAM
+from tests.benchmark.analyse.test_window_advice import UPSTREAM
 from tests.benchmark.conftest import Captured
 from trnspec.benchmark.__main__ import main
 from trnspec.benchmark.analyse.requests import cells_of

@@ -36,6 +36,7 @@ from trnspec.benchmark.show.figures import (
 )
 from trnspec.benchmark.show.page import predictions
 from trnspec.benchmark.show.report_templates import render, render_all, sentence
+from trnspec.core.words import count
 
 Part = tuple[str, dict[str, str], list[str]]
 """Name, attributes and the text directly in an element."""
@@ -99,7 +100,7 @@ HOLDS = {
     "loads": ["./trnspec measure --plan plan-as-run.json --out results/again"],
 }
 LACKS = {
-    "reference": ['id="load"', "passes the mark", "Speed-up by class, 4 at a time</h2>"],
+    "reference": ['id="load"', "passes the mark", "Speed-up by class, 4 concurrent requests</h2>"],
     "loads": ['id="load"'],
     "many requests": ["requests failed"],
     "merged chunks": ['<figure id="windows">'],
@@ -232,7 +233,7 @@ def test_a_cell_has_its_dollars_and_the_limits_are_a_table(results: Results) -> 
         assert table.headings[-1] == "$/M"
         assert all(re.fullmatch(r"\$[\d.,]+", row[-1]) for row in table.rows)
     kept = tables.limits_table(result_of(ladder(("json",), slo={"tpot_s": 1.0})))
-    assert [row[0] for row in kept.rows[::2]] == [f"{load} at a time" for load in (1, 8, 2, 4)]
+    assert [row[0] for row in kept.rows[::2]] == [count(load, "concurrent request") for load in (1, 8, 2, 4)]
 
 
 def test_the_answer_has_the_tails_of_both_arms_and_the_drafts_are_drawn_by_position(results: Results) -> None:

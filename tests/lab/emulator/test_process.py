@@ -127,7 +127,7 @@ def test_a_benchmark_of_both_arms_says_what_speeds_up_and_what_the_emulator_made
         assert CAUTION in text
     assert benchmark.main(["advise", str(out)]) == 0
     advice = " ".join(capsys.readouterr().out.split())
-    assert "code, 4 at a time, drafted: left out, the emulator does not know how many" in advice
+    assert "code, 4 concurrent requests, drafted: left out, the emulator does not know how many" in advice
 
 
 def test_without_the_argv_of_an_arm_nothing_is_emulated(capsys: pytest.CaptureFixture[str]) -> None:

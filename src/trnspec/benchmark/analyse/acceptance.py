@@ -39,11 +39,11 @@ NOTES = {
     CHUNKS: "tokens of all chunks but each answer's first, over the number of these chunks; a chunk is taken for a "
     "decode step, an answer's last one may be cut short",
     PLAIN: "by the plan a step of the arm yields one token",
-    UNKNOWN: "no answer tells how many tokens its chunks hold",
+    UNKNOWN: "no answer says how many tokens its chunks hold",
 }
 _TOTALS = (
-    "mean over answers of (tokens - 1) / (chunks - 1): the server tells totals only, so the first chunk is taken to hold "
-    "one token and how tokens spread is unknown"
+    "mean over answers of (tokens - 1) / (chunks - 1): the server reports totals only; the first chunk is "
+    "assumed to hold one token"
 )
 _MAX_MERGED_SHARE = 0.01
 """With a larger share of merged chunks, the remaining chunks do not represent the steps of the engine."""
@@ -144,7 +144,6 @@ def acceptance(arm: PlannedArm, records: Records, known: TokensPerStep) -> dict[
         "tokens_per_step": per_step,
         "per_position": list(split[1].survival() or ()) if split else None,
         "ceiling": arm.max_tokens_per_step,
-        "share_of_ceiling": None if per_step is None else per_step / arm.max_tokens_per_step,
         "steps": known.drafts.steps if known.drafts else None,
         "distribution": {str(n): spread[n] for n in sorted(spread)} if spread else None,
         "steps_above_ceiling": _above(arm, spread),
@@ -174,7 +173,7 @@ def first_look(arm: PlannedArm, known: TokensPerStep) -> str:
     if known.why_chunks_are_not_steps:
         return f"{text}; {known.why_chunks_are_not_steps}"
     if known.source == CHUNKS:
-        return f"{text}; no counter of the server tells whether a chunk is a step"
+        return f"{text}; no counter of the server says whether a chunk is a step"
     return f"{text}, and nothing in the stream contradicts it"
 
 

@@ -128,10 +128,10 @@ def questions(cells: Cells) -> Iterator[Evidence]:
     known = [f"{one['arm']} {one['right']} of {one['asked']}" for one in found if not one["withheld"]]
     if known:
         yield Evidence(
-            check=QUESTIONS, outcome="fine", says=f"right answers to simple questions: {listed(known)}"
+            check=QUESTIONS, outcome="fine", says=f"right answers to the questions: {listed(known)}"
         )
     if not found:
-        why = _meaningless(cells) or "whether the arms answer simple questions was not asked"
+        why = _meaningless(cells) or "the arms were asked no questions before the load"
         yield Evidence(check=QUESTIONS, outcome="not asked", says=why)
 
 
@@ -293,7 +293,7 @@ def _begin_alike(
         check=BEGINNINGS,
         arm=arm,
         outcome="not asked",
-        says=f"{says}; nothing follows, because {why}",
+        says=f"{says}; no conclusion, because {why}",
         remedy=remedy,
     )
 
@@ -318,7 +318,7 @@ def quality(found: Quality | None, arms: Sequence[str]) -> Iterator[Evidence]:
             yield Evidence(check=QUALITY, arm=arm, outcome="fine", says=says)
     if arms and not (found and found.comparisons):
         remedy = "set benchmark.lm_eval in the experiment"
-        says = "whether the answers are as good was not asked (gsm8k)"
+        says = "gsm8k was not run, so the quality of the answers is not known"
         yield Evidence(check=QUALITY, outcome="not asked", says=says, remedy=remedy)
 
 

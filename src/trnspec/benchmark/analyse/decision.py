@@ -108,7 +108,7 @@ def advised(result: Result) -> Result:
         same = advice[here].advice, advice[here].arm
         alike = [one.load for one in advice if (one.advice, one.arm) == same]
         sizes = {"alike": alike, "loads": sorted((at.load for at in loads), key=lambda load: load.size)}
-        sentence = paragraph("advice", at=loads[here], code=advice[here].advice, **told[here][1], **sizes)
+        sentence = paragraph("decision", at=loads[here], code=advice[here].advice, **told[here][1], **sizes)
         sentence += f" {paragraph('loads', others=[at for at in loads if at is not loads[here]])}"
     done = f"INCOMPLETE ({run.requests_recorded} of {run.requests_planned} requests)"
     labels = ["EMULATED"] * (run.provenance == "emulated") + ["DUMMY WEIGHTS"] * run.dummy_weights
@@ -126,7 +126,7 @@ def _advice(at: AtLoad, code: AdviceCode, facts: Mapping[str, Any]) -> Advice:
         baseline=at.baseline,
         arm=at.mix.treatment if at.mix else None,
         advice=code,
-        sentence=paragraph("advice", at=at, code=code, **facts),
+        sentence=paragraph("decision", at=at, code=code, **facts),
     )
 
 

@@ -20,7 +20,7 @@ from trnspec.benchmark.analyse.request_table import CLOCK_S, Requests
 from trnspec.benchmark.analyse.requests import Cells
 from trnspec.benchmark.analyse.statistics import Array, wilson
 from trnspec.benchmark.measure.records import BlockRecord, RequestRecord
-from trnspec.benchmark.metrics import E2E, TPOT
+from trnspec.benchmark.metrics import TPOT
 from trnspec.benchmark.plan import PlannedArm
 
 Blocks = Sequence[BlockRecord]
@@ -45,7 +45,6 @@ def throughput(requests: Requests, blocks: Blocks) -> dict[str, Any] | None:
         "requests_per_s": len(answered) / loaded_s,
         "output_tokens_per_s": None if math.isnan(tokens) else tokens / loaded_s,
         "loaded_s": loaded_s,
-        "mean_in_flight": float(answered.metrics[E2E.name].sum()) / loaded_s,
         "client_lag_s": max((block.client_lag_s for block in blocks), default=None),
     }
 
@@ -105,7 +104,6 @@ def cost(arm: PlannedArm, delivered: Mapping[str, Any] | None) -> dict[str, Any]
     return {
         "usd_per_million_output_tokens": arm.usd_per_hour / (per_s * 3600) * 1e6,
         "usd_per_hour": arm.usd_per_hour,
-        "output_tokens_per_s_of_arm": per_s,
     }
 
 

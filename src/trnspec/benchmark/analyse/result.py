@@ -93,11 +93,8 @@ class Explanation(At):
     treatment: str
     tokens_per_step: float | None
     step_time_ratio: float | None = None
-    break_even_tokens_per_step: float | None = None
-    predicted_speed_up: float | None = None
-    pooled_speed_up: float | None = None
-    measured_speed_up: float | None
-    text: str
+    unknown: str = ""
+    """Why its steps are not known."""
 
 
 class OverOther(Estimated):
@@ -199,7 +196,6 @@ class Run(ResultPart):
     client: str
     python: str
     token_source: str | None
-    largest_client_lag_s: float | None
     interval: str
     mix: dict[str, float] = Field(default_factory=dict)
     """The user's shares of the output tokens, by class; empty: equal ones."""

@@ -61,7 +61,6 @@ class Acceptance(ResultPart):
     per_position: list[float] | None
     """The share of steps in which draft 1, 2, ... was accepted."""
     ceiling: int
-    share_of_ceiling: float | None
     steps: int | None
     distribution: dict[str, int] | None
     """Chunks by their number of tokens."""
@@ -85,7 +84,6 @@ class Throughput(ResultPart):
     requests_per_s: float
     output_tokens_per_s: float | None
     loaded_s: float
-    mean_in_flight: float
     client_lag_s: float | None
 
 
@@ -98,7 +96,6 @@ class Goodput(ResultPart):
 class Cost(ResultPart):
     usd_per_million_output_tokens: float
     usd_per_hour: float
-    output_tokens_per_s_of_arm: float
 
 
 class Cell(At):
@@ -109,7 +106,6 @@ class Cell(At):
     errors: int
     error_rate: float | None
     error_names: dict[str, int]
-    finish_reasons: dict[str, int]
     forced_length: int
     cached_tokens: int
     token_source: str | None

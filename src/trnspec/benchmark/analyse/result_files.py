@@ -43,6 +43,7 @@ from trnspec.benchmark.cell_size import MIN_PROMPTS
 from trnspec.benchmark.errors import ResultsError
 from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.metrics import TOKENS_PER_STEP, TPOT
+from trnspec.benchmark.plan import Load
 from trnspec.core.files import UnreadableFile, model_in, text_of
 from trnspec.core.safe_output import one_line
 
@@ -254,7 +255,7 @@ def _met(figure: _PublishedFigure, cells: Cells, provenance: str) -> dict[str, A
             verdict = "reproduced" if inside else "not reproduced" if outside else "cannot tell"
             shown = quantity.shown(value, begin, end)
             measured = f"{provenance} {shown[0]} [{', '.join(shown[1:])}]"
-    where = f"{', '.join(figure.classes) or 'all classes'}, {figure.concurrency} at a time"
+    where = f"{', '.join(figure.classes) or 'all classes'}, {Load(concurrency=figure.concurrency).in_words}"
     return {
         "arm": figure.arm,
         "what": figure.metric,

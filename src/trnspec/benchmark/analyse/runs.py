@@ -36,6 +36,7 @@ from trnspec.core.safe_output import one_line
 
 _METRIC = COMPARED[0]
 _MAY_DIFFER = ("max_tokens", "temperature", "extra_body", "ignore_eos")
+_MORE_ERRORS = 0.01
 _IDENTITY = ("run", "provenance", "started_unix_s", "client")
 _EMPTY: dict[str, Any] = dict.fromkeys(("ratio", "ci_low", "ci_high", "p_value", "detectable_ratio"))
 _EMPTY |= {"n_pairs": 0, "n_prompts": 0}
@@ -204,11 +205,11 @@ def _footing(runs: tuple[Cells, Cells], place: Place) -> Footing:
     return Footing(held=all(footing.held for footing in both), starts=min(footing.starts for footing in both))
 
 
-def judge(baseline: RawRun, run: RawRun, *, slower_by: float, more_errors: float) -> dict[str, Any]:
+def judge(baseline: RawRun, run: RawRun, *, slower_by: float) -> dict[str, Any]:
     """Check `run` against `baseline`: the time per output token of each cell and the error rate of each arm.
 
     `slower_by` is the tolerated increase of the time per token: only if the whole interval is beyond it, it is a regression.
-    `more_errors` is the tolerated increase of the share of failed requests. Returns {schema, baseline, run: {run, provenance,
+    A share of failed requests may increase by _MORE_ERRORS. Returns {schema, baseline, run: {run, provenance,
     started_unix_s, client}, cells: [{class, concurrency, rate_per_s, arm, metric, old, new (geometric means), ratio, ci_low, ci_high,
     n_pairs (prompts), verdict, why, p_value, ...}], errors: [{arm, old, new}], regressions: [text], warnings: [text]}.
 
@@ -236,7 +237,7 @@ def judge(baseline: RawRun, run: RawRun, *, slower_by: float, more_errors: float
         cells=cells,
         slower_by=slower_by,
         errors=errors,
-        more_errors=more_errors,
+        more_errors=_MORE_ERRORS,
     )
     both = (baseline, run)
     return {

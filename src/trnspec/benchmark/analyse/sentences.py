@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, get_args
 
 from trnspec.benchmark.analyse.request_table import Place
 from trnspec.benchmark.analyse.result import Comparison, Verdict
 from trnspec.benchmark.analyse.speed_up import EQUIVALENT
-from trnspec.benchmark.plan import Load
 from trnspec.core.words import count, listed
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -35,7 +35,7 @@ def environment_of_sentences() -> Any:
     templates = environment(_TEMPLATES)
     filters: dict[str, Any] = templates.filters
     filters |= {"money": money, "count": count, "by_verdict": _by_verdict}
-    filters |= {"long": _long, "place": Place.of, "percent": "{:.1%}".format, "load": _load}
+    filters |= {"long": _long, "place": Place.of, "percent": "{:.1%}".format, "load": attrgetter("in_words")}
     filters["listed"] = lambda names, most=None: listed(list(names), max_names=most)
     names: dict[str, Any] = templates.globals
     names |= {"interval": interval, "equivalent": EQUIVALENT}
@@ -47,12 +47,6 @@ def _by_verdict(ones: Sequence[Comparison]) -> list[tuple[str, list[Comparison]]
     ordered = sorted(ones, key=lambda one: one.ratio or 0)
     groups = {code: [one for one in ordered if one.verdict == code] for code in get_args(Verdict)}
     return [(code, own) for code, own in groups.items() if own]
-
-
-def _load(load: Load) -> str:
-    if load.concurrency is None:
-        return load.in_words
-    return count(load.concurrency, "concurrent request")
 
 
 def interval(low: float | None, high: float | None) -> str:

@@ -200,11 +200,10 @@ def _run(raw: RawRun) -> dict[str, Any]:
         **{name: getattr(plan, name) for name in _OF_PLAN},
         "slo": dict(plan.slo) if plan.slo else None,
         "extra_body": dict(plan.extra_body),
-        "timeout_s": first.timeout_s,
+        "timeout_s": first.plan.timeout_s,
         "client": first.client,
         "python": first.python,
         "token_source": token_source(measured),
-        "largest_client_lag_s": max((block.client_lag_s for block in raw.blocks), default=None),
         "dummy_weights": plan.dummy_weights,
         "interval": f"95 % interval: Student t over prompts and {'starts' if any(len(own) > 1 for own in starts.values()) else 'blocks'}, mapped back from log ratios",
     }
@@ -220,7 +219,7 @@ def _explanations(
         judged = row["verdict"] != "withheld" or row.get("ratio")
         if judged and len(cells.pairs((cells.baseline_of(arm), arm), place)[0]):
             here = {name: cell for (where, name), cell in described.items() if where == place}
-            yield explain(cells, arm, place, here, row.get("ratio"))
+            yield explain(cells, arm, place, here)
 
 
 def _cell(cells: Cells, arm: PlannedArm, place: Place) -> Cell:
@@ -243,7 +242,6 @@ def _cell(cells: Cells, arm: PlannedArm, place: Place) -> Cell:
         metrics.ACCEPTANCE_LENGTH.name: steps["tokens_per_step"],
         "completion_tokens": distribution(lengths),
         "cached_tokens": sum(one.cached_tokens or 0 for one in answers),
-        "finish_reasons": dict(Counter(str(one.finish_reason) for one in answers)),
         "forced_length": sum(one.forced_length for one in answers),
         "token_source": token_source(answers),
         "acceptance": steps,

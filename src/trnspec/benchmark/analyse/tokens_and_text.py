@@ -62,7 +62,7 @@ def tokens_and_text(cells: Cells) -> Iterator[Evidence]:
             key for own in by_class(cells, arm).values() for one in own.answers for key in one.output_keys
         }
         if unknown := sorted(keys - _KNOWN_KEYS):
-            says = f"output came under {', '.join(unknown)}, which is no known key; it counts as text"
+            says = f"output came under {', '.join(unknown)}, an unknown key; it counts as text"
             yield Evidence(check=TEXT, arm=arm.name, outcome="caution", says=says)
 
 

@@ -15,9 +15,14 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
+from trnspec.benchmark.analyse.decision import at_loads
+from trnspec.benchmark.analyse.requests import Cells
 from trnspec.benchmark.analyse.result import Comparison, Result
 from trnspec.benchmark.analyse.result_cells import WindowAtLoad
+from trnspec.benchmark.analyse.sentences import rendered
 from trnspec.benchmark.analyse.speed_up import FASTER, SLOWER
+from trnspec.benchmark.analyse.window_advice import advise
+from trnspec.benchmark.errors import ResultsError
 from trnspec.core.screen import wrapped
 from trnspec.core.words import count
 
@@ -121,3 +126,21 @@ def schedule_lines(result: Result) -> Iterator[str]:
         yield f"For {VERSIONS}, if these arms have one draft, add to its --speculative-config:"
         yield f"  {json.dumps(config)[1:-1]}"
         yield from wrapped(_TAX)
+
+
+def next_windows(cells: Cells, result: Result) -> Iterator[str]:
+    """For each arm that drafts the window to measure next, at the load of the answer; or what is missing to name one."""
+    try:
+        advice = advise(cells)
+    except ResultsError as error:
+        yield from wrapped(f"Next window: unknown. {str(error)[:1].upper()}{str(error)[1:]}.")
+        return
+    load = at_loads(result)[result.here].load
+    for row in {
+        row["arm"]: row
+        for row in (*advice["cells"], *advice["mixes"])  # a mix replaces its classes
+        if (row["concurrency"], row["rate_per_s"]) == (load.concurrency, load.rate_per_s)
+    }.values():
+        windows, own = {one["k"]: one for one in row["by_k"]}, cells.plan.arm(row["arm"]).speculative_tokens
+        where = f" at {load.in_words}" if len(result.windows) > 1 else ""
+        yield from wrapped(rendered("windows", kind="next", **row, rows=windows, own=own, where=where))

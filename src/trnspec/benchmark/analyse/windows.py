@@ -127,7 +127,6 @@ def recommended(speed_ups: Mapping[int, float]) -> int:
 class AdviceOptions:
     """The options of the user."""
 
-    k_max: int | None = None
     """The largest window to consider; None for all known ones."""
     mix: Mapping[str, float] | None = None
     """Shares of the output tokens by class, in any unit; None gives each class the same."""
@@ -284,7 +283,7 @@ def with_timed_arms(own: ClassAtLoad, cells: Cells, place: Place, timed: Sequenc
                 found = class_at_load(theirs, arm, where, known, AdviceOptions())
         if found is None:
             name = f"{arm.name} of run {run}" if run else arm.name
-            why = f"it was not measured {place.load.in_words}"
+            why = f"it was not measured at {place.load.in_words}"
             notes.append(f"the step of {name} (window {k}) is not used: {why}")
             continue
         gains, steps = found.measured[k], found.times.timed[k]

@@ -1,5 +1,5 @@
-"""Verbs that read recorded runs: `report` writes summary, page and exports, `publish` sends a run to CloudWatch and S3,
-`gate` compares two runs, `advise` recommends the window to compile."""
+"""Verbs that read recorded runs: `publish` sends a run to CloudWatch and S3, `compare` and `gate` compare two runs, `advise` recommends
+the window to compile."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import click
 from trnspec.benchmark.commands.arm_options import (
     MIX,
     PATH,
-    SHARE,
     about_arms,
     folder,
     json_option,
@@ -29,103 +28,8 @@ from trnspec.core.json_text import json_text
 from trnspec.core.words import count
 
 if TYPE_CHECKING:
-    from trnspec.benchmark.analyse.requests import Cells
-    from trnspec.benchmark.analyse.result import Result
     from trnspec.benchmark.measure.raw_run import RawRun
     from trnspec.benchmark.measure.records import RunRecord
-
-
-_of_load = click.option(
-    "--load",
-    type=click.IntRange(1, 4096),
-    metavar="N",
-    help="For an engine with one window: the one for so many concurrent requests.",
-)
-
-
-@click.command()
-@folder()
-@json_option("Print the summary as JSON instead of text.")
-@click.option(
-    "--all", is_flag=True, help="Also print every load and cell, explanations, engines and quality."
-)
-@click.option(
-    "--by-length",
-    is_flag=True,
-    help="Split each class into its shorter and its longer prompts: what pays for short contexts may not for long ones.",
-)
-@click.option("--mix", type=read_by(shares), metavar="CLASS=SHARE,..", help=MIX)
-@_of_load
-@about_arms
-def report(**given: Any) -> int:
-    """Make summary, page, CSV and llmperf's files again from the raw records, print what to do."""
-    raw = recorded(given["folder"], given)
-    wishes = {"by_length": given["by_length"], "shares": given["mix"], "load": given["load"]}
-    return reported(given["folder"], raw, as_json=given["json"], everything=given["all"], **wishes)
-
-
-def reported(
-    folder: Path,
-    raw: RawRun,
-    *,
-    as_json: bool,
-    everything: bool = False,
-    load: int | None = None,
-    **wishes: Any,
-) -> int:
-    """Write summary, page and exports, print the answer and the names of the files; the exit code is that of `show`."""
-    from trnspec.benchmark.analyse.requests import cells_of
-    from trnspec.benchmark.formats import speculation_profile
-    from trnspec.benchmark.measure.journal import write_whole
-    from trnspec.benchmark.show import exports, page
-
-    cells = cells_of(raw, **wishes)
-    result = summarised(folder, cells)
-    plan = json_text(raw.sessions[-1].plan.to_dict(), indent=1) + "\n"
-    written = [write_whole(folder / page.PLAN_FILE, plan).name]
-    written += [path.name for path in exports.write_csv(raw, result, folder)]
-    for arm, profile in speculation_profile.profiles(result):
-        path = folder / f"speculation_profile-{exports.slug(arm)}.json"
-        written.append(write_whole(path, json_text(profile, indent=1) + "\n").name)
-    written.append(f"{exports.LLMPERF}/ ({count(len(exports.write_llmperf(cells, folder)), 'file')})")
-    html = write_whole(folder / page.FILE_NAME, page.render(cells, result))
-    if drawn := page.picture(result):
-        written.append(write_whole(folder / page.PICTURE, drawn).name)
-    else:
-        (folder / page.PICTURE).unlink(missing_ok=True)  # of an earlier report
-    code = show(result, as_json=as_json, everything=everything, load=load)
-    sys.stdout.flush()
-    print(f"Page: {html}\nAlso written: {', '.join(written)}", file=sys.stderr)
-    return code
-
-
-def summarised(folder: Path, cells: Cells) -> Result:
-    """Make the result of the run in `folder` and store it there."""
-    from trnspec.benchmark.analyse.summary import summarise, write
-
-    result = summarise(cells, folder)
-    write(result, folder)
-    return result
-
-
-def _show_windows(result: Result, load: int | None) -> None:
-    """Print the window for each load, or for the one that the user names."""
-    from trnspec.benchmark.analyse.window_schedule import schedule_lines, window_for
-
-    told = [window_for(result.windows, load)] if load else [*schedule_lines(result)]
-    if any(told):
-        print("\n" + "\n".join(told))
-
-
-def show(result: Result, *, as_json: bool, everything: bool = False, load: int | None = None) -> int:
-    """Print the recommendation, or `everything`; returns 1 if the whole answer is withheld, else 0."""
-    from trnspec.benchmark.show.report_templates import render, render_all
-
-    text = render_all if everything else render
-    print(json_text(result.model_dump(mode="json"), indent=1) if as_json else text(result))
-    if not as_json:
-        _show_windows(result, load)
-    return int(result.withheld)
 
 
 @click.command()
@@ -196,27 +100,6 @@ def _refuse_emulated(given: Mapping[str, Any], opening: RunRecord) -> None:
 
 
 @click.command()
-@folder("RUN")
-@click.option(
-    "--baseline", type=PATH, required=True, metavar="FOLDER", help="An earlier run of the same plan."
-)
-@click.option(
-    "--slower-by",
-    type=SHARE,
-    default=0.05,
-    show_default=True,
-    help="Tolerated increase of the time per token.",
-)
-@click.option(
-    "--more-errors", type=SHARE, default=0.01, show_default=True, help="Tolerated increase of an error rate."
-)
-@json_option("Print JSON instead of text.")
-def gate(folder: Path, baseline: Path, slower_by: float, more_errors: float, json: bool) -> int:
-    """Refuse a run that is slower per token, or fails more often, than a baseline run; exit 1 then."""
-    return _compared(baseline, folder, slower_by=slower_by, more_errors=more_errors, as_json=json)
-
-
-@click.command()
 @click.argument("earlier", type=PATH, metavar="A")
 @click.argument("later", type=PATH, metavar="B")
 @click.option(
@@ -224,20 +107,33 @@ def gate(folder: Path, baseline: Path, slower_by: float, more_errors: float, jso
     type=read_by(percent),
     default="5%",
     metavar="P",
-    help="Allowed increase of the time per token (default 5%).",
+    help="The allowed increase of the time per token (default 5%).",
 )
 @json_option("Print JSON, errors included.")
 def compare(earlier: Path, later: Path, max_slower: float, json: bool) -> int:
-    """Say whether run B is slower per token, or fails more often, than run A of the same plan; exit 1 if it is."""
-    return _compared(earlier, later, slower_by=max_slower, more_errors=0.01, as_json=json)
+    """Say whether run B is slower than run A of the same plan.
 
-
-def _compared(earlier: Path, later: Path, *, slower_by: float, more_errors: float, as_json: bool) -> int:
+    Exit 1 if it takes more time per token than --max-slower allows, or if more of its requests failed.
+    """
     from trnspec.benchmark.analyse.runs import judge
 
-    judgement = judge(recorded(earlier), recorded(later), slower_by=slower_by, more_errors=more_errors)
-    _print(judgement, "gate.txt", as_json=as_json)
+    judgement = judge(recorded(earlier), recorded(later), slower_by=max_slower)
+    _print(judgement, "gate.txt", as_json=json)
     return 1 if judgement["regressions"] else 0
+
+
+gate = click.Command(
+    "gate",
+    params=[
+        click.Argument(["later"], type=PATH, metavar="RUN"),
+        click.Option(
+            ["--baseline", "earlier"], type=PATH, required=True, metavar="DIR", help="An earlier run."
+        ),
+        *compare.params[2:],
+    ],
+    callback=compare.callback,
+    help="Say whether RUN is slower than an earlier run: `compare` for a pipeline.",
+)
 
 
 @click.command()
@@ -266,7 +162,6 @@ def _compared(earlier: Path, later: Path, *, slower_by: float, more_errors: floa
     type=click.Choice(("k", "k+1")),
     help="Most tokens of a step with k drafts on that machine: k for NxD Inference, k+1 for vLLM.",
 )
-@click.option("--k-max", type=click.IntRange(1, 10**9), metavar="N", help="The largest window to consider.")
 @click.option(
     "--mix",
     type=read_by(shares),
@@ -274,11 +169,10 @@ def _compared(earlier: Path, later: Path, *, slower_by: float, more_errors: floa
     help=MIX,
 )
 @json_option("Print JSON instead of tables.")
-@_of_load
 @about_arms
 def advise(**given: Any) -> int:
     """Predict tokens per step and speed-up of every smaller window k, recommend one or what to time next."""
-    from trnspec.benchmark.analyse import advice
+    from trnspec.benchmark.analyse import window_advice
     from trnspec.benchmark.analyse.draft_cost import step_times
     from trnspec.benchmark.analyse.requests import cells_of
     from trnspec.benchmark.analyse.windows import AdviceOptions
@@ -302,7 +196,6 @@ def advise(**given: Any) -> int:
     raw = recorded(run, given) if run else None
     arms, runs = _timed(timed_with, raw)
     wishes = AdviceOptions(
-        k_max=given["k_max"],
         mix=None if raw else given["mix"],
         step_times=step_times(times) if times else None,
         timed_with=arms,
@@ -310,14 +203,12 @@ def advise(**given: Any) -> int:
         unused_drafts=None if given["yields"] is None else int(given["yields"] == "k"),
     )
     if raw:
-        predicted = advice.advise(cells_of(raw, shares=given["mix"]), wishes)
+        predicted = window_advice.advise(cells_of(raw, shares=given["mix"]), wishes)
     else:
-        predicted = advice.forecast(survivals(acceptance), wishes, basis=f"acceptance as in {acceptance}")
+        predicted = window_advice.forecast(
+            survivals(acceptance), wishes, basis=f"acceptance as in {acceptance}"
+        )
     _print(predicted, "advise.txt", as_json=given["json"])
-    if raw and not given["json"]:
-        from trnspec.benchmark.analyse.summary import summarise
-
-        _show_windows(summarise(cells_of(raw)), given["load"])
     return 0
 
 

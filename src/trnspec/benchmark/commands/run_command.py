@@ -113,7 +113,7 @@ def command(**given: Any) -> int:
 
     It needs --arm, --model, --max-tokens and --prompts, or a --plan that has them.
     """
-    from trnspec.benchmark.commands.recorded_commands import reported, show, summarised
+    from trnspec.benchmark.commands.report_command import reported, show, summarised
     from trnspec.benchmark.measure import journal
     from trnspec.benchmark.measure.progress import Progress
     from trnspec.benchmark.measure.questions import ask_again

@@ -11,7 +11,8 @@ from trnspec.benchmark.measure.records import LATE_S, REPEATED
 from trnspec.benchmark.measure.schedule import Block
 from trnspec.benchmark.plan import MIXED
 from trnspec.core.safe_output import printable, shortened
-from trnspec.core.screen import width
+from trnspec.core.screen import width, wrapped
+from trnspec.core.words import count
 
 _BACK = "\r\x1b[K"
 """Returns the cursor to the start of the line and clears it."""
@@ -41,6 +42,8 @@ class Progress:
         self._blocks = self._begun = 0
         self._in_progress = _BlockInProgress("", 0.0)
         self._errors = Counter[tuple[str, str]]()
+        self._late_s: list[float] = []
+        """How late the client was, for each measured block in which it was late."""
         self.left_s: float | None = None
         """The remaining time in seconds, if known."""
 
@@ -54,7 +57,7 @@ class Progress:
         count = f"[{self._begun}/{self._blocks}]"
         again = "once more " if block.round == REPEATED else ""
         class_ = "all classes" if block.class_ == MIXED else block.class_
-        measured = f"{again}{class_} {block.load} {block.arm}"
+        measured = f"{again}{class_}, {block.load.in_words}, {block.arm}"
         left = "" if self.left_s is None else f" (about {duration(self.left_s)} left)"
         title = f"{count}{left} {f'warm-up {block.arm}' if block.phase == 'warmup' else measured}"
         self._in_progress = _BlockInProgress(title, time.monotonic())
@@ -74,24 +77,27 @@ class Progress:
             self.warn(f"{arm}: {name}: {message}")
         self._errors[arm, name] += 1
 
-    def errors(self) -> None:
-        """Print how often each kind of error occurred, if one occurred more than once."""
+    def summary(self) -> None:
+        """Print how often each kind of error occurred, if one occurred more than once; and whether the client was late."""
         if max(self._errors.values(), default=0) > 1:
             each = (f"{arm} {name} ({number:,})" for (arm, name), number in self._errors.items())
             self.warn(f"failed requests: {', '.join(each)}")
+        if self._late_s:
+            self.warn(
+                f"this client was late in {count(len(self._late_s), 'block')}, by {max(self._late_s) * 1000:.0f} ms at most: measured "
+                "times may be too long by as much. Give it a core of its own, or fewer concurrent requests"
+            )
 
     def end(self, block: Block, *, lag_s: float) -> None:
         """The block has ended; the client's event loop was `lag_s` late at the worst."""
         self.tell(str(self._in_progress))
         if lag_s > LATE_S and block.phase == "measured":
-            self.warn(
-                f"this client was up to {lag_s * 1000:.0f} ms late in that block, and its times may be too long by as "
-                "much; give it a core of its own or fewer requests at once"
-            )
+            self._late_s.append(lag_s)
 
     def tell(self, text: str) -> None:
-        """Print a line."""
-        self._stream.write(f"{_BACK if self._moving else ''}{printable(text)}\n")
+        """Print a line, in a log as one line, on a terminal folded to its width."""
+        lines = "\n".join(wrapped(printable(text))) if self._moving else printable(text)
+        self._stream.write(f"{_BACK if self._moving else ''}{lines}\n")
         self._stream.flush()
 
     def warn(self, text: str) -> None:

@@ -56,6 +56,7 @@ async def check_sense(
     if reason := _skipped(plan, served, questions):
         progress.tell(f"questions skipped: {reason}")
         return
+    progress.tell(f"asking each arm {count(len(questions), 'question')}, one after the other")
     template = {key: value for key, value in plan.extra_body.items() if key == "chat_template_kwargs"}
     asked = {"model": plan.model, "stream": True, "temperature": 0, "max_tokens": _MAX_TOKENS, **template}
     answers = {(answer.arm, answer.question): answer for answer in known}

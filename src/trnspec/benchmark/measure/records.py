@@ -35,8 +35,7 @@ MAX_TOKENS = 1 << 24
 """The maximum tokens of a prompt or an answer; more than any model accepts."""
 _OVERSHOOT_TOKENS = 64
 """The tolerance for accepted drafts of the last step that are after the end of the answer."""
-_MAX_ENTRIES = 1024
-_MAX_CHARS = 200
+_MAX_ENTRIES, _MAX_CHARS = 1024, 200
 
 
 def _shared(name: str) -> str:
@@ -105,7 +104,6 @@ class RunRecord:
     """The owner of the model by arm, as its endpoint says."""
     versions: Mapping[str, Text] | None = None
     """The version of the server by arm, where `/version` says one."""
-    timeout_s: Seconds
     client: Name
     python: Name
     cautions: Sequence[Name] | None = None

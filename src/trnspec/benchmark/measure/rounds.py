@@ -156,7 +156,7 @@ class _Session:
             await self._warm_up()
             await self._run_blocks(blocks, blocks)
         finally:
-            progress.errors()
+            progress.summary()
 
     async def _warm_up(self) -> None:
         """Warm the servers up at the largest load. For a rate, the number in flight is increased until it is that of the rate."""
@@ -189,7 +189,7 @@ class _Session:
             again = any(round_ == REPEATED for *_, round_ in cells)
             size = [in_words(len(cells) - again, "cell")] * (len(cells) > again)
             size += ["the first cell once more"] * again + [in_words(left.total(), "block")]
-            loader.progress.tell(f"{', '.join(size)}: about {duration(seconds)} of loading")
+            loader.progress.tell(f"about {duration(seconds)} of load: {', '.join(size)}")
         for block in blocks:
             loader.progress.left_s = loader.expected_s(left) or None
             await loader.run_block(block)
@@ -229,7 +229,6 @@ def _opening(
         owned_by={arm: endpoint.owner for arm, endpoint in served.items()},
         cautions=[text for endpoint in served.values() for text in endpoint.cautions] or None,
         made_up={arm: list(endpoint.made_up) for arm, endpoint in served.items() if endpoint.made_up} or None,
-        timeout_s=plan.timeout_s,
         client=__version__,
         python=platform.python_version(),
         held=True,

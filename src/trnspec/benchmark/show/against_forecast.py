@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from trnspec.benchmark.analyse.attached import Expectation
 from trnspec.benchmark.analyse.result import Verdict
 from trnspec.benchmark.analyse.result_files import QUANTITIES, VERDICTS
+from trnspec.benchmark.plan import Load
 from trnspec.benchmark.show.drawing import ratio_axis
 from trnspec.benchmark.show.figures import ALL_CLASSES, lane_of, pictured, verdict_class
 from trnspec.benchmark.show.tables import Lane, Row, Table
@@ -37,7 +38,7 @@ def _expected(row: Expectation) -> Row:
     """The columns of a row: arm, quantity, value of the run with its interval, expected value, bounds."""
     quantity, what, kind = QUANTITIES[row.what], "", "forecast range"
     if row.verdict:
-        what = f": {', '.join(row.classes) or ALL_CLASSES}, {row.concurrency} at a time"
+        what = f": {', '.join(row.classes) or ALL_CLASSES}, {Load(concurrency=row.concurrency).in_words}"
         kind = "tolerance"
     value, expected, *ends = quantity.shown(row.measured, row.expected, *_ends(row))
     bounds = f"{ends[2]} to {ends[3]}".replace(" ", "\N{NO-BREAK SPACE}")

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice, product, zip_longest
 from typing import Any
 
-from trnspec.benchmark.analyse.advice import advise
 from trnspec.benchmark.analyse.answers import first_difference
 from trnspec.benchmark.analyse.decision import AtLoad, at_loads
 from trnspec.benchmark.analyse.request_table import Place
 from trnspec.benchmark.analyse.requests import Cells
 from trnspec.benchmark.analyse.result import Result
+from trnspec.benchmark.analyse.window_advice import advise
 from trnspec.benchmark.errors import ResultsError
 from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.measure.records import RequestRecord
-from trnspec.benchmark.plan import Load, PlannedPrompt
+from trnspec.benchmark.plan import PlannedPrompt
 from trnspec.benchmark.show import figures, tables
 from trnspec.benchmark.show.against_forecast import forecast
 from trnspec.benchmark.show.drawing import Figure, looks, ratio_axis
@@ -91,11 +90,8 @@ def _parted(sentence: str) -> tuple[str, str]:
 
 def _loads(result: Result) -> str:
     """The loads of the run, in words."""
-    loads: dict[str, list[Load]] = defaultdict(list)
-    for load in result.loads:
-        loads[load.unit].append(load)
-    sizes = {unit: listed([f"{load.size:g}" for load in of if load.size]) for unit, of in loads.items()}
-    return ", ".join(f"{size} {unit}".strip() for unit, size in sizes.items())
+    sizes = listed([f"{load.size:g}" for load in result.loads])
+    return f"{sizes} {result.loads[-1].unit}" if sizes else ""
 
 
 def _shown(result: Result, loads: Sequence[AtLoad]) -> list[str]:
@@ -119,7 +115,7 @@ def _unexplained(result: Result, at: AtLoad) -> dict[str, list[str]]:
     """The reasons why steps are not known, each with its classes."""
     wanted = {(one.place, one.treatment) for one in at.by_class if not one.step_cost}
     rows = (row for row in result.explanations if (row.place, row.treatment) in wanted)
-    return _together((row.text, row.class_ or "") for row in rows)
+    return _together((row.unknown, row.class_ or "") for row in rows)
 
 
 def predictions(cells: Cells) -> list[dict[str, Any]]:

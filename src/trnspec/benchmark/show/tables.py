@@ -227,7 +227,7 @@ def load_table(result: Result) -> Table:
         for row in known
         if several
     ]
-    by = {"rate": "requests/s", "concurrency": "requests at a time"}
+    by = {"rate": "requests/s", "concurrency": "concurrent requests"}
     unit = by[known[0].by] if known else ""
     title = f"Loads in {unit}: the last at which an arm pays, and the first above that at which it costs"
     return Table(title, ("arm", "class", "last that pays", "first that costs"), rows)

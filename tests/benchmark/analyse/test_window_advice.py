@@ -17,10 +17,10 @@ from tests.benchmark.analyse.process import DRAFT_S, PLAIN_S, VERIFY_S, Process
 from tests.benchmark.conftest import Captured
 from tests.benchmark.records import answered, counted_drafts, raw_run, recorded_run, store, summary_of
 from trnspec.benchmark.__main__ import main
-from trnspec.benchmark.analyse.advice import advise, forecast
 from trnspec.benchmark.analyse.draft_cost import step_times
 from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.analyse.statistics import UNKNOWN, Sources
+from trnspec.benchmark.analyse.window_advice import advise, forecast
 from trnspec.benchmark.analyse.windows import AdviceOptions, Gains, mixture
 from trnspec.benchmark.errors import ResultsError
 from trnspec.benchmark.formats.acceptance_files import survivals
@@ -200,7 +200,10 @@ def test_a_second_window_of_a_convex_engine_is_used_and_predicts_the_others(how:
 def test_what_cannot_be_used_of_another_run_is_named(tmp_path: Path, capsys: Captured) -> None:
     run = recorded_run("e1-mid", tmp_path)
     (note,) = advise(cells_of(run), AdviceOptions(timed_in=[(UPSTREAM.run(), None)]))["cells"][0]["notes"]
-    assert note == "the step of spec of run r1 (window 7) is not used: it was not measured 4 at a time"
+    assert (
+        note
+        == "the step of spec of run r1 (window 7) is not used: it was not measured at 4 concurrent requests"
+    )
     drafting = [
         {"name": name, "url": f"http://{name}/v1", "speculative_tokens": 1} for name in ("steady", "spec")
     ]
@@ -208,7 +211,9 @@ def test_what_cannot_be_used_of_another_run_is_named(tmp_path: Path, capsys: Cap
         answered(concurrency=4), answered("spec", concurrency=4), arms=drafting, concurrency=[4]
     )
     notes = advise(cells_of(run), AdviceOptions(timed_in=[(no_plain, "spec")]))["cells"][0]["notes"]
-    assert notes == ["the step of spec of run r1 (window 1) is not used: it was not measured 4 at a time"]
+    assert notes == [
+        "the step of spec of run r1 (window 1) is not used: it was not measured at 4 concurrent requests"
+    ]
     store(replace(UPSTREAM, narrow_k=1).run(), tmp_path / "both")
     assert main(["advise", str(tmp_path / "both")]) == 0
     shown = " ".join(capsys.readouterr().out.split())
@@ -321,12 +326,11 @@ TWO_PLAIN = [{"name": name, "url": f"http://{name}/v1"} for name in ("steady", "
         (UPSTREAM.run(), AdviceOptions(timed_with=["steady"]), "--timed-with: 'steady' is not a speculating arm .* those are spec; for another run give its folder"),
         (UPSTREAM.run(), AdviceOptions(timed_in=[(raw_run(answered(), arms=TWO_PLAIN), None)]), "--timed-with: no arm speculates by the plan of run r1, whose arms are steady, spec"),
         (UPSTREAM.run(), AdviceOptions(timed_in=[(UPSTREAM.run(), "steady")]), "--timed-with: 'steady' is not an arm that speculates"),
-        (UPSTREAM.run(), AdviceOptions(k_max=8), "beyond k = 7"),
         (UPSTREAM.run(), AdviceOptions(mix={"poems": 1.0}), "nothing is known of 'poems'; known are chat"),
-        (raw_run(answered(), arms=TWO_PLAIN), AdviceOptions(), "no arm speculates by its plan"),
-        (raw_run(answered(), answered("spec", chunk_tokens=None)), AdviceOptions(), "no cell tells how many tokens its steps yield")
+        (raw_run(answered(), arms=TWO_PLAIN), AdviceOptions(), "no arm is declared to draft"),
+        (raw_run(answered(), answered("spec", chunk_tokens=None)), AdviceOptions(), "how many drafts are accepted by position is not known")
     ],
-    ids=["plain arm", "plain run", "plain arm elsewhere", "large window", "unknown class", "no window", "untold"]
+    ids=["plain arm", "plain run", "plain arm elsewhere", "unknown class", "no window", "untold"]
 )  # fmt: skip
 def test_what_cannot_be_advised_is_refused(run: RawRun, wishes: AdviceOptions, message: str) -> None:
     with pytest.raises(ResultsError, match=message):
@@ -335,7 +339,7 @@ def test_what_cannot_be_advised_is_refused(run: RawRun, wishes: AdviceOptions, m
 
 def test_the_verb_predicts_from_a_run_and_from_its_summary(tmp_path: Path, capsys: Captured) -> None:
     store(FUSED.run(), tmp_path)
-    assert main(["advise", str(tmp_path), "--k-max", "5", "--mix", "chat=1"]) == 0
+    assert main(["advise", str(tmp_path), "--mix", "chat=1"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("PREDICTED from run r1")
     assert "traffic of chat 100%" in shown

@@ -71,12 +71,10 @@ def advise(cells: Cells, options: AdviceOptions | None = None) -> dict[str, Any]
     """
     options, plan, run = options or AdviceOptions(), cells.plan, cells.raw.sessions[0]
     if why := sanity_check.withholds(cells.raw.sense):
-        raise ResultsError(
-            f"run {run.run}: {why}; nothing can be predicted from it, correct the server and measure again"
-        )
+        raise ResultsError(f"{why}: correct the server and measure again")
     speculating = {arm.name: arm for arm in plan.arms if arm.speculative_tokens}
     if not speculating or len(speculating) == len(plan.arms):
-        raise ResultsError(f"run {run.run}: {_undeclared(plan, bool(speculating))}")
+        raise ResultsError(_undeclared(plan, bool(speculating)))
     together = {load: intervals_together(cells, load) for load in plan.loads}
     timed, classes, left_out = list(_timed(cells, speculating, options)), [], []
     for place, arm in product(cells.places, speculating.values()):
@@ -89,11 +87,9 @@ def advise(cells: Cells, options: AdviceOptions | None = None) -> dict[str, Any]
             left_out.append({**place.to_dict(), "arm": arm.name, "why": steps.why_chunks_are_not_steps})
     if not classes:
         why = "; ".join(dict.fromkeys(cell["why"] for cell in left_out)) or (
-            "the server must send usage with every chunk, or statistics of speculation"
+            "its server must have counters at /metrics, or send usage with every chunk"
         )
-        raise ResultsError(
-            f"run {run.run}: no cell tells how many tokens its steps yield, position by position; {why}"
-        )
+        raise ResultsError(f"how many drafts are accepted by position is not known: {why}")
     basis = f"run {run.run} of {plan.experiment} ({plan.model}), {run.provenance}"
     known = {one.where["class"] for one in classes}
     mix = (
@@ -140,12 +136,12 @@ def _not_used(speculating: Mapping[str, PlannedArm], options: AdviceOptions) -> 
 def _undeclared(plan: Plan, plain: bool) -> str:
     if plain:
         return (
-            "no arm decodes plainly by its plan, and advise compares with one; name the one that does, for example "
+            "no arm is declared to decode plainly, and windows are compared with one; add for example "
             f"--speculative-tokens {plan.baseline}=0"
         )
     others = [arm.name for arm in plan.arms if arm.name != plan.baseline]
     name = others[0] if others else "NAME"
-    return f"no arm speculates by its plan; say which one drafts how many tokens, for example --speculative-tokens {name}=7"
+    return f"no arm is declared to draft; if one does, add its draft tokens, for example --speculative-tokens {name}=7"
 
 
 def forecast(
@@ -175,7 +171,7 @@ def forecast(
 
 
 def _advice(classes: Sequence[ClassAtLoad], options: AdviceOptions, basis: str, times: str) -> dict[str, Any]:
-    rows = [(one, _gains(one, options.k_max)) for one in classes]
+    rows = [(one, _gains(one)) for one in classes]
     given, measure = options.step_times, "--timed-with"
     short = []
     if given:
@@ -193,17 +189,9 @@ def _advice(classes: Sequence[ClassAtLoad], options: AdviceOptions, basis: str, 
     }
 
 
-def _gains(one: ClassAtLoad, k_max: int | None) -> _ByCurve:
-    class_, largest = one.where["class"], k_max or one.largest_k
-    if largest > one.largest_k:
-        raise ResultsError(
-            f"--k-max: {k_max} is beyond k = {one.largest_k}, the largest that is known of "
-            f"{class_}; what later positions would accept is not to be guessed"
-        )
-    if largest > MAX_WINDOWS:
-        raise ResultsError(
-            f"{class_}: {largest} windows are more than {MAX_WINDOWS}; ask for fewer with --k-max"
-        )
+def _gains(one: ClassAtLoad) -> _ByCurve:
+    if (largest := one.largest_k) > MAX_WINDOWS:
+        raise ResultsError(f"{one.where['class']}: {largest} windows are more than {MAX_WINDOWS}")
     return [{k: curve.gains(k) for k in range(1, largest + 1)} for curve in map(one.with_cost, CURVES)]
 
 
