@@ -171,8 +171,11 @@ def test_what_is_written_for_a_model_and_a_mode_passes_every_check(
             "--prompts long.jsonl",
             f"not eagle3 on {NATIVE}: runtime {NATIVE} reads a prompt in one piece up to",
         ),
-        ("--model Qwen/Qwen3-4B", "published: 1.8 times as fast at 1 and 0.35 times as fast at 4 at once"),
-        (f"--runtime {OLD}", "published: 3 times as fast at 4 at once), as you asked"),
+        (
+            "--model Qwen/Qwen3-4B",
+            "published: 1.8 times as fast at 1 and 0.35 times as fast at 4 concurrent requests",
+        ),
+        (f"--runtime {OLD}", "published: 3 times as fast at 4 concurrent requests), as you asked"),
     ],
 )
 def test_it_says_in_one_line_what_it_chose_and_why_and_what_else_there_is(

@@ -41,7 +41,7 @@ _TEXT = Template(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
 _GATED = "\nweights:\n  token_secret: hf-token   # a Secret, key `token`: Hugging Face asks who fetches this model\n"
 _SCRATCH = "  artifact_source: scratch   # its compile cache needs a local disk\n"
 _REASONS = {
-    "draft": "{draft}, {window} tokens per step; {because}",
+    "draft": "{draft}, {window} draft tokens; {because}",
     "runtime": "{runtime}, mode {mode}",
     "hardware": "{nodes} x {instance} in {zone}, chips per arm: {devices}; {why}",
     "context": "{length} tokens: the longest prompt and its answer fit{bound}",
@@ -53,7 +53,7 @@ _WORTH_COUNTING = 1024
 _LENGTHS = [1024 * 2**power for power in range(6)]
 _HEAD_MODES = {name for runtime in RUNTIMES.values() for name, mode in runtime.modes.items() if mode.head}
 _LOADS = {"eagle3": "[1, 2]", "dflash": "[1, 4]"}
-"""Requests at once for which drafted steps of a mode are published."""
+"""Concurrent requests for which drafted steps of a mode are published."""
 _HEAD_WINDOW = 3
 """The number of drafted tokens in AWS's EAGLE3 tutorial; used unless the training of a head fixes another number."""
 
@@ -92,7 +92,7 @@ class _Route:
             f"{' to '.join(dict.fromkeys(f'{gain:.2g}' for gain in (min(some), max(some))))} times as fast at {load}"
             for load, some in sorted(gains.items())
         ]
-        published = f"published: {listed(results)} at once"
+        published = f"published: {listed(results)} concurrent requests"
         published = published if results else "no result of this draft on Trn2 is published"
         return f"{self.mode} with {self.draft} on {self.runtime.name} ({support}; {published})"
 
