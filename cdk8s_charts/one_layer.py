@@ -29,8 +29,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cdk8s_charts import in_image
-from cdk8s_charts.in_image import CANNOT_SAY, REFUSED, TAKEN, Arm, CannotSay, Finding
+from cdk8s_charts.draft_heads import read_configuration
+from cdk8s_charts.image_code import Arm, CannotSay, Finding, field_names, load_module, lookup, one_line
+from cdk8s_charts.in_image import CANNOT_SAY, ENGINE, REFUSED, TAKEN, leave_heads_to_the_compiler
 
 SECONDS = 40 * 60
 """For all copies of an image; the Job's deadline leaves the rest to pulling it."""
@@ -200,7 +201,7 @@ def compile_copy(arm: Arm, folder: Path) -> None:
     # `ModelBuilder.trace` compiles all graphs at once, each in a process of the compiler (its ThreadPoolExecutor, line 1564).
     concurrent.futures.ThreadPoolExecutor = OneByOne
     load = _loader(arm, options)
-    application = in_image.lookup("NeuronApplicationBase", APPLICATION)
+    application = lookup("NeuronApplicationBase", APPLICATION)
     rule = application.compile
 
     def compile_and_end(self: Any, *given: Any, **named: Any) -> None:
@@ -224,7 +225,7 @@ class OneByOne(concurrent.futures.ThreadPoolExecutor):
 
 def _shallow(model: Path, copy: Path, layers: int, sizes: Mapping[str, int]) -> str:
     """Return a folder with the model's files, where its configuration has `layers` layers."""
-    config = in_image.read_configuration(model)
+    config = read_configuration(model)
     depth = config.get("num_hidden_layers", layers)
     copy.mkdir()
     for file in model.iterdir():
@@ -251,19 +252,17 @@ def _loader(arm: Arm, options: Mapping[str, Any]) -> Callable[[], Any]:
     """Return the image's function that loads a model, with its arguments. Its parameters have other names in other versions."""
     if arm["dialect"] == "nxdi-v1":
         # The plugin gives vLLM its platform only where it finds a device file, and asks for none while it compiles.
-        in_image.load_module("vllm_neuron")._is_neuron_dev = lambda: True
-    in_image.leave_heads_to_the_compiler()
-    make = in_image.lookup("EngineArgs", in_image.ENGINE)
-    beside = {"swap_space": 0} if "swap_space" in in_image.field_names(make) else {}
+        load_module("vllm_neuron")._is_neuron_dev = lambda: True
+    leave_heads_to_the_compiler()
+    make = lookup("EngineArgs", ENGINE)
+    beside = {"swap_space": 0} if "swap_space" in field_names(make) else {}
     try:
         built = make(**{**options, **beside}).create_engine_config()
     except Exception as error:  # refused or not, this was asked before
         raise CannotSay(f"its engine configuration: {type(error).__name__}: {error}") from None
     speculation = getattr(built, "speculative_config", None)
     alone = arm["dialect"] == "nxdi-v0" and speculation
-    load = in_image.lookup(
-        "get_neuron_speculation_model" if alone else "get_neuron_model", (LOADERS[arm["dialect"]],)
-    )
+    load = lookup("get_neuron_speculation_model" if alone else "get_neuron_model", (LOADERS[arm["dialect"]],))
     known = {
         **vars(built),
         **{"vllm_config": built, "lora_serving_config": None},
@@ -281,7 +280,7 @@ def why(error: Exception) -> str:
     text = re.sub(r"^Failed compilation with \[.*?\]: ", "", str(error), flags=re.DOTALL)
     lines = [line for line in text.splitlines() if line.strip()] or [""]
     line = next((line for line in lines if _TELLING.search(line)), lines[0])
-    return in_image.one_line(f"{type(error).__name__}: {line}")
+    return one_line(f"{type(error).__name__}: {line}")
 
 
 if __name__ == "__main__":

@@ -36,8 +36,11 @@ if TYPE_CHECKING:
 ARGUMENTS_DEADLINE_S = 60 * 60
 """Pulling and unpacking tens of GiB onto a small node, a minute of imports, and `one_layer.SECONDS`."""
 _ARGUMENTS = "arguments"
-_PROGRAMS = [Path(__file__).parents[1] / f"{name}.py" for name in ("one_layer", "in_image")]
-"""The first one is started, and runs the other."""
+_PROGRAMS = [
+    Path(__file__).parents[1] / f"{name}.py"
+    for name in ("one_layer", "in_image", "draft_heads", "image_code")
+]
+"""The first one is started, and runs the second."""
 _ASKED = "asked.json"
 _ASKED_MOUNT = "/asked"
 _PACKAGE = Path(__file__).parents[1].name

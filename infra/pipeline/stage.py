@@ -45,7 +45,7 @@ class ClusterStep:
 
 def dev_steps(stage: StageConfiguration) -> tuple[ClusterStep, ...]:
     """Return the steps after every deployment; they need no Trn2 node."""
-    smoke = f"{DELIVER} smoke {stage.path} --account {stage.account}"
+    smoke = f"{DELIVER} smoke {stage.path}"
     return (ClusterStep(name="smoke", commands=(smoke,), minutes=30),)
 
 
@@ -55,7 +55,7 @@ def prod_steps(configuration: PipelineConfiguration) -> tuple[ClusterStep, ...]:
     if settings.run == "never":
         return dev_steps(stage)
     ends = " --until compile" if settings.run == "compile" else ""
-    arguments = f"{stage.path} --account {stage.account} --hours {settings.hours}{ends}"
+    arguments = f"{stage.path} --hours {settings.hours}{ends}"
     commands = []
     if settings.baseline_run:
         results = f"s3://{naming.bucket(stage.experiment, 'results', stage.account)}/runs"

@@ -27,12 +27,14 @@ def endpoint() -> Iterator[Endpoint]:
 
 
 def plan_content(**changes: Any) -> dict[str, Any]:
-    """A small plan of two arms and two classes of eight prompts."""
+    """A small plan of two arms and two classes of eight prompts, or `only` one of them."""
+    only = changes.pop("only", "")
     prompts: list[dict[str, Any]] = [
         {"id": f"chat-{i}", "class": "chat", "messages": [{"role": "user", "content": f"Question {i}?"}]}
         for i in range(8)
     ]
     prompts += [{"id": f"raw-{i}", "class": "raw", "prompt": f"Beginning {i}"} for i in range(8)]
+    prompts = [prompt for prompt in prompts if only in ("", prompt["class"])]
     content = {
         "schema": 1,
         "experiment": "qwen3-32b",

@@ -74,6 +74,8 @@ class Endpoint:
         """By arm, what its /version says; others have none."""
         self.says: Callable[[dict[str, Any]], str | None] = lambda body: None
         """What is answered to a request, in one chunk; where it gives nothing, the arm's own words come."""
+        self.keys: dict[str, str] = {}
+        """By arm, the header and value without which it answers 401, repeating what it got: `x-key: secret`."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self.port = port
@@ -94,7 +96,7 @@ class Endpoint:
         self._loop.close()
 
     async def _start(self) -> None:
-        app = web.Application()
+        app = web.Application(middlewares=[self._locked])
         app.router.add_get("/{arm}/v1/models", self._models)
         app.router.add_get("/{arm}/metrics", self._metrics)
         app.router.add_get("/{arm}/version", self._version)
@@ -112,6 +114,14 @@ class Endpoint:
             if one.transport:
                 one.transport.abort()  # what is still being written would keep it open
         await self._runner.cleanup()
+
+    @web.middleware
+    async def _locked(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        name, _, value = self.keys.get(request.match_info.get("arm", ""), "").partition(": ")
+        if name and request.headers.get(name) != value:
+            raise web.HTTPUnauthorized(text=f"got {request.headers.get(name)}")
+        answer: web.StreamResponse = await handler(request)
+        return answer
 
     async def _models(self, request: web.Request) -> web.Response:
         timing = self.arms.get(request.match_info["arm"], Timing())

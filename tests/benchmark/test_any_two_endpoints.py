@@ -1,24 +1,23 @@
-"""A run without a plan: prompts from a file, arms from the command line; README's sequence for any two endpoints as it
-is printed, and what may be said of the arms afterwards."""
+"""A run without a plan: prompts from a file, arms from the command line, and what may be said of the arms afterwards."""
 
 from __future__ import annotations
 
 import json
-import re
-import shlex
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 
 from tests.benchmark.conftest import Captured, reported
 from tests.benchmark.endpoint import MODEL, Endpoint
 from tests.benchmark.measure.test_run import summary
 from tests.benchmark.records import cautions
-from tests.conftest import ROOT
 from trnspec.benchmark.__main__ import main
+from trnspec.benchmark.commands.run_command import command
 from trnspec.benchmark.measure import journal
+from trnspec.operations.__main__ import main as trnspec
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +56,8 @@ def run(endpoint: Endpoint, prompts: Path, mine: Path) -> Run:
 
 def test_prompts_and_addresses_are_enough_and_what_is_declared_is_in_the_plan(run: Run, mine: Path) -> None:
     told = "--speculative-tokens drafted=7 --usd-per-hour drafted=17.5 --slo tpot_s=0.03"
-    assert run(f"--concurrency 1,2 --requests 4 --seed 7 --baseline drafted {told}") == 0
+    (plan := mine.with_name("plan.json")).write_text('{"seed": 7, "baseline": "drafted"}')
+    assert run(f"--concurrency 1,2 --requests 4 --plan {plan} {told}") == 0
     raw = journal.read(mine)
     measured = [record for record in raw.requests if record.phase == "measured"]
     cells = Counter((r.arm, r.class_, r.concurrency) for r in measured if r.round == 1)
@@ -70,6 +70,44 @@ def test_prompts_and_addresses_are_enough_and_what_is_declared_is_in_the_plan(ru
     plain, drafted = plan.arms
     assert plain.max_tokens_per_step == 9, "of an undeclared arm a step may yield all"
     assert (drafted.speculative_tokens, drafted.max_tokens_per_step, drafted.usd_per_hour) == (7, 8, 17.5)
+
+
+def test_a_plan_says_what_the_options_leave_out(
+    run: Run, endpoint: Endpoint, mine: Path, capsys: Captured
+) -> None:
+    drafted = {
+        "name": "drafted",
+        "speculative_tokens": 7,
+        "max_tokens_per_step": 7,
+        "also_changes": ["another batch"],
+    }
+    content = {"experiment": "ours", "arms": [{"name": "plain"}, drafted], "requests": 3, "timeout_s": 60}
+    (plan := mine.with_name("plan.json")).write_text(json.dumps(content))
+    assert run(f"--plan {plan} --concurrency 1 --mix chat=3,raw=1") == 0
+    found = journal.read(mine).plan
+    assert (found.experiment, found.baseline, found.timeout_s) == ("ours", "plain", 60)
+    assert found.requests == 2, "an option replaces the plan's value"
+    assert found.arms[1].max_tokens_per_step == 7
+    assert found.arms[1].url == endpoint.url("spec")
+    assert summary(mine)["run"]["mix"] == {"chat": 3, "raw": 1}
+    assert reported(mine)
+    assert summary(mine)["run"]["mix"] == {"chat": 3, "raw": 1}, "a later report weighs alike"
+    assert run(f"--plan {plan} --concurrency 1 --mix chat=1") == 0, "the mix is not of the load"
+    assert summary(mine)["run"]["mix"] == {"chat": 1}
+    plan.write_text(json.dumps({"requests": "many"}))
+    assert run(f"--plan {plan}") == 2
+    assert f"{plan}: requests: 'many'; must be a whole number" in capsys.readouterr().err
+
+
+def test_a_run_has_twenty_options_and_no_hidden_one_is_suggested(capsys: Captured) -> None:
+    options = [one for one in command.params if isinstance(one, click.Option) and not one.hidden]
+    assert len(options) == 20
+    assert main(["run", "--exit-zer"]) == 2
+    assert "No such option '--exit-zer'. (see" in capsys.readouterr().err
+    assert main(["run", "--request"]) == 2
+    assert "Did you mean" in capsys.readouterr().err
+    assert trnspec(["kubectll"]) == 2
+    assert "Did you mean" not in capsys.readouterr().err
 
 
 def test_text_is_asked_by_chat_unless_raw_text_is_chosen(
@@ -113,7 +151,7 @@ def test_a_base_model_names_the_way_to_ask_it(endpoint: Endpoint, run: Run, caps
 
 
 def test_what_makes_no_sense_is_refused(run: Run, prompts: Path, tmp_path: Path, capsys: Captured) -> None:
-    for options in ("--rate 2 --concurrency 2", "--timeout soon"):
+    for options in ("--rate 2 --concurrency 2", "--requests soon"):
         assert run(options) == 2
     capsys.readouterr()
     assert main(["run", "--prompts", str(prompts), "--out", str(tmp_path / "out")]) == 2
@@ -124,32 +162,6 @@ def test_what_makes_no_sense_is_refused(run: Run, prompts: Path, tmp_path: Path,
     assert "above 0; line 2 of prompts.jsonl: " in error
 
 
-@pytest.mark.slow
-def test_the_sequence_works_as_it_is_printed(
-    endpoint: Endpoint, prompts: Path, mine: Path, capsys: Captured
-) -> None:
-    (block,) = re.findall(
-        r"## Any two endpoints\n.*?```\n# needs a run\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
-    )
-    here = {
-        "plain=http://host-a:8000/v1": f"plain={endpoint.url('steady')}",
-        "drafted=http://host-b:8000/v1": f"drafted={endpoint.url('spec')}",
-        "M": MODEL,
-        "prompts.jsonl": str(prompts),
-        "results/mine": str(mine),
-    }
-    done = []
-    for line in block.replace("\\\n", " ").splitlines():
-        verb, *words = shlex.split(line, comments=True)[2:]
-        short = ["--requests", "6", "--questions", "none", "--exit-zero"] if verb == "run" else []
-        assert main([verb, *(here.get(word, word) for word in words), *short]) in (
-            {0, 1} if verb == "report" else {0}
-        ), line
-        done.append(verb)
-    assert done == ["run", "report", "advise"]
-    assert "PREDICTED from run" in capsys.readouterr().out
-
-
 def test_a_run_that_was_not_told_takes_it_afterwards(run: Run, mine: Path, capsys: Captured) -> None:
     assert run("--requests 6") == 0
     capsys.readouterr()
@@ -158,7 +170,7 @@ def test_a_run_that_was_not_told_takes_it_afterwards(run: Run, mine: Path, capsy
     (line,) = capsys.readouterr().err.splitlines()
     assert "--speculative-tokens drafted=7" in line
 
-    assert main([*advise, "--speculative-tokens", "drafted=4", "--tokens-per-step", "drafted=4"]) == 0
+    assert main([*advise, "--speculative-tokens", "drafted=4"]) == 0
     assert "PREDICTED from run" in capsys.readouterr().out
     assert reported(mine, "--speculative-tokens", "drafted=5")
     drafted = next(arm for arm in summary(mine)["run"]["arms"] if arm["name"] == "drafted")

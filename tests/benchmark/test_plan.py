@@ -115,6 +115,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "'steady' is not an arm that is its own",
     ),
     ({"arms": arms("steady", "spec", spec=7)}, "arms[1].baseline: 7"),
+    ({"mix": {"code": 1}}, "mix: 'code' is not a class of the prompts; their classes are chat, raw"),
+    ({"mix": {"chat": 0}}, "mix: {'chat': 0}; must be an object of classes and their shares"),
+    ({"timeout_s": 0}, "timeout_s: 0; must be a number above 0"),
     ({"mixed": 1}, "mixed: 1; must be true or false"),
     ({"cell_minutes": 0}, "cell_minutes: 0; must be a number above 0"),
     ({"prompts": [PROMPT | {"at_s": 0.0}]}, "prompts[0].at_s: unknown"),
@@ -129,13 +132,12 @@ def test_a_plan_that_cannot_work_is_refused() -> None:
 
 
 def test_overrides_change_what_they_name_and_nothing_else() -> None:
-    changed = overridden(plan(), {"url": {"spec": "http://other/v1"}}, classes=("raw",), requests=3)
+    changed = overridden(plan(), {"url": {"spec": "http://other/v1"}}, requests=3)
     assert changed.arm("spec").url == "http://other/v1"
-    assert (changed.classes, changed.requests, changed.max_tokens) == (("raw",), 3, 13)
+    assert (changed.classes, changed.requests, changed.max_tokens) == (("chat", "raw"), 3, 13)
     assert overridden(plan(), {}) == plan()
-    for of_arms, classes in (({"url": {"x": "http://h/v1"}}, None), ({}, ("x",))):
-        with pytest.raises(PlanError, match="'x' is not in the plan"):
-            overridden(plan(), of_arms, classes=classes)
+    with pytest.raises(PlanError, match="'x' is not in the plan"):
+        overridden(plan(), {"url": {"x": "http://h/v1"}})
     for given, maximum in ((8, 8), (80, 50)):  # a ceiling of single prompts too
         ceiling = overridden(plan(prompts=[PROMPT | {"max_tokens": 50}]), {}, max_tokens=given)
         assert ceiling.prompts[0].max_tokens == maximum

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -17,15 +18,20 @@ from tests.cdk8s_charts.objects import RENDERED, committed, experiment_at, named
 from tests.conftest import ROOT
 from trnspec.experiment.catalogue.runtimes import RUNTIMES
 
+PROGRAMS = ("in_image.py", "one_layer.py", "draft_heads.py", "image_code.py")
 CHECKPOINTS = ROOT / "tests" / "engine" / "checkpoints"
 
 
 def _asked(python: str, files: list[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """As the pod runs it: a file of its own, without this project's packages."""
+    """As the pod runs it: from a folder with the programs alone, without this project's packages."""
+    folder = Path(files[0]).parent
+    (folder / "cdk8s_charts").mkdir()
+    for name in PROGRAMS:
+        shutil.copy(ROOT / "cdk8s_charts" / name, folder / "cdk8s_charts")
     return subprocess.run(
-        [python, str(Path(in_image.__file__)), *files],
+        [python, "-m", "cdk8s_charts.in_image", *files],
         env=environment,
-        cwd=Path(files[0]).parent,
+        cwd=folder,
         capture_output=True,
         text=True,
         check=False,
@@ -56,8 +62,7 @@ def test_an_image_as_recorded_takes_what_the_rendered_manifests_ask_it(path: Pat
         mounted = {mounts[name]["mountPath"]: maps[source] for name, source in volumes.items()}
         programs = mounted.pop(f"{container['workingDir']}/cdk8s_charts")
         assert programs == {
-            name: (ROOT / "cdk8s_charts" / name).read_text(encoding="utf-8")
-            for name in ("in_image.py", "one_layer.py")
+            name: (ROOT / "cdk8s_charts" / name).read_text(encoding="utf-8") for name in PROGRAMS
         }
         assert mounts["checkpoints"] == {"name": "checkpoints", "mountPath": "/checkpoints", "readOnly": True}
         assert pod.spec["securityContext"]["runAsNonRoot"]

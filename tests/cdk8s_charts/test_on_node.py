@@ -151,9 +151,7 @@ def test_a_node_as_assumed_passes_every_check(node: Node) -> None:
     assert [name for name, result in results.items() if not result["passed"]] == []
     assert code == 0
     assert list(results) == list(on_node.CHECKS)
-    assert results["logical-cores"]["found"] == (
-        "32 logical NeuronCores by the node, or the runtime's default: no variable and no file tells"
-    )
+    assert results["logical-cores"]["found"] == "32 logical NeuronCores"
     assert results["mounts-readable"]["found"] == (
         "/checkpoints: 1 files, /artifacts: mounted, empty, so nothing was read"
     )
@@ -176,18 +174,13 @@ def _closed_device(node: Node) -> None:
     (node.root / "dev/neuron3").symlink_to("nowhere")  # root may open anything that exists
 
 
-def _node_of_another_lnc(node: Node) -> None:
-    node.setenv("NODE_LNC", "1")
-    node.file("opt/aws/neuron/logical_nc_config", "NEURON_LOGICAL_NC_CONFIG=1\n")
-
-
 LNC, ADDRESS = "NEURON_LOGICAL_NC_CONFIG", "AWS_CONTAINER_CREDENTIALS_FULL_URI"
 CAUSES: list[tuple[Callable[[Node], object], str, str, str]] = [
     # what spoils the node, the check that fails, what it finds, a part of its remedy
     (lambda n: n.without("dev/neuron7"), "device-files", "7 devices in /dev, the claim asks for 8", "claim"),
     (_closed_device, "device-files", "may not open neuron3", "pod_security: image-defaults"),
-    (lambda n: n.setenv(LNC, "1"), "logical-cores", f"64 logical NeuronCores by {LNC}=1, which", "claim"),
-    (_node_of_another_lnc, "logical-cores", "=1 in /opt/aws/neuron/logical_nc_config, the arm", "user data"),
+    (lambda n: n.setenv(LNC, "1"), "logical-cores", "64 logical NeuronCores, the arm", "claim"),
+    (lambda n: n.setenv("NODE_LNC", "1"), "logical-cores", "64 logical NeuronCores, the arm", "user data"),
     (lambda n: n.expected.update(logical_cores=64), "logical-cores", "the arm shards over 64", "claim"),
     (lambda n: n.setenv("COUNT_STATUS", "1"), "logical-cores", "ended with status 1", "do not fit"),
     (lambda n: n.setenv("INIT_STATUS", "2"), "runtime-starts", "nrt_init ended with status 2", "do not fit"),

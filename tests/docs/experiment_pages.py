@@ -1,6 +1,6 @@
 """What is made from the model of an experiment file, the experiments, the catalogue and the registry of metrics:
 `python -m tests.docs.experiment_pages` writes the JSON Schema that editors read, the reference of the keys, the experiments to start
-from, the modes, what a longer context takes and the definitions of the metrics."""
+from, the modes and the definitions of the metrics."""
 
 from __future__ import annotations
 
@@ -11,23 +11,21 @@ import re
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-import yaml
 from pydantic.json_schema import GenerateJsonSchema
 
-from tests.conftest import REFERENCE, ROOT
-from trnspec.benchmark.metrics import METRICS
+from tests.conftest import ROOT
+from trnspec.benchmark.metrics import METRICS, RUN_ACTIVE
 from trnspec.experiment import load, measurement, model
 from trnspec.experiment.catalogue.instances import INSTANCES
 from trnspec.experiment.catalogue.models import MODELS
 from trnspec.experiment.catalogue.runtimes import MODES, RUNTIMES, Mode
-from trnspec.experiment.description import as_json
-from trnspec.experiment.expected import expected_of
+from trnspec.experiment.cost import run_price
 from trnspec.experiment.header import headers
+from trnspec.experiment.purchase import purchase_options
 
-EXPERIMENTS = ROOT / "experiments"
+DOCS, EXPERIMENTS = ROOT / "docs", ROOT / "experiments"
 SCHEMA = EXPERIMENTS / "experiment.schema.json"
 _CHOICES = {
     "ExperimentFile.runtime": RUNTIMES,
@@ -96,8 +94,9 @@ def _told() -> dict[str, str]:
 
 
 def reference() -> Iterator[str]:
-    """The keys of a file by section; keys of an earlier section are not repeated."""
-    whole, earlier, said = schema(), dict[str, Any](), dict[str, str]()
+    """The keys of a file by section, each with the beginning of its description, which the schema has whole; keys of an earlier
+    section are not repeated."""
+    whole, earlier = schema(), dict[str, Any]()
     for path, section in sections(whole, whole["$defs"]):
         keys = section["properties"]
         yield from (f"## {f'`{path}`' if path else 'The file'}", "")
@@ -111,12 +110,9 @@ def reference() -> Iterator[str]:
             facts = [_takes(content), "required" if key in section.get("required", ()) else ""]
             if written not in (None, "", []) and not isinstance(written, dict):
                 facts.append(f"default `{json.dumps(written)}`")
-            known, here = "; ".join(filter(None, facts)), f"{path}.{key}"
-            first = (
-                said.setdefault(content["description"], here) if len(content["description"]) > 60 else here
-            )
-            about = content["description"] if first == here else f"As `{first}`."
-            yield f"- `{key}`{f' ({known})' if known else ''}: {about}"
+            known = "; ".join(filter(None, facts))
+            about = re.split(r"\. |; ", content["description"])[0].rstrip(".")
+            yield f"- `{key}`{f' ({known})' if known else ''}: {about}."
         yield from ("",) if keys else ()
 
 
@@ -132,7 +128,7 @@ def sections(section: Any, known: Any, path: str = "") -> Iterator[tuple[str, An
 
 
 def _takes(content: Any) -> str:
-    """What a key takes, in words; nothing where its description says enough."""
+    """What a key takes, in words; nothing where its description or default says enough. `check` names the range of a number."""
     if "enum" in content:
         return ", ".join(f"`{one}`" for one in content["enum"])
     if several := content.get("oneOf"):
@@ -141,50 +137,25 @@ def _takes(content: Any) -> str:
         return f"{known}, or {other}" if known else f"may be {other}"
     if either := content.get("anyOf"):
         return _takes(either[0])
-    if "minimum" in content:
-        return f"{content['minimum']} to {content['maximum']}"
-    if "exclusiveMinimum" in content:
-        return f"above {content['exclusiveMinimum']}"
-    return {"array": "list", "boolean": "true or false"}.get(content.get("type", ""), "")
+    return {"array": "list"}.get(content.get("type", ""), "")
 
 
 def gallery() -> Iterator[str]:
-    """The experiments of the repository by the question that each asks."""
-    yield "| you want to know | start with | hardware | hours | first run, $ | for |"
-    yield "|---|---|---|---:|---:|---|"
+    """The experiments of the repository by the question that each asks, with the dollars of an answer in its own region where that
+    has a price."""
+    yield from (
+        "| you want to know | hardware | hours | by spot, $ | by block, $ |",
+        "|---|---|---:|---:|---:|",
+    )
     for path, header in headers(EXPERIMENTS).items():
-        usd = as_json(load(path))["first_run"]["usd"]
-        link = f"[{path.stem}](../experiments/{path.name})"
-        yield f"| {header.answers} | {link} | {header.hardware} | {header.hours} | {usd:.0f} | {header.difficulty} |"
-
-
-def shipped() -> Iterator[str]:
-    """The same in few words, with the class of the price."""
-    yield from ("|experiment|hours|price|", "|---|---:|---|")
-    for path, header in headers(EXPERIMENTS).items():
-        yield f"|[{header.title}](experiments/{path.name})|{header.hours}|{header.price}|"
-
-
-def contexts() -> Iterator[str]:
-    """What the reference takes with a longer context, as `check` says it."""
-    data = yaml.safe_load(REFERENCE.read_text(encoding="utf-8"))
-    yield "| `max_model_len` | HBM of the plain arm, GiB | of the drafting arm, GiB | available HBM, GiB | plain step, ms |"
-    yield "|---:|---:|---:|---:|---|"
-    for tokens in (1024, 4096, 12800, 32768):
-        data["serving"]["max_model_len"] = tokens
-        with TemporaryDirectory() as folder:
-            (Path(folder) / "longer.yaml").write_text(yaml.safe_dump(data), encoding="utf-8")
-            experiment = load(Path(folder) / "longer.yaml")
-        plain, drafting = (arm["hbm_needed_gib"] for arm in as_json(experiment)["arms"])
-        there = experiment.instance.hbm_gib_per_device * experiment.baseline.serving.devices
-        step = expected_of(experiment, experiment.baseline).plain
-        likely = (
-            f"{step.likely_s * 1000:.1f} [{step.low_s * 1000:.1f}, {(step.high_s or 0) * 1000:.1f}]"
-            if step.likely_s
-            else ""
-        )
-        said = likely or f"at least {step.low_s * 1000:.1f}"
-        yield f"| {tokens:,} | {plain:.0f} | {drafting:.0f} | {there} | {said} |"
+        experiment = load(path)
+        ways = purchase_options(experiment, run_price(experiment).hours)
+        usd = {"spot": "-", "capacity-block": "-"}
+        for way in sorted(ways, key=lambda one: (one.rate.region == experiment.cluster.region, -one.usd)):
+            low, high = f"{way.low_usd:,.0f}", f"{way.high_usd:,.0f}"
+            usd[way.rate.kind] = low if low == high else f"{low} to {high}"
+        question = f"[{header.answers}](../experiments/{path.name})"
+        yield f"| {question} | {header.hardware.removeprefix('1 x ')} | {header.hours} | {usd['spot']} | {usd['capacity-block']} |"
 
 
 def modes() -> Iterator[str]:
@@ -206,11 +177,9 @@ def _ability(mode: Mode, has_families: bool) -> str:
 
 
 def definitions() -> Iterator[str]:
-    """Each metric of the benchmark, with what CloudWatch calls it."""
-    yield from ("| metric | unit | better | definition | CloudWatch |", "|---|---|---|---|---|")
-    for m in METRICS:
-        there = f"{m.cloudwatch_name} ({m.cloudwatch_unit}, {m.statistic})" if m.cloudwatch_name else "-"
-        yield f"| `{m.name}` | {m.unit} | {m.better} | {m.formula} | {there} |"
+    """Each metric of a run."""
+    yield from ("| metric | unit | definition |", "|---|---|---|")
+    yield from (f"| `{one.name}` | {one.unit} | {one.formula} |" for one in METRICS if one != RUN_ACTIVE)
 
 
 def _in_block(name: str, lines: Callable[[], Iterator[str]]) -> Callable[[str], str]:
@@ -221,12 +190,10 @@ def _in_block(name: str, lines: Callable[[], Iterator[str]]) -> Callable[[str], 
 
 WRITTEN: dict[Path, Callable[[str], str]] = {
     SCHEMA: lambda _: json.dumps(schema(), indent=1) + "\n",
-    ROOT / "README.md": _in_block("shipped", shipped),
-    ROOT / "docs" / "experiment-file.md": _in_block("reference", reference),
-    ROOT / "docs" / "quick-start.md": _in_block("gallery", gallery),
-    ROOT / "docs" / "sizing.md": _in_block("contexts", contexts),
-    ROOT / "docs" / "speculation.md": _in_block("modes", modes),
-    ROOT / "src/trnspec/benchmark" / "README.md": _in_block("definitions", definitions),
+    DOCS / "keys.md": _in_block("reference", reference),
+    DOCS / "start.md": _in_block("gallery", gallery),
+    DOCS / "models.md": _in_block("modes", modes),
+    DOCS / "measure.md": _in_block("definitions", definitions),
 }
 """Each file's text, made from what it is now."""
 

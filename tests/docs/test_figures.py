@@ -16,7 +16,6 @@ from trnspec.experiment.catalogue.published import REFERENCE as PUBLISHED
 from trnspec.experiment.cost import COMPILE_H, idle, per_hour, run_price, running
 from trnspec.experiment.expected import expected_of
 from trnspec.experiment.purchase import payable, purchase_text
-from trnspec.experiment.starter import compose
 from trnspec.experiment.step_time import of_row, published_forecaster
 
 DOCS = ROOT / "docs"
@@ -32,42 +31,20 @@ def _cells(row: str) -> list[str]:
 
 
 def test_the_costs_shown_are_those_computed(reference: Experiment) -> None:
-    operations = DOCS / "operations.md"
-    hour, table = per_hour(running(reference)), between(operations, "cost")
-    for figure in (per_hour(running(reference)[:1]), per_hour(idle(reference)), hour):
-        assert f"| {figure:.2f} an hour |" in table
-    parts = {item.item: per_hour([item]) for item in idle(reference)}
-    for words, start in (
-        ("m7i.xlarge", "m7i"),
-        ("control plane", "EKS"),
-        ("NAT gateway", "NAT"),
-        ("usage", "usage"),
-    ):
-        usd = sum(each for name, each in parts.items() if name.startswith(start))
-        assert f"{words} {usd:.3f}" in table
+    aws = DOCS / "aws.md"
+    table = between(aws, "cost")
+    assert f"| every hour with no Trn2 node | {per_hour(idle(reference)):.2f} |" in table
+    node, whole = (per_hour(items) for items in (running(reference)[:1], running(reference)))
+    assert f"| every hour with one Trn2 node | {whole:.2f}, of it {node:.2f} for the node" in table
     first, later = (run_price(reference, to_compile=number) for number in (2, 0))
-    for one in (first, later):
-        assert f"{one.hours:.2f} Trn2 hours | {purchase_text(payable(reference, one.hours))} |" in table
-    assert f"${24 * per_hour(idle(reference)):.2f} a day for the reference" in _guide("operations.md")
-    said = f"{first.hours:.2f} Trn2 hours; a later one, with everything compiled, {later.hours:.2f}"
-    assert said in _guide("quick-start.md")
-    baselines = load(REFERENCE.with_name("qwen3-32b-baselines.yaml"))
-    (block,) = payable(baselines, run_price(baselines).hours)
-    assert f"about ${block.usd:.0f}" in _guide("where-the-time-goes.md")
-
-    ten_commands = between(operations, "ten")
-    (block,) = [block for block in command_blocks(operations) if block.text in ten_commands]
-    assert len(block.commands) <= 10
     assert later.hours <= 2
-
-
-def test_what_a_small_experiment_costs_is_what_is_predicted(tmp_path: Path) -> None:
-    prompts = ROOT / "experiments" / "prompts" / "general.jsonl"
-    text = compose("small", model="Qwen/Qwen3-8B", prompts=prompts, folder=tmp_path).text
-    (tmp_path / "small.yaml").write_text(text)
-    small = load(tmp_path / "small.yaml")
-    assert (small.instance.name, small.cluster.max_nodes) == ("trn2.3xlarge", 2)
-    assert f"predicted: {purchase_text(payable(small, run_price(small).hours))}." in _guide("quick-start.md")
+    for one, words in ((first, "the first answer"), (later, "a later one")):
+        text = purchase_text(payable(reference, one.hours))
+        assert f"| {words}, {one.hours:.2f} Trn2 hours (*predicted*) | {text} |" in table
+    assert f"${24 * per_hour(idle(reference)):.2f} a day" in _guide("aws.md")
+    ten_commands = between(aws, "ten")
+    (block,) = [block for block in command_blocks(aws) if block.text in ten_commands]
+    assert len(block.commands) <= 10
 
 
 def test_a_sweep_is_predicted_to_compile_in_turns() -> None:
@@ -98,7 +75,7 @@ def test_the_windows_shown_are_those_advised(
 
 def test_the_parts_of_the_reference_step_are_those_of_the_forecast(reference: Experiment) -> None:
     by, own = published_forecaster(), of_row(PUBLISHED)
-    step, text = by.plain(own), _guide("where-the-time-goes.md")
+    step, text = by.plain(own), _guide("decide.md")
     assert step.likely_s is not None
     assert step.high_s is not None
     layers_s, cache_s = by.fit.layer_s * own.shape.layers, by.fit.cache_factor * own.cache_s
@@ -121,10 +98,10 @@ def test_what_was_published_of_speed_ups_is_what_the_ledger_has() -> None:
         name = one.row if one.row in ("S6-4", "S7-4") else one.row.partition("-")[0]
         cells = f"{one.plain_tpot_s / one.tpot_s:.2f}", one.num_speculative_tokens, one.concurrency
         quoted.setdefault(name, set()).add(cells)
-    rows = {cells[0]: cells for cells in map(_cells, between(DOCS / "speculation.md", "pays").splitlines())}
+    rows = {cells[0]: cells for cells in map(_cells, between(DOCS / "decide.md", "pays").splitlines())}
     assert {name for name in rows if name.startswith("S")} == quoted.keys()
     for name, found in quoted.items():
-        _, _, draft, at_once, _, shown = rows[name]
+        _, _, draft, at_once, shown = rows[name]
         ratios = sorted(ratio for ratio, _, _ in found)
         assert shown == " to ".join(dict.fromkeys((ratios[0], ratios[-1]))), name
         assert {int(at_once)} == {load for _, _, load in found}, name

@@ -8,11 +8,13 @@ without it the tests are skipped.
 from __future__ import annotations
 
 import json
-import os
+import re
 import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ from cdk8s_charts import in_image
 from cdk8s_charts.workloads.serving import STARTUP_PROBE
 from tests.conftest import ROOT
 from tests.engine.test_models import CHECKPOINTS
+from trnspec.benchmark.analyse.result_cells import WindowAtLoad
+from trnspec.benchmark.analyse.window_schedule import speculative_config
 from trnspec.benchmark.measure import journal
 from trnspec.benchmark.measure.client import request_body
 from trnspec.benchmark.measure.endpoints import OF_DRAFTS, counters_in, metrics_url
@@ -40,7 +44,8 @@ ALONE = (
     *("VLLM_CPU_OMP_THREADS_BIND=nobind", "TOKENIZERS_PARALLELISM=false", "HF_HUB_OFFLINE=1"),
     *("VLLM_NO_USAGE_STATS=1", "DO_NOT_TRACK=1", "VLLM_LOGGING_LEVEL=WARNING", "PYTHONDONTWRITEBYTECODE="),
 )
-PLAIN, DRAFTED, TWIN, MODEL, K = "plain", "drafted", "twin", "tiny", 7
+PLAIN, DRAFTED, SCHEDULED, TWIN, MODEL, K = "plain", "drafted", "scheduled", "twin", "tiny", 7
+PROMPTS = Path(__file__).with_name("prompts.jsonl")
 STEPS = K + 1
 """Tokens of a step at most."""
 TOKENS_PER_STEP = 4.0
@@ -61,12 +66,21 @@ pytestmark = [
 ]
 
 
+BY_LOAD = (
+    WindowAtLoad(concurrency=1, window=K, arm=DRAFTED),
+    WindowAtLoad(concurrency=2, window=3, arm="smaller"),
+    WindowAtLoad(concurrency=4, window=0),
+)
+"""A report's answer for a ladder of loads."""
+
+
 def words(arm: str) -> list[str]:
     """The command of an arm's server, without its address."""
     options = [
         word for name, value in OPTIONS.items() for word in (f"--{name.replace('_', '-')}", str(value))
     ]
-    drafting = ["--speculative-config", json.dumps(SPECULATIVE)] if arm == DRAFTED else []
+    given = {DRAFTED: SPECULATIVE, SCHEDULED: SPECULATIVE | (speculative_config(BY_LOAD) or {})}
+    drafting = ["--speculative-config", json.dumps(given[arm])] if arm in given else []
     target = ["vllm", "serve", str(CHECKPOINTS / "target"), "--served-model-name", MODEL]
     return [*target, *options, "--enforce-eager", "--no-enable-prefix-caching", *drafting]
 
@@ -79,19 +93,23 @@ def started(container: Container, port: int) -> list[str]:
 @pytest.fixture(scope="module")
 def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """A plain and a drafting server."""
-    arms = [Container(arm=name, command=(), health="/health", startup_s=START_S) for name in (PLAIN, DRAFTED)]
-    with running(arms, started, logs=tmp_path_factory.mktemp("logs")) as found:
+    with served(tmp_path_factory.mktemp("logs"), PLAIN, DRAFTED) as found:
         yield found
 
 
-def measured(out: Path, urls: dict[str, str], *options: str) -> tuple[Plan, dict[str, Any]]:
+def served(logs: Path, *names: str) -> AbstractContextManager[dict[str, str]]:
+    arms = [Container(arm=name, command=(), health="/health", startup_s=START_S) for name in names]
+    return running(arms, started, logs=logs)
+
+
+def measured(out: Path, urls: dict[str, str], prompts: Path = PROMPTS) -> tuple[Plan, dict[str, Any]]:
     """Plan and summary of a run of `python -m trnspec.benchmark`, which leaves no request without an answer."""
     asked = [
         "run",
         "--out",
         str(out),
         "--prompts",
-        str(Path(__file__).with_name("prompts.jsonl")),
+        str(prompts),
         "--model",
         MODEL,
     ]
@@ -109,8 +127,8 @@ def measured(out: Path, urls: dict[str, str], *options: str) -> tuple[Plan, dict
     ]
     asked += [word for arm, url in urls.items() for word in ("--arm", f"{arm}={url}")]
     for arm in urls.keys() - {PLAIN}:
-        asked += ["--speculative-tokens", f"{arm}={K}", "--tokens-per-step", f"{arm}={STEPS}"]
-    benchmark([*asked, *options], log=out / LOG)
+        asked += ["--speculative-tokens", f"{arm}={K}"]
+    benchmark(asked, log=out / LOG)
     raw = journal.read(out)
     assert extent(raw)[1], "the run is whole"
     assert not [record.error for record in raw.requests if record.error]
@@ -145,7 +163,10 @@ def test_a_server_measured_against_itself_answers_alike_and_has_the_same_tokens_
     urls: dict[str, str], tmp_path: Path
 ) -> None:
     twins = dict.fromkeys((DRAFTED, TWIN), urls[DRAFTED])
-    _, summary = measured(tmp_path / "twins", twins, "--classes", "json,open-ended")
+    lines = PROMPTS.read_text(encoding="utf-8").splitlines(keepends=True)
+    some = [line for line in lines if json.loads(line)["class"] in ("json", "open-ended")]
+    (tmp_path / "some.jsonl").write_text("".join(some), encoding="utf-8")
+    _, summary = measured(tmp_path / "twins", twins, tmp_path / "some.jsonl")
     by_class: dict[str, list[float]] = {}
     for cell in summary["cells"]:
         by_class.setdefault(cell["class"], []).append(cell["acceptance_length"])
@@ -153,6 +174,52 @@ def test_a_server_measured_against_itself_answers_alike_and_has_the_same_tokens_
         assert lengths[0] == pytest.approx(lengths[1], rel=0.02), name
     equal = [cell["output_equality"] for cell in summary["cells"] if cell["arm"] == TWIN]
     assert all(one["equal"] == one["n_pairs"] for one in equal)
+
+
+def test_what_a_prompt_of_the_user_says_goes_to_both_servers_and_they_do_it(
+    urls: dict[str, str], tmp_path: Path
+) -> None:
+    """Guided JSON, a text to stop at, a shorter answer: lines of an OpenAI batch."""
+    schema = {
+        "type": "object",
+        "properties": {"a": {"enum": [1, 2]}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    guided = {"type": "json_schema", "json_schema": {"name": "one", "schema": schema}}
+    kinds = {"guided": {"response_format": guided}, "stopped": {"stop": ["e"]}, "short": {"max_tokens": 5}}
+    lines = [
+        {"custom_id": f"{kind}-{n}", "category": kind, "method": "POST", "url": "/v1/chat/completions"}
+        | {"body": {"model": "any", "messages": [{"role": "user", "content": f"Count to {n}."}], **more}}
+        for kind, more in kinds.items()
+        for n in range(8)
+    ]
+    file = tmp_path / "batch.jsonl"
+    file.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    measured(tmp_path / "run", urls, prompts=file)
+    answers = [one for one in journal.read(tmp_path / "run").requests if one.arm in urls]
+    of = {kind: [one for one in answers if one.prompt_id.startswith(kind)] for kind in kinds}
+    assert all(len(those) >= 2 * REQUESTS for those in of.values())
+    form = re.compile(r'\s*\{\s*"a"[\s:12}]*')  # the models go on with spaces until the answer is full
+    assert not [one.text for one in of["guided"] if not form.fullmatch(one.text or "")]
+    assert not [one.text for one in of["stopped"] if "e" in (one.text or "")]
+    assert {one.completion_tokens for one in of["short"]} == {5}
+
+
+def test_the_schedule_that_a_report_prints_is_one_that_vllm_serves(tmp_path: Path) -> None:
+    """With one request its window is the largest; with as many as the server takes it drafts nothing."""
+    with served(tmp_path, SCHEDULED) as found:
+        url = found[SCHEDULED]
+        asked = [{"role": "user", "content": "Repeat: the cat sat on the mat."}]
+        body = {"model": MODEL, "messages": asked, "max_tokens": 48, "ignore_eos": True, "temperature": 0}
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
+        alone = ask(url, body)[1]
+        assert 0 < alone[_DRAFTS] < 48, "it drafts"
+        with ThreadPoolExecutor(OPTIONS["max_num_seqs"]) as several:
+            before = counters(url)
+            [*several.map(lambda _: ask(url, body), range(OPTIONS["max_num_seqs"]))]
+            grown = {name: value - before.get(name, 0.0) for name, value in counters(url).items()}
+        assert grown[_DRAFTS] / OPTIONS["max_num_seqs"] < alone[_DRAFTS], "it drafts less under load"
 
 
 def test_the_startup_probe_of_a_pod_succeeds_where_a_completion_does(urls: dict[str, str]) -> None:
@@ -187,10 +254,8 @@ def test_the_program_of_the_arguments_job_takes_both_arms_and_names_what_this_vl
 
     def found() -> tuple[int, list[str]]:
         (tmp_path / "asked.json").write_text(json.dumps(arms), encoding="utf-8")
-        command = [str(ENGINE / "python"), in_image.__file__, str(tmp_path / "asked.json")]
-        done = subprocess.run(
-            command, cwd=tmp_path, capture_output=True, text=True, check=False, env=os.environ
-        )
+        command = [str(ENGINE / "python"), "-m", "cdk8s_charts.in_image", str(tmp_path / "asked.json")]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         lines = [json.loads(line) for line in done.stdout.splitlines() if line[:1] == "{"]
         return done.returncode, [line["key"] for line in lines]
 

@@ -105,7 +105,7 @@ def test_a_vocabulary_of_its_own_is_a_tokenizer_of_its_own(variation: Variation,
 
 
 def test_the_examples_of_the_guide_are_taken(variation: Variation, tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "adding-a-model.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
     examples = re.findall("```yaml\n(.*?)```", text, re.DOTALL)
     assert len(examples) == 3
     (tmp_path / "from-scratch-8b.json").write_text(json.dumps(CONFIG), encoding="utf-8")

@@ -69,7 +69,7 @@ REFUSED = r"""
 LONG = [
     (
         line(9, prompt="y" * 500),
-        r"up to 500 tokens \(its UTF-8 bytes\) of the prompt.*`tokens`, docs/sizing.md",
+        r"up to 500 tokens \(its UTF-8 bytes\) of the prompt.*`tokens`, docs/models.md",
     ),
     (line(9, prompt="y" * 500, tokens=400), r"up to 400 tokens \(as its line states\)"),
     ('{"custom_id": "x", "body": {"prompt": ["x"]}}', "line 9 of mine.jsonl"),
@@ -114,7 +114,7 @@ def test_long_prompts_in_other_languages_keep_their_bound_and_their_forecast(var
         return load(path)
 
     with pytest.raises(
-        InvalidExperiment, match=r"benchmark.max_tokens.*\(its UTF-8 bytes\).*`tokens`, docs/sizing.md"
+        InvalidExperiment, match=r"benchmark.max_tokens.*\(its UTF-8 bytes\).*`tokens`, docs/models.md"
     ):
         loaded(8192)
     experiment = loaded(16384)

@@ -25,8 +25,9 @@ from tests.benchmark.measure.once import ask_once
 from tests.conftest import ROOT
 from tests.hostile.misbehaving import DONE, STREAM, Answer, Misbehaving, answered, chunk, event
 from trnspec.benchmark.__main__ import main
-from trnspec.benchmark.measure.client import ask, http_session
+from trnspec.benchmark.measure.client import ask, http_sessions
 from trnspec.benchmark.measure.records import Reply
+from trnspec.benchmark.plan import from_dict
 
 MAX_TOKENS = 40
 STOP = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
@@ -54,9 +55,11 @@ def statistics(**said: Any) -> dict[str, Any]:
 
 def failures(answers: Mapping[str, Answer], timeout_s: float = 10.0) -> dict[str, Reply]:
     async def each() -> dict[str, Reply]:
-        async with http_session(timeout_s) as http:
+        async with http_sessions(from_dict(plan_content(timeout_s=timeout_s))) as http:
             urls = {name: f"{server.url(name)}/chat/completions" for name in answers}
-            return {name: await ask(http, url, b"{}", max_tokens=MAX_TOKENS) for name, url in urls.items()}
+            return {
+                name: await ask(http["spec"], url, b"{}", max_tokens=MAX_TOKENS) for name, url in urls.items()
+            }
 
     with Misbehaving(answers) as server:
         outcomes = asyncio.run(each())
@@ -194,7 +197,7 @@ from trnspec.benchmark.__main__ import main
 from tests.benchmark.measure.once import ask_once
 ask_once(pytest.MonkeyPatch())
 plans = sorted(Path(sys.argv[1]).glob("*.json"))
-codes = [main(["run", "--plan", str(plan), "--out", str(plan.with_suffix("")), "--timeout", "60", "--questions", "none"]) for plan in plans]
+codes = [main(["run", "--plan", str(plan), "--out", str(plan.with_suffix("")), "--questions", "none"]) for plan in plans]
 held = re.search("VmHWM:[^0-9]+([0-9]+)", Path("/proc/self/status").read_text())[1]
 print(json.dumps([codes, int(held)]))
 """
@@ -322,12 +325,13 @@ def plan_of(server: Misbehaving, *behaviours: str) -> dict[str, Any]:
         concurrency=[1],
         warmup=0,
         max_tokens=MAX_TOKENS,
+        timeout_s=60,
     )
 
 
 def run(folder: Path, plan: dict[str, Any]) -> int:
     (folder / "plan.json").write_text(json.dumps(plan))
-    words = f"run --plan {folder}/plan.json --out {folder}/out --timeout 60 --questions none"
+    words = f"run --plan {folder}/plan.json --out {folder}/out --questions none"
     return main(words.split())
 
 

@@ -110,14 +110,15 @@ def test_any_file_as_a_plan(content: Any) -> None:
 OPTIONS = {
     "--concurrency": ("0", "-1", "1e3", "9" * 5000, "1000000000", "NaN", "٣", ""),
     "--requests": ("0", "9" * 400, "1000000000000"),
-    "--seed": ("-1", str(2**63)),
+    "--mix": ("chat=0", "chat=nan", "chat", "nobody=1"),
+    "--questions": ("", "nowhere", "/dev/zero"),
+    "--api-key-env": ("spec=", "spec=A B", "spec=NO_SUCH_VARIABLE", "nobody=HOME"),
     "--rate": ("0", "nan", "inf", "1e-300", "1e300"),
-    "--timeout": ("0", "inf", "nan", "1e300h", "h"),
     "--max-error-rate": ("nan", "-1", "2"),
     "--model": ("\x1b[2J", "x" * 1000),
     "--extra-body": ("[]", "{", '{"a": NaN}', "[" * 100_000, '{"a":' * 500 + "1" + "}" * 500),
     "--slo": ("tpot_s=nan", "tpot_s=1e300", "x=1"),
-    "--tokens-per-step": ("spec=0", "spec=1000000000000", "spec=nan"),
+    "--speculative-tokens": ("spec=-1", "spec=1000000000000", "spec=nan"),
     "--usd-per-hour": ("spec=nan", "spec=1e300"),
     "--arm": ("spec=http://me:secret@host/v1", "spec=http://host/v1?key=secret", "spec=\x1b[2J"),
 }

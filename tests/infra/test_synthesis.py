@@ -197,8 +197,8 @@ def test_wrong_input_ends_in_one_line_and_exit_2_before_jsii_starts(context: str
 
 
 def _of_the_guide(number: int) -> str:
-    """A block of YAML of what-you-have.md: the network, then the settings."""
-    guide = (ROOT / "docs" / "what-you-have.md").read_text(encoding="utf-8")
+    """A block of YAML of yours.md: the network, then the settings."""
+    guide = (ROOT / "docs" / "yours.md").read_text(encoding="utf-8")
     return str(re.findall(r"^```yaml\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)[number])
 
 

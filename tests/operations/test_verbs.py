@@ -19,7 +19,6 @@ from tests.operations.clients import shared_client
 from tests.operations.conftest import Say
 from tests.operations.world import World
 from trnspec.experiment import Experiment
-from trnspec.operations import deploying
 from trnspec.operations.__main__ import main
 from trnspec.operations.cloud import aws
 from trnspec.operations.cloud.aws import Aws
@@ -58,7 +57,7 @@ def test_render_fills_placeholders_and_leaves_the_users_texts(
 ) -> None:
     folder = str(_rendered(experiment, tmp_path))
     image = "111122223333.dkr.ecr.us-east-2.amazonaws.com/tools:0a1b"
-    given = ["render", "--resolved", "--manifests", folder, "--account", "111122223333"]
+    given = ["render", "--resolved", "--manifests", folder, "--set", "AWS_ACCOUNT=111122223333"]
     filled = [*given, "--set", f"BENCHMARK_IMAGE={image}"]
     code, out, _ = say(*filled, "--json")
     job, config = json.loads(out)["items"]
@@ -95,7 +94,6 @@ WRONG = {
     "nodes a.yaml b.yaml 1": "Got unexpected extra argument (b.yaml)",
     "nodes": "Missing argument 'N'.",
     "nodes 0 --hours nan": "Invalid value for '--hours': 'nan' is not a number of hours",
-    "status --account 12": "Invalid value for '--account': '12' is not an account id",
     "forecast --mix a=1": "--mix: weighs classes whose acceptance is known; give --run DIR or --acceptance FILE",
 }
 
@@ -156,8 +154,7 @@ def test_credentials_of_another_account_than_deployment_yaml_names_are_refused_b
 ) -> None:
     file = tmp_path / "deployment.yaml"
     file.write_text('account: "222233334444"\n', encoding="utf-8")
-    for module in (aws, deploying):
-        monkeypatch.setattr(module, "DEPLOYMENT", file)
+    monkeypatch.setattr(aws, "DEPLOYMENT", file)
     asked: list[str] = []
 
     def client(own: Aws, service: str) -> Any:
@@ -172,12 +169,6 @@ def test_credentials_of_another_account_than_deployment_yaml_names_are_refused_b
     )
     assert (code, out, set(asked)) == (1, "", {"sts"})
     assert err == f"{line}deployment.yaml names; set AWS_PROFILE to one of that account\n"
-    code, _, err = say(*verb, "--account", "111122223333")
-    if verb == ("deploy",):
-        line = "--account 111122223333: deployment.yaml deploys to 222233334444; change one of the two"
-        assert (code, line in err) == (2, True)
-    else:
-        assert (code, "not of 111122223333, which --account names" in err) == (1, True)
 
 
 @pytest.mark.slow
@@ -214,7 +205,9 @@ def test_what_would_be_rendered_is_said_for_a_machine(say: Say) -> None:
 
 def _resolved(say: Say, folder: Path, *more: str) -> tuple[int, str, str]:
     values = [word for name, value in IMAGES.items() for word in ("--set", f"{name}={value}")]
-    return say("render", "--resolved", "--account", "111122223333", *values, "--out", str(folder), *more)
+    return say(
+        "render", "--resolved", "--set", "AWS_ACCOUNT=111122223333", *values, "--out", str(folder), *more
+    )
 
 
 def test_a_folder_gets_each_reviewed_file_with_its_placeholders_filled(say: Say, tmp_path: Path) -> None:
@@ -246,7 +239,9 @@ def test_a_folder_that_cannot_hold_the_manifests_is_refused(say: Say, tmp_path: 
     (tmp_path / "file").write_text("", encoding="utf-8")
     code, _, err = _resolved(say, tmp_path / "file")
     assert (code, f"--out {tmp_path / 'file'}: cannot be written (" in err) == (1, True)
-    code, _, err = say("render", "--resolved", "--out", str(tmp_path / "x"), "--account", "111122223333")
+    code, _, err = say(
+        "render", "--resolved", "--out", str(tmp_path / "x"), "--set", "AWS_ACCOUNT=111122223333"
+    )
     assert (code, "give it with --set BENCHMARK_IMAGE=..." in err, (tmp_path / "x").exists()) == (
         2,
         True,

@@ -6,7 +6,7 @@ The charts write it, the pod reads it, and options change it. The same model val
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
@@ -18,6 +18,7 @@ from trnspec.benchmark.limits import (
     FOR_ANY_OF,
     MAX_DEPTH,
     MAX_LEVELS,
+    MAX_S,
     OMIT_IF_EMPTY,
     Part,
     Slo,
@@ -52,12 +53,20 @@ OPTIONAL_FIELDS: Mapping[str, str] = {
 }
 """Fields of a request that a server may refuse, with what changes without them."""
 
+TIMEOUT_S = 300.0
+_NOT_SENT = ("url", "usd_per_hour", "also_changes", "kv_tokens", "api_key_env", "headers_env")
+"""Keys of an arm that do not change what is asked of which arm."""
+_SHARES = "an object of classes and their shares, each a number above 0"
 _IN_FLIGHT, _PER_S = whole(1, 4096), number(10_000, minimum=0.0001)
 _Text = Annotated[str, Field(min_length=1, max_length=1000)]
 _TEXTS = items(f"a list of at most {MAX_LEVELS} texts", minimum=0, maximum=MAX_LEVELS)
 _NAMED = "printable ASCII, 1 to 128 characters, not starting with a colon"
 Name = Annotated[str, must_be(_NAMED, pattern=r"^( +[!-~]|[!-9;-~])[ -~]*$", max_length=128)]
 """CloudWatch takes it as a dimension value."""
+EnvName = Annotated[
+    str, must_be("the name of an environment variable", pattern="^[A-Za-z_][A-Za-z0-9_]{0,127}$")
+]
+HeaderName = Annotated[str, Field(pattern="^[A-Za-z0-9-]{1,128}$")]
 Label = Annotated[str, held_to(is_label), must_be(LABEL_RULE)]
 """The name of a prompt or a class, chosen by the user."""
 Tokens = Annotated[int, whole(1, MAX_OUTPUT)]
@@ -83,6 +92,14 @@ class PlannedArm(Part):
     """What the arm's share of its node costs."""
     also_changes: Annotated[tuple[_Text, ...], _TEXTS, OMIT_IF_EMPTY] = ()
     """Other differences of its engine besides speculation, in words for the report."""
+    api_key_env: Annotated[EnvName | None, OMIT_IF_EMPTY] = None
+    """The environment variable with its API key. Default: BENCHMARK_API_KEY, or OPENAI_API_KEY."""
+    headers_env: Annotated[
+        Mapping[HeaderName, EnvName],
+        must_be("an object of HTTP headers and environment variables"),
+        OMIT_IF_EMPTY,
+    ] = Field(default_factory=dict)
+    """More HTTP headers of its requests: for each, the environment variable with its value."""
     kv_tokens: Annotated[int | None, whole(1, 1 << 50), OMIT_IF_EMPTY] = None
     """The tokens for which its server says that it has room in its key-value cache."""
     baseline: Annotated[Name | None, OMIT_IF_EMPTY] = None
@@ -150,8 +167,8 @@ class Plan(Part):
 
     parts: ClassVar[Mapping[str, type[Part]]] = {"arms": PlannedArm, "prompts": PlannedPrompt}
 
-    schema_: Annotated[int, must_be("1", ge=1, le=1)] = Field(alias="schema")
-    experiment: Name
+    schema_: Annotated[int, must_be("1", ge=1, le=1)] = Field(1, alias="schema")
+    experiment: Name = "unnamed"
     model: Annotated[
         str,
         held_to(lambda value: bool(value.strip()) and value.isprintable() and len(value) < 500),
@@ -159,10 +176,10 @@ class Plan(Part):
     ]
     baseline: Name
     arms: Annotated[tuple[PlannedArm, ...], items(f"a list of 1 to {_MAX_ARMS} arms", maximum=_MAX_ARMS)]
-    concurrency: Annotated[tuple[Annotated[int, _IN_FLIGHT], ...], levels(_IN_FLIGHT)] = ()
-    requests: Annotated[int, whole(1, 1_000_000)]
+    concurrency: Annotated[tuple[Annotated[int, _IN_FLIGHT], ...], levels(_IN_FLIGHT)] = (4,)
+    requests: Annotated[int, whole(1, 1_000_000)] = 32
     """The minimum number of measured requests per class and cell: to hold a load long enough may need more."""
-    warmup: Annotated[int, whole(0, 100_000)] = 0
+    warmup: Annotated[int, whole(0, 100_000)] = 4
     """Unmeasured requests per arm before the first cell. If it is not 0, there are at least as many as the largest load has in
     flight."""
     seed: Annotated[int, whole(0, (1 << 63) - 1)] = 1
@@ -188,6 +205,14 @@ class Plan(Part):
     """Whether the weights are dummies or of a tiny model, so that texts mean nothing and are not judged."""
     slo: Annotated[Slo | None, must_be(FOR_ANY_OF, min_length=1)] = None
     """The limits for a request: ttft_s, tpot_s, e2e_s, each optional. The report has the share of requests within them."""
+    mix: Annotated[
+        Mapping[str, Annotated[int | float, number(1e9, above=0)]], must_be(_SHARES), OMIT_IF_EMPTY
+    ] = Field(default_factory=dict)
+    """The user's shares of the output tokens, by class. Default: equal shares."""
+    timeout_s: Annotated[
+        int | float, number(MAX_S, above=0), Field(exclude_if=lambda limit: limit == TIMEOUT_S)
+    ] = TIMEOUT_S
+    """The maximum time of a request."""
     prompts: Annotated[
         tuple[PlannedPrompt, ...], items("a list of at least one prompt", maximum=_MAX_PROMPTS)
     ]
@@ -271,10 +296,9 @@ class Plan(Part):
 
     def sha256(self) -> str:
         """Identity of the plan: which requests are sent to which arms. It does not depend on addresses, prices, descriptions of
-        arms, or fields that a server refused."""
-        content, aside = self.to_dict(), ("url", "usd_per_hour", "also_changes", "kv_tokens")
-        content.pop("left_out", None)
-        content["arms"] = [{k: v for k, v in arm.items() if k not in aside} for arm in content["arms"]]
+        arms, keys and headers, the mix, the timeout, or fields that a server refused."""
+        content = {k: v for k, v in self.to_dict().items() if k not in ("left_out", "mix", "timeout_s")}
+        content["arms"] = [{k: v for k, v in arm.items() if k not in _NOT_SENT} for arm in content["arms"]]
         return sha256_of(content)
 
     def prompts_sha256(self) -> str:
@@ -282,10 +306,11 @@ class Plan(Part):
         return sha256_of(sorted(self.to_dict()["prompts"], key=lambda prompt: str(prompt["id"])))
 
 
-def load(path: Path) -> Plan:
-    """Read and check the plan at `path`. Raises PlanError."""
+def load(path: Path, complete: Callable[[dict[str, Any]], dict[str, Any]] = lambda content: content) -> Plan:
+    """Read and check the plan at `path`, of which `complete` gives what its file leaves out. Raises PlanError."""
     try:
-        return from_dict(json_in(path))
+        content = json_in(path)
+        return from_dict(complete(content) if isinstance(content, dict) else content)
     except UnreadableFile as error:
         raise PlanError(f"{path}: {error}; give a plan, which is one JSON object") from None
     except PlanError as error:
@@ -313,6 +338,8 @@ def _contradictions(plan: Plan) -> Iterable[str]:
     for name in dict.fromkeys(plan.baselines.values()):
         if plan.baselines.get(name) != name:
             yield f"baseline: {name!r} is not an arm that is its own baseline; the arms are {', '.join(names)}"
+    if unknown := [name for name in plan.mix if name not in plan.classes]:
+        yield f"mix: {unknown[0]!r} is not a class of the prompts; their classes are {', '.join(plan.classes)}"
     for index, prompt in enumerate(plan.prompts):
         if (prompt.prompt is None) == (prompt.messages is None):
             yield f"prompts[{index}]: needs exactly one of `prompt` and `messages`"

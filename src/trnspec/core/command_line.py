@@ -55,7 +55,8 @@ class Verbs(click.Group):
         if cmd_name not in self.verbs:
             if ctx.resilient_parsing:
                 return None
-            raise click.NoSuchCommand(cmd_name, possibilities=self.verbs, ctx=ctx)
+            shown = [name for name, verb in self.verbs.items() if not verb.hidden]
+            raise click.NoSuchCommand(cmd_name, possibilities=shown, ctx=ctx)
         verb = self.verbs[cmd_name]
         if verb.needs_checkout:
             from trnspec.core.checkout import require_checkout
@@ -151,6 +152,12 @@ def _in_words(error: Exception, who: str) -> Refusal:
     from trnspec.core.findings import Misuse
 
     typed = f"./{who}" if who.split()[0] == "trnspec" else f"python -m {who}"
+    if isinstance(error, click.NoSuchOption) and error.ctx:  # a hidden one is not suggested
+        hidden = {
+            name for one in error.ctx.command.params if getattr(one, "hidden", False) for name in one.opts
+        }
+        shown = [name for name in error.possibilities or () if name not in hidden]
+        error = click.NoSuchOption(error.option_name, possibilities=shown, ctx=error.ctx)
     if isinstance(error, click.UsageError):  # without this, a group without a verb prints its whole help
         bare = isinstance(error, click.exceptions.NoArgsIsHelpError)
         return Misuse(f"{'Missing command.' if bare else error.format_message()} (see {typed} --help)")

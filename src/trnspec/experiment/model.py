@@ -53,7 +53,7 @@ class SpeculationSection(FileSection):
     """How an arm speculates; the first arm, the baseline, does not. A list is a sweep: each combination is an arm."""
 
     mode: str
-    """What drafts, and how; which runtime can do it for which model is in docs/speculation.md."""
+    """What drafts, and how; which runtime can do it for which model is in docs/models.md."""
     draft: OneOrSeveral[DraftReference]
     num_speculative_tokens: OneOrSeveral[int]
     """Tokens that are drafted in one step (the window, k)."""

@@ -41,7 +41,7 @@ QUANTIZED = re.compile(
 """Names of quantized checkpoints."""
 _OWN_MODEL = (
     " For a fine-tune add `like: {}`, for another model `config:` with the path of its config.json: "
-    "docs/adding-a-model.md"
+    "docs/models.md"
 )
 
 

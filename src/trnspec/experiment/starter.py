@@ -118,7 +118,7 @@ def compose(
     ignore: Sequence[str] = (),
 ) -> StarterExperiment:
     """Compose an experiment called `name`, for a file in `folder`. Raises `Misuse`."""
-    own = "" if like else " For a fine-tune add --like {}; more in docs/adding-a-model.md"
+    own = "" if like else " For a fine-tune add --like {}; more in docs/models.md"
     if like and QUANTIZED.search(model):
         raise Misuse(refused("catalogue quantized", model, at="--model", hint=f", as {like}"))
     _refuse(unknown_name("--like" if like else "--model", like or model, MODELS, "model", own))
@@ -208,7 +208,7 @@ def _bound(asked: Sequence[Prompt]) -> str:
         return ""
     return (
         f", by its {longest.utf8_bytes:,} bytes, about {longest.likely_tokens:,} tokens; to compile less, count them and write "
-        "`tokens` into the file (docs/sizing.md)"
+        "`tokens` into the file (docs/models.md)"
     )
 
 

@@ -20,7 +20,7 @@ from trnspec.operations.cloud.access import cluster_of
 from trnspec.operations.cloud.aws import Aws, Calls, aws_of
 from trnspec.operations.cloud.clock import Clock
 from trnspec.operations.cloud.kubernetes import pod_containers
-from trnspec.operations.options import json_option, manifests_option, on_aws
+from trnspec.operations.options import json_option, manifests_option, with_experiment
 from trnspec.operations.preflight.checklist import PINS_AND_ZONE, QUOTAS, misfits
 from trnspec.operations.running.launch import say
 from trnspec.operations.running.remote import Build, reason, watched
@@ -104,13 +104,13 @@ class Starter:
         return self._stage[1].client("codebuild")
 
 
-@on_aws
+@with_experiment
 @manifests_option
-def smoke(path: Path, manifests: Path, account: str | None, as_json: bool) -> int:
+def smoke(path: Path, manifests: Path, as_json: bool) -> int:
     """Does the cluster run what was reviewed, and may a Trn2 node follow? Needs none."""
     experiment = load(path)
     files = read(experiment, manifests)
-    aws = aws_of(experiment, account)
+    aws = aws_of(experiment)
     for note in misfits(experiment, aws, *QUOTAS):
         warn(note.line())
     problems = misfits(experiment, aws, *PINS_AND_ZONE)

@@ -15,17 +15,16 @@ from typing import Any
 import click
 
 from cdk8s_charts.manifests import read
-from infra.deployment_file import NAME, read_deployment
-from infra.synthesis import DEPLOYMENT, app_of, configure
+from infra.deployment_file import NAME
+from infra.synthesis import app_of, configure
 from trnspec.core.checkout import ROOT
-from trnspec.core.findings import Finding, Misuse, Outside, Refusal
+from trnspec.core.findings import Finding, Outside, Refusal
 from trnspec.experiment import Experiment, load
 from trnspec.experiment.naming import PROTECTED, bucket, stack_name
 from trnspec.operations.cloud import cloudformation, experiment_resources
 from trnspec.operations.cloud.aws import Aws, aws_of
 from trnspec.operations.cloud.clock import Clock
 from trnspec.operations.options import (
-    account_option,
     chosen,
     dry_run_option,
     experiments,
@@ -59,12 +58,9 @@ _AT_ONCE = "3"
     shell_complete=lambda _ctx, _param, incomplete: experiments(incomplete),
 )
 @dry_run_option
-@account_option
 @json_option
 @click.pass_context
-def command(
-    ctx: click.Context, words: tuple[str, ...], dry_run: bool, account: str | None, as_json: bool
-) -> None:
+def command(ctx: click.Context, words: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
     """Deploy all stacks of an experiment, its objects too; Trn2 nodes start at 0.
 
     deployment.yaml and the manifests are taken as they are committed. What follows -- goes to `cdk deploy`: with
@@ -76,11 +72,8 @@ def command(
     path = chosen(ctx, None, tuple(given)).resolve()
     experiment = load(path)
     read(experiment, ROOT / "manifests")
-    named = read_deployment(DEPLOYMENT).account
-    if account and named and account != named:
-        raise Misuse(f"--account {account}: {DEPLOYMENT.name} deploys to {named}; change one of the two")
     if not {"--help", "-h"} & set(words):
-        aws = aws_of(experiment, account)
+        aws = aws_of(experiment)
         _ = aws.identity  # refused before the synthesis
         if not dry_run:
             _refuse_without_builder()

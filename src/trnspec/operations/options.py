@@ -101,12 +101,6 @@ def _waiting(text: str) -> float:
     return hours
 
 
-def _account(text: str) -> str:
-    if len(text) != 12 or not text.isdecimal():
-        raise click.BadParameter(f"{text!r} is not an account id of twelve digits")
-    return text
-
-
 _ARGUMENT: dict[str, Any] = {
     "metavar": "[EXPERIMENT]",
     "callback": chosen,
@@ -114,24 +108,14 @@ _ARGUMENT: dict[str, Any] = {
 }
 experiment_argument = click.argument("path", required=False, **_ARGUMENT)
 _before = click.argument("path", nargs=-1, **_ARGUMENT)
-account_option = click.option(
-    "--account", type=_account, metavar="ID", help="Stop if the credentials belong to another account."
-)
-dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be done, change nothing.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Print what would be done; change nothing.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, errors included.")
 FILE: Any = click.Path(path_type=Path)
 HOURS: Any = click.types.FuncParamType(_hours)
 USD = _number(1_000_000)
 WAITING: Any = click.types.FuncParamType(_waiting)
 """Hours, from a time with its unit."""
-manifests_option = click.option(
-    "--manifests", type=FILE, default=ROOT / "manifests", metavar="DIR", help="Default: manifests/."
-)
-
-
-def on_aws(function: Callable[..., int]) -> click.Command:
-    """A verb that takes an experiment, an account that credentials must be of, and --json."""
-    return with_experiment(account_option(function))
+manifests_option = click.option("--manifests", type=FILE, default=ROOT / "manifests", hidden=True)
 
 
 def with_experiment(function: Callable[..., int]) -> click.Command:
@@ -139,8 +123,7 @@ def with_experiment(function: Callable[..., int]) -> click.Command:
     arguments = [one for one in getattr(function, "__click_params__", ()) if isinstance(one, click.Argument)]
     which = _before if arguments else experiment_argument  # the last word is the other argument
     command = click.command()(which(json_option(function)))
-    common = ("account", "as_json")  # behind what the verb has of its own
-    command.params.sort(key=lambda one: one.name in common)
+    command.params.sort(key=lambda one: one.name == "as_json")  # behind what the verb has of its own
     return command
 
 

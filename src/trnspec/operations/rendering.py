@@ -16,7 +16,7 @@ from trnspec.core.findings import Misuse, Refusal
 from trnspec.core.words import count
 from trnspec.experiment import Experiment, load
 from trnspec.operations.cloud.aws import aws_of
-from trnspec.operations.options import FILE, manifests_option, on_aws
+from trnspec.operations.options import FILE, manifests_option, with_experiment
 
 _PINNED = re.compile(r"[^\s:@]+(:\d+)?(/[^\s:@]+)+(:(?!latest$)[\w.-]+|(:[\w.-]+)?@sha256:[0-9a-f]{64})")
 
@@ -29,7 +29,7 @@ def _assignment(text: str) -> tuple[str, str]:
     return name, value
 
 
-@on_aws
+@with_experiment
 @manifests_option
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 when a file is not up to date.")
 @click.option("--all", "everything", is_flag=True, help="All files of experiments/ instead of one.")
@@ -60,19 +60,18 @@ def command(
     resolved: bool,
     out: Path | None,
     given: tuple[tuple[str, str], ...],
-    account: str | None,
     as_json: bool,
 ) -> int:
     """Write the Kubernetes objects of an experiment to manifests/, where reviewers read them.
 
-    With --resolved AWS is asked for the account only when neither --account nor --set names it.
+    With --resolved AWS is asked for the account only when --set does not name it.
     """
     if out is not None and not resolved:
-        raise Misuse("--out: is for --resolved; to write reviewed manifests elsewhere, give --manifests")
+        raise Misuse("--out: is for --resolved; reviewed manifests are written to manifests/")
     if resolved:
         experiment = load(path)
         files = read(experiment, manifests)
-        _resolved(experiment, files, out, dict(given), account=account, as_json=as_json)
+        _resolved(experiment, files, out, dict(given), as_json=as_json)
         return 0
     folders = rendered(files_of_checkout() if everything else [path], out=manifests, check=check)
     if not as_json:
@@ -88,13 +87,12 @@ def _resolved(
     out: Path | None,
     values: dict[str, str],
     *,
-    account: str | None,
     as_json: bool,
 ) -> None:
     """Fill the placeholders of the reviewed files, and print or write them."""
     needed = set().union(*(names_in(item) for file in files for item in file.objects)) & PLACEHOLDERS.keys()
     if "AWS_ACCOUNT" not in values:
-        values["AWS_ACCOUNT"] = account or aws_of(experiment, account).account
+        values["AWS_ACCOUNT"] = aws_of(experiment).account
     for name in sorted(needed - values.keys()):
         raise Misuse(f"{name}: has no value ({PLACEHOLDERS[name]}); give it with --set {name}=...")
     for name, value in values.items():

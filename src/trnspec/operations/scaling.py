@@ -17,31 +17,31 @@ from trnspec.operations.cloud import nodegroup
 from trnspec.operations.cloud.aws import Aws, AwsError, aws_of
 from trnspec.operations.cloud.clock import TooLateError, stamp, within
 from trnspec.operations.cloud.nodegroup import current_issue
-from trnspec.operations.options import HOURS, dry_run_option, on_aws
+from trnspec.operations.options import HOURS, dry_run_option, with_experiment
 
 DEFAULT_HOURS = 3.0
 LIMIT_S = 45
 """Time limit of the emergency stop; after that a person has to act."""
 
 
-@on_aws
+@with_experiment
 @click.argument("wanted", type=click.IntRange(0), metavar="N")
 @click.option(
     "--hours",
     type=HOURS,
     default=DEFAULT_HOURS,
     metavar="H",
-    help=f"Hours after which they are set to 0 (default {DEFAULT_HOURS:g}).",
+    help=f"Set them to 0 after H hours (default {DEFAULT_HOURS:g}).",
 )
 @dry_run_option
-def command(path: Path, wanted: int, hours: float, dry_run: bool, account: str | None, as_json: bool) -> int:
-    """Set the number of Trn2 nodes to N, at most cluster.max_nodes; 0 stops what bills by the hour.
+def command(path: Path, wanted: int, hours: float, dry_run: bool, as_json: bool) -> int:
+    """Set the number of Trn2 nodes to N, at most cluster.max_nodes. 0 stops their cost.
 
-    The time to live is set before the first node starts, and removed after the last one is let go.
+    A schedule on AWS sets them to 0 after --hours; it is created before the first node starts.
     """
     experiment = load(path)
     nodegroup.refuse_too_many(experiment, wanted)
-    aws = aws_of(experiment, account)
+    aws = aws_of(experiment)
     if not wanted and not dry_run:
         return _stop(experiment, aws, as_json=as_json)
     group = nodegroup.read(experiment, aws)

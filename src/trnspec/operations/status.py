@@ -17,21 +17,21 @@ from trnspec.operations.cloud.aws import Aws, aws_of
 from trnspec.operations.cloud.clock import Clock
 from trnspec.operations.cloud.nodegroup import shown_issues
 from trnspec.operations.cloud.pod_trouble import trouble
-from trnspec.operations.options import on_aws
+from trnspec.operations.options import with_experiment
 from trnspec.operations.running import remote, trn2_nodes
 from trnspec.operations.running.state import NodesReplaced, RunState, RunStore
 
 SECTIONS = "stacks trn2 cluster artifacts alarms notices run build dollars undescribed"
 
 
-@on_aws
-def command(path: Path, account: str | None, as_json: bool) -> int:
+@with_experiment
+def command(path: Path, as_json: bool) -> int:
     """Show what an experiment has on AWS and in its cluster, and what of it bills. Changes nothing.
 
     Exit 0 when everything could be read, 1 when a part is missing or half done, 3 when it was not reached.
     """
     experiment = load(path)
-    look = _StatusSections(experiment, aws_of(experiment, account))
+    look = _StatusSections(experiment, aws_of(experiment))
     page: dict[str, Any] = {"experiment": experiment.name, "account": look.aws.account}
     page["region"] = look.aws.region
     problems: list[Finding] = []

@@ -17,13 +17,13 @@ from trnspec.core.findings import Misuse, Refusal
 from trnspec.core.words import count, listed
 from trnspec.experiment import Experiment, load
 from trnspec.experiment.naming import cluster_name, stack_name
-from trnspec.operations.cloud import cloudformation, experiment_resources, nodegroup, orphans
+from trnspec.operations.cloud import cloudformation, experiment_resources, nodegroup, still_billed
 from trnspec.operations.cloud.access import cluster_of
 from trnspec.operations.cloud.aws import NOT_ALLOWED, Aws, AwsError, aws_of
 from trnspec.operations.cloud.clock import Clock, poll
 from trnspec.operations.cloud.cloudformation import TAG, Stack
-from trnspec.operations.cloud.orphans import Left
-from trnspec.operations.options import dry_run_option, on_aws
+from trnspec.operations.cloud.still_billed import Left
+from trnspec.operations.options import dry_run_option, with_experiment
 
 _TEXT = Path(__file__).with_name("teardown.txt.jinja")
 POLL_S = 15
@@ -53,7 +53,7 @@ _BILLS = {
 """Service and resource type of an ARN; what is not listed costs nothing by itself."""
 
 
-@on_aws
+@with_experiment
 @click.option("--confirm", metavar="NAME", help="The experiment's name, instead of typing it when asked.")
 @click.option(
     "--name",
@@ -68,7 +68,6 @@ def command(
     name: str | None,
     region: str | None,
     dry_run: bool,
-    account: str | None,
     as_json: bool,
 ) -> int:
     """Delete an experiment's nodes, workloads, cluster ..., then list what still bills.
@@ -84,7 +83,7 @@ def command(
     ):  # what a file described before these were changed; the rest of it does not matter here
         cluster = experiment.cluster.model_copy(update={"region": region})
         experiment = replace(experiment, name=name, cluster=cluster)
-    aws = aws_of(experiment, account)
+    aws = aws_of(experiment)
     there = _going(experiment, aws)
     kept = list[Left]()
     if not dry_run:
@@ -97,7 +96,7 @@ def command(
         found = tagged(experiment, aws)
         bills = [{"arn": arn, "what": what} for arn, what in found.items()]
         if not dry_run and stack_name(experiment, "cluster") not in dict(kept):
-            kept = [*{**dict(orphans.billed(found, aws.region)), **dict(kept)}.items()]
+            kept = [*{**dict(still_billed.billed(found, aws.region)), **dict(kept)}.items()]
     except AwsError as error:  # what was deleted is printed all the same
         problem = error
     page = {
@@ -146,7 +145,7 @@ def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[Left]:
             if why is not None:
                 if in_network:
                     with suppress(AwsError):
-                        why += orphans.in_vpc(experiment, aws)
+                        why += still_billed.in_vpc(experiment, aws)
                 warn(f"{stack.name}: {why}")
                 kept.append((stack.name, why))
             advance(steps=1)
@@ -160,8 +159,8 @@ def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[Left]:
 def _look_again(experiment: Experiment, aws: Aws, volumes: Mapping[str, str]) -> list[Left]:
     """Delete what the cluster left in its network, and return what stays of it and of the volumes."""
     try:
-        left = orphans.billed(orphans.standing(volumes, aws), aws.region)
-        return [*orphans.free_network(experiment, aws), *left]
+        left = still_billed.billed(still_billed.standing(volumes, aws), aws.region)
+        return [*still_billed.free_network(experiment, aws), *left]
     except AwsError as error:
         return [("network interfaces, security groups and volumes", f"may be left: {error}")]
 
@@ -189,18 +188,18 @@ def _empty_cluster(experiment: Experiment, aws: Aws, clock: Clock) -> dict[str, 
         with cluster_of(experiment, aws) as cluster:
             for job in cluster.list("jobs"):
                 cluster.delete("job", job["metadata"]["name"])
-            volumes = orphans.volumes(cluster)
-            for kind, place in orphans.balanced(cluster):
+            volumes = still_billed.volumes(cluster)
+            for kind, place in still_billed.balanced(cluster):
                 namespace, _, name = place.partition("/")
                 cluster.delete(kind, name, namespace=namespace)
                 print(f"    {kind} {place}: deleting, with its load balancer", file=sys.stderr)
             poll(
-                lambda: listed([place for _, place in orphans.balanced(cluster)]) or None,
+                lambda: listed([place for _, place in still_billed.balanced(cluster)]) or None,
                 clock=clock,
                 every_s=POLL_S,
                 patience_s=BALANCERS_S,
             )
-            for kind, place in orphans.balanced(cluster):
+            for kind, place in still_billed.balanced(cluster):
                 warn(f"{kind} {place}: is still there, so its load balancer may outlive the cluster and bill")
     except Refusal as error:
         warn(f"the cluster was not asked for Jobs, load balancers and volumes: {error}")

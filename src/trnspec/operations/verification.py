@@ -40,7 +40,7 @@ from trnspec.operations.cloud.kubernetes import (
     role,
 )
 from trnspec.operations.node_proof import checked, prove
-from trnspec.operations.options import manifests_option, on_aws
+from trnspec.operations.options import manifests_option, with_experiment
 from trnspec.operations.reviewed_jobs import as_deployed
 
 LOOK_S = 10
@@ -63,16 +63,16 @@ _UNITS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2**10, "Mi": 2**
 Objects = Sequence[Object]
 
 
-@on_aws
+@with_experiment
 @manifests_option
-def command(path: Path, manifests: Path, account: str | None, as_json: bool) -> int:
+def command(path: Path, manifests: Path, as_json: bool) -> int:
     """Check on running Trn2 nodes everything that could not be tried without AWS; about two minutes.
 
     On a new node it waits up to ten minutes more until its daemons run and its devices are published. Exit 0 when every check
     passed, 1 when one failed; a warning fails nothing.
     """
     experiment = load(path)
-    files, aws = read(experiment, manifests), aws_of(experiment, account)
+    files, aws = read(experiment, manifests), aws_of(experiment)
     with cluster_of(experiment, aws) as kubernetes:
         jobs = as_deployed(experiment, aws, kubernetes, files, "verify")
         tell = partial(print, file=sys.stderr)

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from time import process_time
 
 import pytest
 
+from tests.benchmark.conftest import Captured, WritePlan, plan_content, reported
+from tests.benchmark.endpoint import Endpoint
+from trnspec.benchmark.__main__ import main
 from trnspec.benchmark.measure.api_key import REPLACEMENT, hidden
 
 KEY = "sk-proj-aZ3x9Qb7kd"
@@ -63,3 +67,75 @@ def test_a_key_of_100_000_characters_costs_nothing(monkeypatch: pytest.MonkeyPat
     for _ in range(100):
         hidden("An answer of the usual length, 100 %, in C:\\new & old. " * 40)
     assert process_time() - began < 1
+
+
+SECRETS = {
+    "VENDOR_A": "key-of-the-first-vendor",
+    "VENDOR_B": "key-of-the-second-vendor",
+    "TENANT": "tenant-of-ours-17",
+}
+
+
+@pytest.fixture
+def vendors(monkeypatch: pytest.MonkeyPatch, endpoint: Endpoint) -> dict[str, object]:
+    """A plan of two servers that want different keys, of which the second has a header of its own."""
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    endpoint.keys = {
+        "steady": f"Authorization: Bearer {SECRETS['VENDOR_A']}",
+        "spec": f"x-tenant: {SECRETS['TENANT']}",
+    }
+    steady, spec = plan_content()["arms"]
+    return {"arms": [steady, spec | {"headers_env": {"x-tenant": "TENANT"}}]}
+
+
+def test_two_vendors_get_a_key_each_and_no_file_or_message_has_one(
+    vendors: dict[str, object], endpoint: Endpoint, write_plan: WritePlan, out: Path, capsys: Captured
+) -> None:
+    words = [
+        "run",
+        "--plan",
+        str(write_plan(only="chat", **vendors)),
+        "--out",
+        str(out),
+        "--questions",
+        "none",
+    ]
+    words += ["--exit-zero", "--requests", "2", "--concurrency", "1"]
+    assert main(words) == 3, "each server says what it got: the key of all arms is not that of the first"
+    assert "/models: answered HTTP 401; set BENCHMARK_API_KEY or OPENAI_API_KEY" in capsys.readouterr().err
+    words += ["--api-key-env", "steady=VENDOR_A", "--api-key-env", "spec=VENDOR_B"]
+    endpoint.says = lambda body: f"I got {' and '.join(SECRETS.values())}."
+    assert main(words) == 0
+    assert len(endpoint.seen) > 10
+    assert reported(out, "--all")
+    kept = {path.name: path.read_text() for path in out.rglob("*") if path.is_file()}
+    kept |= dict(zip(("stdout", "stderr"), capsys.readouterr(), strict=True))
+    assert kept["requests.jsonl"].count(f"I got {REPLACEMENT} and {REPLACEMENT} and {REPLACEMENT}.") > 10
+    assert '"api_key_env":"VENDOR_A"' in kept["requests.jsonl"]
+    assert [name for name, text in kept.items() if any(secret in text for secret in SECRETS.values())] == []
+
+
+@pytest.mark.parametrize(
+    ("value", "told"), [("", "VENDOR_B is not set; export it"), ("ü", "VENDOR_B: holds characters")]
+)
+def test_a_key_that_cannot_be_sent_is_refused_before_anything_is_sent(
+    vendors: dict[str, object],
+    endpoint: Endpoint,
+    write_plan: WritePlan,
+    out: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Captured,
+    value: str,
+    told: str,
+) -> None:
+    monkeypatch.setenv("VENDOR_B", value)
+    assert (
+        main(
+            ["run", "--plan", str(write_plan(**vendors)), "--out", str(out), "--api-key-env", "spec=VENDOR_B"]
+        )
+        == 2
+    )
+    (line,) = capsys.readouterr().err.splitlines()
+    assert told in line
+    assert (endpoint.seen, out.exists()) == ([], False)

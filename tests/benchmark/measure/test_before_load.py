@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.benchmark.conftest import Captured, WritePlan, reported
+from tests.benchmark.conftest import Captured, WritePlan, plan_content, reported
 from tests.benchmark.endpoint import Endpoint
 from tests.benchmark.measure.test_run import summary
 from tests.benchmark.records import raw_run, store
@@ -65,7 +65,7 @@ def test_each_arm_is_asked_before_the_load_and_a_resumed_run_does_not_ask_again(
     assert checked("--exit-zero") == 0
     told = capsys.readouterr().err
     for arm in ("steady", "spec"):
-        assert f"questions: {arm} answered 12 of 12 simple questions correctly" in told
+        assert f"questions: {arm} answered 12 of 12 questions correctly" in told
         assert len(asked(endpoint, arm)) == 12
     first = endpoint.seen[2:14]  # after a request to each arm, which shows what fields it takes
     assert [(seen.arm, seen.body["temperature"]) for seen in first] == [("steady", 0)] * 12
@@ -120,7 +120,7 @@ def test_what_is_withheld_is_nowhere_else_either(
     for line in ("faster", "pays", "slower"):
         assert line not in capsys.readouterr().out
     assert main(["advise", str(out)]) == 2
-    assert "answered 0 of 12 simple questions correctly" in capsys.readouterr().err
+    assert "answered 0 of 12 questions correctly" in capsys.readouterr().err
     assert main(["gate", str(out), "--baseline", str(out)]) == 1
     said = " ".join(capsys.readouterr().out.split())
     assert "cannot be judged: run" in said
@@ -131,16 +131,19 @@ RAW = [{"id": f"raw-{i}", "class": "raw", "prompt": f"Beginning {i}"} for i in r
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("why", ["--questions none", "--dummy-weights", "are emulated", "raw text"])
+@pytest.mark.parametrize("why", ["--questions none", "dummies", "are emulated", "raw text"])
 def test_it_is_skipped_with_one_line_that_says_why(
     checked: Callable[..., int], endpoint: Endpoint, out: Path, capsys: Captured, why: str
 ) -> None:
     if why == "are emulated":
         endpoint.arms = {arm: replace(one, owned_by="emulator") for arm, one in endpoint.arms.items()}
-    options, changes = why.split() * why.startswith("--"), {"prompts": RAW} if why == "raw text" else {}
-    assert checked("--exit-zero", *options, **changes) == 0
+    options, plans = (
+        why.split() * why.startswith("--"),
+        {"raw text": {"prompts": RAW}, "dummies": {"dummy_weights": True}},
+    )
+    assert checked("--exit-zero", *options, **plans.get(why, {})) == 0
     (told,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith("questions skipped")]
-    assert {"--dummy-weights": "dummies"}.get(why, why) in told
+    assert why in told
     assert asked(endpoint) == []
     assert journal.read(out).sense == ()
     assert summary(out)["sense"] == []
@@ -154,6 +157,46 @@ def test_a_question_without_an_answer_is_wrong(
     assert (found["arm"], found["right"], found["withheld"]) == ("steady", 0, True)
     assert "no answer (http_500)" in found["text"]
     assert other["arm"] == "spec"
+
+
+def test_the_users_own_questions_are_asked_as_they_are_and_judged(
+    checked: Callable[..., int], endpoint: Endpoint, tmp_path: Path, out: Path, capsys: Captured
+) -> None:
+    own = [
+        {"question": "Our product?", "answer": ["Trnspec", "trn-spec"]},
+        {"question": "Its year?", "answer": "2026"},
+    ]
+    (path := tmp_path / "own.jsonl").write_text("\n".join(map(json.dumps, own)))
+    endpoint.says = answering({"Our product?": "It is trn-spec.", "Its year?": "It was 1999."})
+    assert checked("--exit-zero", "--questions", str(path)) == 0
+    assert "spec answered 1 of 2 questions correctly: Its year?" in " ".join(capsys.readouterr().err.split())
+    assert {(one["needed"], one["withheld"]) for one in summary(out)["sense"]} == {(2, True)}
+    assert [one["messages"][0]["content"] for one in (seen.body for seen in endpoint.seen[2:4])] == [
+        one["question"] for one in own
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("", "has 0 lines; must have 1 to 100"),
+        (
+            '{"question": "One?"}',
+            """line 1: '{"question": "One?"}'; must be {"question": TEXT, "answer": TEXT""",
+        ),
+        ('\n{"question": 1, "answer": "1"}', "line 2: 1; must be"),
+        ('{"question": "One?", "answer": []}', "line 1: ''; must be"),
+        ("[1]", "line 1: '[1]'; must be"),
+    ],
+)
+def test_a_bad_file_of_questions_is_one_line_and_nothing_is_sent(
+    checked: Callable[..., int], endpoint: Endpoint, tmp_path: Path, capsys: Captured, content: str, told: str
+) -> None:
+    (path := tmp_path / "own.jsonl").write_text(content)
+    assert checked("--questions", str(path)) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"--questions {path}: {told}" in line
+    assert endpoint.seen == []
 
 
 def test_questions_of_another_run_damaged_ones_and_those_asked_twice_are_left_out(tmp_path: Path) -> None:
@@ -214,15 +257,16 @@ def test_what_the_servers_say_that_is_different_is_among_what_drafting_also_chan
     info = 'vllm:cache_config_info{{block_size="16",cache_dtype="{}",engine="0",num_gpu_blocks="{}"}} 1.0\n'
     endpoint.metrics = {"steady": lambda: info.format("auto", 9000), "spec": lambda: info.format("fp8", 8000)}
     endpoint.versions = {"steady": "0.29.0", "spec": "0.24.0"}
-    told = ["--also-changes", "spec=synchronous scheduling", "--also-changes", "spec=a=b"]
-    assert checked("--questions", "none", "--exit-zero", *told) == 0
+    steady, spec = plan_content()["arms"]
+    told = [steady, {**spec, "also_changes": ["synchronous scheduling", "a=b"]}]
+    assert checked("--questions", "none", "--exit-zero", arms=told) == 0
     arms = journal.read(out).plan.arms
     found = ["version is 0.24.0, of steady 0.29.0", "cache_dtype is fp8, of steady auto"]
     assert [arm.also_changes for arm in arms] == [(), ("synchronous scheduling", "a=b", *found)]
     assert journal.read(out).sessions[0].versions == {"steady": "0.29.0", "spec": "0.24.0"}
     assert "steady: vllm 0.29.0, spec: vllm 0.24.0" in (out / "report.html").read_text()
     assert [arm.kv_tokens for arm in arms] == [16 * 9000, 16 * 8000]
-    assert reported(out, "--all", "--also-changes", "spec=seen later")
+    assert reported(out, "--all")
     rows = json.loads((out / "summary.json").read_text())["evidence"]
     (room,) = (row for row in rows if row["check"] == "room for context")
     assert room["outcome"] == "caution"
@@ -230,9 +274,6 @@ def test_what_the_servers_say_that_is_different_is_among_what_drafting_also_chan
     assert room["says"] == told
     text = " ".join(capsys.readouterr().out.split())
     assert "Engine of spec, declared in addition to speculation: synchronous scheduling." in text
-    assert "Engine of spec, declared in addition to speculation: seen later." in text
-    assert main(["report", str(out), "--also-changes", "nobody=x"]) == 2
-    assert "--also-changes: 'nobody' is not in the plan" in capsys.readouterr().err
 
 
 def test_the_pod_ends_with_0_once_it_has_measured_and_a_terminal_with_1_where_all_is_withheld(

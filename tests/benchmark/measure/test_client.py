@@ -12,18 +12,19 @@ import pytest
 from tests.benchmark.conftest import plan_content
 from tests.benchmark.endpoint import KNOWN, MODEL, Endpoint, served
 from trnspec.benchmark.measure import journal
-from trnspec.benchmark.measure.client import ask, http_session
+from trnspec.benchmark.measure.client import ask, http_sessions
 from trnspec.benchmark.measure.progress import Progress
 from trnspec.benchmark.measure.rounds import run
 from trnspec.benchmark.plan import from_dict
 
+PLAN = from_dict(plan_content(timeout_s=5))
 BODY = json.dumps({"model": MODEL, "messages": [], "max_tokens": 40}).encode()
 
 
 def test_the_first_key_that_is_set_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     async def sent() -> str | None:
-        async with http_session(5.0) as http:
-            return http.headers.get("Authorization")
+        async with http_sessions(PLAN) as http:
+            return http["spec"].headers.get("Authorization")
 
     for keys, expected in (
         (("ours", "usual"), "Bearer ours"),
@@ -51,10 +52,10 @@ def test_a_connection_is_used_again_unless_a_server_may_be_closing_it(
     """A request into a connection that is being closed would count as the server's failure."""
 
     async def several() -> None:
-        async with http_session(5.0) as http:
+        async with http_sessions(PLAN) as http:
             for number in range(requests):
                 monkeypatch.setattr("aiohttp.connector.monotonic", lambda n=number: monotonic() + idle_s * n)
-                answer = await ask(http, endpoint.url(path) + "/chat/completions", BODY)
+                answer = await ask(http["spec"], endpoint.url(path) + "/chat/completions", BODY)
                 assert answer.error is None
 
     asyncio.run(several())
@@ -67,7 +68,7 @@ def test_the_client_finds_each_chunk_of_a_known_schedule_with_its_tokens(tmp_pat
     with served(first_ms=8, step_ms=2) as server:
         arms = [{"name": arm, "url": server.url(arm)} for arm in KNOWN]
         plan = from_dict(plan_content(model=MODEL, arms=arms, requests=6, warmup=0, max_tokens=20))
-        asyncio.run(run(plan, out=tmp_path, timeout_s=20, progress=Progress(io.StringIO())))
+        asyncio.run(run(plan, out=tmp_path, progress=Progress(io.StringIO())))
         truths = {(truth["arm"], truth["key"]): truth for truth in server.truth()}
     late_s: list[float] = []
     requests = journal.read(tmp_path).requests

@@ -39,7 +39,7 @@ def test_each_fault_is_a_named_error_and_each_oddity_an_answer(
     ask_once(monkeypatch)
     arms = [{"name": name, "url": endpoint.url(name)} for name in ("steady", *FAULTS, *ODDITIES)]
     once = {"prompts": ONE_PROMPT, "requests": 1, "concurrency": [1], "warmup": 0, "temperature": 1.0}
-    assert run("--timeout 1", arms=arms, **once) == 0, "the other arms are judged"
+    assert run(arms=arms, timeout_s=1, **once) == 0, "the other arms are judged"
     assert [one["arm"] for one in measured(out)] == [arm["name"] for arm in arms], (
         "one record for each request"
     )
@@ -145,8 +145,8 @@ def test_a_server_gets_the_pause_it_asks(
     run: Run, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trnspec.benchmark.measure.client._MAX_PAUSE_S", 0.3)
-    options = "--classes raw --warmup 0 --concurrency 1 --max-error-rate 0.5"
-    assert run(f"--arm spec={endpoint.url('429')} {options}") == 1
+    options = "--warmup 0 --concurrency 1 --max-error-rate 0.5"
+    assert run(f"--arm spec={endpoint.url('429')} {options}", only="raw") == 1
     began = [seen.began for seen in endpoint.seen if seen.arm == "429"]
     assert len(began) == 1 + 4, "one builds the load up"
     assert min(later - earlier for earlier, later in pairwise(began)) >= 0.3

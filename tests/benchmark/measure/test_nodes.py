@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -21,6 +22,7 @@ from tests.benchmark.measure.test_run import lines
 from tests.benchmark.records import WALL, answered, block, cautions, failed, raw_run, summary_of
 from tests.conftest import ROOT
 from tests.lab.emulator.arms import BASELINE, MODEL, SPECULATIVE
+from trnspec.benchmark import NODES_VARIABLE
 from trnspec.benchmark.analyse import conditions
 from trnspec.benchmark.analyse.answers import losslessness
 from trnspec.benchmark.analyse.request_table import Place
@@ -82,8 +84,11 @@ def client(plan: Path, out: Path, ports: dict[str, int], node: str) -> subproces
     command = [sys.executable, "-m", "trnspec.benchmark", "run", "--plan", str(plan), "--out", str(out)]
     command += ["--questions", "none", "--exit-zero"]
     for arm, port in ports.items():
-        command += ["--arm", f"{arm}=http://127.0.0.1:{port}/v1", "--node", f"{arm}={node}"]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        command += ["--arm", f"{arm}=http://127.0.0.1:{port}/v1"]
+    env = os.environ | {NODES_VARIABLE: " ".join(f"{arm}={node}" for arm in ports)}
+    return subprocess.Popen(
+        command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
 
 
 def _blocks(out: Path, class_: str) -> int:

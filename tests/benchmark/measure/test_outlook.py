@@ -62,7 +62,7 @@ def test_what_the_warm_up_does_not_show_cannot_be_said_later(answer: Any, counts
 def test_what_a_run_cannot_say_is_one_line_after_its_warm_up(
     run: Run, endpoint: Endpoint, capsys: Captured
 ) -> None:
-    assert run("--classes raw") == 0
+    assert run(only="raw") == 0
     told = capsys.readouterr().err.splitlines()
     (at,) = [at for at, line in enumerate(told) if line.startswith("this run will not be able to say")]
     assert told[at] == (

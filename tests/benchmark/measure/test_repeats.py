@@ -72,7 +72,7 @@ def run(server: Writers, out: Path, *options: str, prompts: int = 1, **changes: 
         {"id": f"chat-{i}", "class": "chat", "messages": [{"role": "user", "content": f"Go on, {i}."}]}
         for i in range(prompts)
     ]
-    once = {"prompts": asked, "requests": prompts, "concurrency": [1], "warmup": 0}
+    once = {"prompts": asked, "requests": prompts, "concurrency": [1], "warmup": 0, "timeout_s": 5}
     content = plan_content(**(once | changes))
     for arm in content["arms"]:
         arm["url"] = server.url(arm["name"])
@@ -84,8 +84,6 @@ def run(server: Writers, out: Path, *options: str, prompts: int = 1, **changes: 
         str(plan),
         "--out",
         str(out),
-        "--timeout",
-        "5",
         "--questions",
         "none",
         "--exit-zero",
@@ -123,7 +121,7 @@ def test_no_more_is_asked_than_is_said(start: Start, out: Path, capsys: Captured
     assert run(server, out, prompts=8) == 0
     assert "answers differ in 8 pairs; asking steady again for 600 s at most" in capsys.readouterr().err
     without_repeats(out)
-    given: dict[str, Any] = {"out": out, "timeout_s": 5, "progress": Progress(sys.stderr)}
+    given: dict[str, Any] = {"out": out, "progress": Progress(sys.stderr)}
     asyncio.run(questions.ask_again(journal.read(out), **given, limit_s=1e-6))
     assert "stopped asking steady again" in capsys.readouterr().err
     asyncio.run(questions.ask_again(journal.read(out), **given, maximum=2))

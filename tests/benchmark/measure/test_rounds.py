@@ -37,8 +37,8 @@ CarriedOut = Callable[..., RawRun]
 
 @pytest.fixture
 def carried_out(run: Run, out: Path) -> CarriedOut:
-    def carried_out(options: str = "") -> RawRun:
-        assert run(f"--classes raw --warmup 0 {options}") == 0
+    def carried_out(options: str = "", **changes: Any) -> RawRun:
+        assert run(f"--warmup 0 {options}", **{"only": "raw"} | changes) == 0
         return journal.read(out)
 
     return carried_out
@@ -99,14 +99,14 @@ def test_a_late_client_adds_to_its_times(carried_out: CarriedOut, monkeypatch: p
         return request_body(*args)
 
     monkeypatch.setattr("trnspec.benchmark.measure.loader.request_body", slow)
-    raw = carried_out("--rate 10 --requests 1 --max-tokens 3 --warmup 0 --classes chat")
+    raw = carried_out("--rate 10 --requests 1 --max-tokens 3", only="chat")
     assert all((one.ttft_s or 0.0) >= 0.02 for one in raw.measured)
 
 
 def test_answers_have_their_full_length_where_that_is_asked(
     carried_out: CarriedOut, endpoint: Endpoint
 ) -> None:
-    assert all(request.forced_length for request in carried_out("--ignore-eos").requests)
+    assert all(request.forced_length for request in carried_out(ignore_eos=True).requests)
     assert {(seen.body["ignore_eos"], seen.body["min_tokens"]) for seen in endpoint.seen} == {(True, 13)}
 
 

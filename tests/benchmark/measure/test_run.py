@@ -152,7 +152,7 @@ def test_the_same_command_goes_on_with_cut_sets(run: Run, out: Path, endpoint: E
 @pytest.mark.slow
 def test_servers_are_warmed_up_with_what_a_rate_keeps_busy(run: Run, out: Path, endpoint: Endpoint) -> None:
     endpoint.arms["spec"] = replace(endpoint.arms["spec"], first_s=0.3)
-    assert run("--rate 40 --classes raw --requests 8 --warmup 4") == 0
+    assert run("--rate 40 --requests 8 --warmup 4", only="raw") == 0
     warm = [one for one in lines(out) if one["kind"] == "request" and one["phase"] == "warmup"]
     assert {one["concurrency"] for one in warm} >= {4}
     assert max(one["concurrency"] for one in warm) >= 12, "40 a second, 0.3 seconds each"
@@ -161,7 +161,7 @@ def test_servers_are_warmed_up_with_what_a_rate_keeps_busy(run: Run, out: Path, 
 
 
 def test_another_clients_run_is_only_read(run: Run, out: Path, endpoint: Endpoint, capsys: Captured) -> None:
-    assert run("--classes raw") == 0
+    assert run(only="raw") == 0
     lose(out, 5)
     opening, *rest = lines(out)
     older = json.dumps(opening | {"client": "0.2.0"})
@@ -169,7 +169,7 @@ def test_another_clients_run_is_only_read(run: Run, out: Path, endpoint: Endpoin
     before = (out / "requests.jsonl").read_bytes()
     endpoint.seen.clear()
     capsys.readouterr()
-    assert run("--classes raw") == 2
+    assert run(only="raw") == 2
     (told,) = capsys.readouterr().err.splitlines()
     for part in (str(out), "measured by client 0.2.0", "choose another --out"):
         assert part in told
@@ -181,7 +181,7 @@ def test_another_clients_run_is_only_read(run: Run, out: Path, endpoint: Endpoin
 @pytest.mark.slow
 def test_a_cell_has_its_minutes_and_says_how_long_is_left(run: Run, out: Path, capsys: Captured) -> None:
     for number, minutes in enumerate((0.4, 0.02)):  # of the first, a block has three seconds
-        assert run(f"--classes raw --requests 200 --out {out / str(number)}", cell_minutes=minutes) == 0
+        assert run(f"--requests 200 --out {out / str(number)}", only="raw", cell_minutes=minutes) == 0
     many, few = (len(measured(out / str(number))) for number in (0, 1))
     assert many >= 2 * 200 + 2 * 100
     assert few < many / 2
@@ -209,16 +209,16 @@ def test_a_folder_takes_one_plan_of_one_writer(
     assert "another run writes it" in capsys.readouterr().err
 
     endpoint.arms["spec"] = replace(SPEC, owned_by="emulator")
-    run("--classes raw --requests 2")
+    run("--requests 2", only="raw")
     assert summary(out)["run"]["provenance"] == "emulated", "because one arm is"
     assert "EMULATED" in capsys.readouterr().out
     before = (out / "requests.jsonl").read_bytes()
-    assert run("--classes raw --requests 4") == 2
+    assert run("--requests 4", only="raw") == 2
     assert "another plan" in capsys.readouterr().err
     assert (out / "requests.jsonl").read_bytes() == before
     endpoint.arms["spec"] = SPEC
     lose(out, 1)
-    assert run("--classes raw --requests 2") == 2
+    assert run("--requests 2", only="raw") == 2
     assert "are emulated, the arms are now measured" in capsys.readouterr().err
 
 

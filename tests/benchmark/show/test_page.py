@@ -96,7 +96,7 @@ def figure(content: str, id_: str) -> str:
 HOLDS = {
     "reference": [f'<th scope="row">{kind}</th>' for kind in ("emulated", "computed", "predicted", "quoted")],
     "sweep": ["all classes weighted equally)"],
-    "loads": ["./trnspec measure --plan plan-as-run.json --timeout 300 --out results/again"],
+    "loads": ["./trnspec measure --plan plan-as-run.json --out results/again"],
 }
 LACKS = {
     "reference": ['id="load"', "passes the mark", "Speed-up by class, 4 at a time</h2>"],

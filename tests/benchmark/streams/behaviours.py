@@ -1,4 +1,4 @@
-"""The behaviours: what is sent, and what a run through it must say. The sentences are the table of docs/answer.md."""
+"""The behaviours: what is sent, and what a run through it must say."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def plan_of(name: str, how: Behaviour, address: str) -> Plan:
             "arms": arms,
             "concurrency": [4],
         }
-        | {"requests": 12, "warmup": 1, "seed": 1, "max_tokens": 500, "prompts": prompts}
+        | {"requests": 12, "warmup": 1, "seed": 1, "max_tokens": 500, "timeout_s": 20, "prompts": prompts}
     )
 
 
@@ -121,7 +121,7 @@ async def measured(names: list[str], folder: Path, server: str, proxies: dict[st
         async with turns:
             progress = Progress(io.StringIO())
             try:
-                await run(plan, out=folder / name, timeout_s=20, progress=progress, sense_check=False)
+                await run(plan, out=folder / name, progress=progress, questions=())
             except EndpointError as error:
                 (folder / name / REFUSED).write_text(str(error), encoding="utf-8")
 
@@ -196,22 +196,9 @@ def problems(names: list[str], folder: Path) -> list[str]:
         return [problem for name in once for problem in wrong([name], folder / "again").values()]
 
 
-def table() -> str:
-    """The table of the guide."""
-    outcomes = {
-        "the speed-up is right": "right",
-        "right within 3 %, or withheld with the cause": "either",
-        "withheld, or failed requests, with the cause": "named",
-    }
-    rows = (
-        f"| {outcome} | {'; '.join(how.says for how in BEHAVIOURS.values() if how.must == must)} |"
-        for outcome, must in outcomes.items()
-    )
-    return "\n".join(("| outcome | streams |", "|---|---|", *rows))
-
-
-def test_the_guide_has_the_table_of_the_streams() -> None:
-    assert f"<!-- streams -->\n{table()}\n<!-- /streams -->" in (ROOT / "docs" / "answer.md").read_text()
+def test_the_guide_counts_the_streams() -> None:
+    guide = (ROOT / "docs" / "measure.md").read_text(encoding="utf-8")
+    assert f"played {len(BEHAVIOURS)} kinds of streams" in guide
 
 
 def test_ten_streams_give_the_truth_or_the_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

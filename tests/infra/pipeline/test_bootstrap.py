@@ -203,7 +203,7 @@ def test_cloudformation_can_make_and_change_every_resource_that_the_stacks_have_
 def test_the_guide_names_the_services_that_cloudformation_has_wholly() -> None:
     (services,) = [one for one in statements("Execution") if one["Sid"] == "Services"]
     wholly = [action.removesuffix(":*") for action in services["Action"] if action.endswith(":*")]
-    guide = (ROOT / "docs/security.md").read_text(encoding="utf-8")
+    guide = (ROOT / "docs/pipeline.md").read_text(encoding="utf-8")
     said = re.search(r"everything with these services, on everything in the account: ([^.]+)\.", guide)
     assert said is not None
     assert re.findall(r"`(\w+)`", said[1]) == wholly

@@ -1,4 +1,4 @@
-"""The whole way of a deployment on the loopback server, with the pinned CDK command line and the bootstrap of docs/security.md:
+"""The whole way of a deployment on the loopback server, with the pinned CDK command line and the bootstrap of docs/pipeline.md:
 
 aws cloudformation deploy --stack-name speculation-policies --template-file infra/bootstrap/policies.yaml ...
 cdk bootstrap aws://ACCOUNT/REGION --cloudformation-execution-policies ARN --custom-permissions-boundary NAME
@@ -155,7 +155,7 @@ def run_cdk(*words: str, endpoint: str, region: str, where: Path = ROOT) -> str:
 def take_down(file: Path, name: str, *, endpoint: str, region: str) -> None:
     """`./trnspec teardown` leaves nothing; that a part of the account could not be listed (exit 1) is no failure, because moto
     has no such part."""
-    words = ["teardown", str(file), "--confirm", name, "--account", ACCOUNT, "--json"]
+    words = ["teardown", str(file), "--confirm", name, "--json"]
     environment = child_environment(endpoint=endpoint, region=region)
     done = subprocess.run(
         [sys.executable, "-m", "trnspec.operations", *words],

@@ -80,8 +80,9 @@ def _measured(folder: Path) -> tuple[Path, str]:
     ):
         arms = ["--arm", f"plain={plain}/v1", "--arm", f"drafted={drafted}/v1", "--model", MODEL]
         asked = ["--prompts", str(folder / "prompts.jsonl"), "--max-tokens", "16", "--requests", "8"]
-        known = ["--speculative-tokens", "drafted=7", "--tokens-per-step", "drafted=7"]
-        words = ["run", *arms, *asked, *known, "--out", str(folder / "out")]
+        known = {"name": "drafted", "speculative_tokens": 7, "max_tokens_per_step": 7}
+        (folder / "plan.json").write_text(json.dumps({"arms": [{"name": "plain"}, known]}), encoding="utf-8")
+        words = ["run", *arms, *asked, "--plan", str(folder / "plan.json"), "--out", str(folder / "out")]
         command = [sys.executable, "-m", "trnspec.benchmark", *words]
         done = subprocess.run(
             command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False

@@ -233,7 +233,7 @@ def silence(monkeypatch: pytest.MonkeyPatch, credentials: None) -> Iterator[list
         listening.shutdown(socket.SHUT_RDWR)
 
 
-@pytest.mark.parametrize("more", [(), ("--json",), ("--account", "123456789012")])
+@pytest.mark.parametrize("more", [(), ("--json",)])
 def test_the_emergency_stop_says_what_it_waits_for_and_ends_when_the_time_is_over(
     more: tuple[str, ...], silence: list[float], say: Say
 ) -> None:

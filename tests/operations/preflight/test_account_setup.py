@@ -25,7 +25,7 @@ ACCOUNT = "123456789012"
 
 def documented() -> list[dict[str, Any]]:
     """The statements of the guide, for moto's account."""
-    guide = (ROOT / "docs" / "what-you-have.md").read_text(encoding="utf-8")
+    guide = (ROOT / "docs" / "yours.md").read_text(encoding="utf-8")
     (text,) = re.findall(r"^```json\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
     return list(json.loads(text.replace("111122223333", ACCOUNT)))
 
@@ -96,7 +96,7 @@ def test_an_imported_key_needs_each_statement_of_the_guide_and_must_be_usable(aw
     for statement, says in zip(documented(), NEEDED, strict=True):
         found = account_setup.imported_key(aws, key(*(one for one in documented() if one != statement)))
         assert (found.state, says in found.why) == (State.FINDING, True), found
-        assert "docs/what-you-have.md" in found.remedy
+        assert "docs/yours.md" in found.remedy
     gone = f"arn:aws:kms:us-east-2:{ACCOUNT}:key/0a1b2c3d-0000-4000-8000-000000000000"
     assert account_setup.imported_key(aws, DeploymentSettings(kms_key=gone)).why.endswith("no such key")
     disabled = key(*documented())

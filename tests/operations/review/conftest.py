@@ -21,8 +21,7 @@ Edited = Callable[[Edit], FileState]
 def state_of(experiment: Experiment) -> FileState:
     """A tree that has this experiment alone, freshly rendered."""
     files = {experiment.name: render(experiment)}
-    settings = {"deployment.yaml": {"admins": ["one"]}, "pipeline.yaml": {"run": "never"}}
-    return FileState(experiments={experiment.name: experiment}, paths={}, manifests=files, settings=settings)
+    return FileState(experiments={experiment.name: experiment}, paths={}, manifests=files, deployment="")
 
 
 def copied(state: FileState) -> FileState:
@@ -33,7 +32,7 @@ def copied(state: FileState) -> FileState:
         )
         for name, those in state.manifests.items()
     }
-    return replace(state, manifests=files, settings=copy.deepcopy(state.settings))
+    return replace(state, manifests=files)
 
 
 @pytest.fixture(scope="session")

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT
 from tests.operations.driver import Driver
 from trnspec.experiment import naming
-from trnspec.operations.cloud.pod_trouble import causes, trouble, troubles
+from trnspec.operations.cloud.pod_trouble import trouble, troubles
 
 pytestmark = pytest.mark.slow
 
@@ -186,9 +185,3 @@ def test_several_reasons_are_one_line_and_what_lasts_is_first() -> None:
     line = trouble(pods, "a")
     assert line.startswith("pod a-2 cannot pull its image")
     assert line.endswith(f"; also pod a-3 cannot start: {FULL}; also pod a-1, container c, ran out of memory")
-
-
-def test_the_guide_has_a_row_for_each_cause() -> None:
-    guide = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8").partition("## Troubleshooting")[2]
-    seen = [row.split(" | ")[0].lower() for row in guide.splitlines() if row.startswith("| ")]
-    assert [one["cause"] for one in causes() if not any(one["cause"].lower() in row for row in seen)] == []

@@ -80,13 +80,13 @@ def advise(cells: Cells, options: AdviceOptions | None = None) -> dict[str, Any]
     together = {load: intervals_together(cells, load) for load in plan.loads}
     timed, classes, left_out = list(_timed(cells, speculating, options)), [], []
     for place, arm in product(cells.places, speculating.values()):
-        known = tokens_per_step_at(cells, arm, place)
-        if found := class_at_load(cells, arm, place, known, options):
+        steps = tokens_per_step_at(cells, arm, place)
+        if found := class_at_load(cells, arm, place, steps, options):
             found = replace(found, together=(together[place.load], len(cells.compared)))
             others = [other for other in timed if other.cells is not cells or other.arm != arm]
             classes.append(with_timed_arms(found, cells, place, others) if others else found)
-        if known.why_chunks_are_not_steps and not known.positions:
-            left_out.append({**place.to_dict(), "arm": arm.name, "why": known.why_chunks_are_not_steps})
+        if steps.why_chunks_are_not_steps and not steps.positions:
+            left_out.append({**place.to_dict(), "arm": arm.name, "why": steps.why_chunks_are_not_steps})
     if not classes:
         why = "; ".join(dict.fromkeys(cell["why"] for cell in left_out)) or (
             "the server must send usage with every chunk, or statistics of speculation"
@@ -95,7 +95,13 @@ def advise(cells: Cells, options: AdviceOptions | None = None) -> dict[str, Any]
             f"run {run.run}: no cell tells how many tokens its steps yield, position by position; {why}"
         )
     basis = f"run {run.run} of {plan.experiment} ({plan.model}), {run.provenance}"
-    advice = _advice(classes, options, basis, _OTHER_MACHINE if options.step_times else "the run's own")
+    known = {one.where["class"] for one in classes}
+    mix = (
+        options.mix or {name: share for name, share in (cells.shares or {}).items() if name in known} or None
+    )
+    advice = _advice(
+        classes, replace(options, mix=mix), basis, _OTHER_MACHINE if options.step_times else "the run's own"
+    )
     by_load = [] if options.step_times else [*_by_load([*advice["cells"], *advice["mixes"]])]
     notes = [*advice["notes"], *_not_used(speculating, options)]
     return {**advice, "by_load": by_load, "left_out": left_out, "notes": notes}
@@ -139,10 +145,7 @@ def _undeclared(plan: Plan, plain: bool) -> str:
         )
     others = [arm.name for arm in plan.arms if arm.name != plan.baseline]
     name = others[0] if others else "NAME"
-    return (
-        f"no arm speculates by its plan; say which one drafts how many tokens, for example --speculative-tokens {name}=7 "
-        f"(a step then yields 8 at most; with --tokens-per-step {name}=7 it yields 7, as on NxD Inference)"
-    )
+    return f"no arm speculates by its plan; say which one drafts how many tokens, for example --speculative-tokens {name}=7"
 
 
 def forecast(

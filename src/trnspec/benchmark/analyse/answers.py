@@ -179,7 +179,7 @@ def loops(cells: Cells) -> Iterator[Evidence]:
     if not rows and any(n for _, n in shares.values()):
         told = listed([f"{arm} {bad} of {n}" for arm, (bad, n) in shares.items()])
         most = any(bad > n / 2 for bad, n in shares.values())
-        remedy = "if the weights are dummies, say so: --dummy-weights" if most else ""
+        remedy = 'if the weights are dummies, say so in the plan: "dummy_weights": true' if most else ""
         yield Evidence(
             check=LOOPS,
             outcome="caution" if most else "fine",
@@ -286,7 +286,7 @@ def _begin_alike(
             if itself[1]
             else f"{base} was not asked again"
         )
-        remedy = "repeat the command without --no-repeats"
+        remedy = "repeat the command; it asks the baseline again"
     else:
         why, remedy = f"{base} begins its own answers alike in {itself[0]} of {itself[1]} only", ""
     return Evidence(

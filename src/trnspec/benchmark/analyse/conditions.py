@@ -173,7 +173,7 @@ def prefix_cache(cells: Cells) -> Iterator[Evidence]:
             check=CACHE,
             outcome="caution" if apart else "fine",
             says=f"prompt tokens from the prefix cache: {told}",
-            remedy="restart the servers, or choose another --seed; times to first token are not alike"
+            remedy="restart the servers, or give the plan another seed; times to first token are not alike"
             * apart,
         )
 

@@ -137,7 +137,7 @@ def cells_of(
     shares: Mapping[str, float] | None = None,
 ) -> Cells:
     """The cells of `raw`. With `repeated`, only the repetition of the first cell, which is not in any result. With `by_length`, each class
-    with enough prompts is two, of shorter and of longer prompts. `shares` are the user's, by class.
+    with enough prompts is two, of shorter and of longer prompts. `shares` are the user's, by class (default: the plan's).
 
     Raises ResultsError for shares of unknown classes.
 
@@ -165,6 +165,7 @@ def cells_of(
         made_up |= {(arm, p) for (name, _), p in part_of.items() for arm, known in made_up if known == name}
         records = [replace(r, class_=part_of.get((r.class_, r.prompt_id), r.class_)) for r in records]
         split = plan.in_classes(part_of)
+    shares = shares or (plan.mix or None if split is None else None)
     if unknown := [name for name in shares or () if name not in (split or plan).classes]:
         known = ", ".join((split or plan).classes)
         raise ResultsError(f"--mix: {unknown[0]!r} is not a class of the run; its classes are {known}")

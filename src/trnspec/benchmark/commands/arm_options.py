@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from trnspec.benchmark.measure.raw_run import RawRun
     from trnspec.benchmark.plan import Plan
 
+MIX = "Your shares of the output tokens, by class (default: equal)."
 Decorator = Callable[[Any], Any]
 PATH: Any = click.Path(path_type=Path)
-_SWITCHES = {"url": "--arm", "max_tokens_per_step": "--tokens-per-step"}
+_SWITCHES = {"url": "--arm", "max_tokens_per_step": "--speculative-tokens"}
 """Options about arms whose names differ from the field of the plan."""
 
 
@@ -46,14 +47,6 @@ def read_by(read: Callable[[str], Any]) -> Any:
             raise click.BadParameter(str(error)) from None
 
     return click.types.FuncParamType(checked)
-
-
-def names(text: str) -> list[str]:
-    """Names, separated by commas, each once."""
-    found = list(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))
-    if not found:
-        raise ValueError(f"{shown(text)} names nothing; separate several with commas")
-    return found
 
 
 def in_json(text: str) -> Any:
@@ -118,20 +111,17 @@ def of_arm(switch: str, metavar: str, read: Callable[[str], Any], help_: str, *n
 
 def about_arms(function: Any) -> Any:
     """The options that declare what an arm is, for a run that was not told."""
-    steps = "Most tokens that a step can yield: k + 1 on vLLM (default), k on NxD Inference."
     for option in (
-        of_arm("--also-changes", "TEXT", str, "Another difference of the arm's engine, in words."),
-        of_arm("--usd-per-hour", "X", float, "What an arm's share of its node costs."),
-        of_arm("--tokens-per-step", "X", int, steps, "max_tokens_per_step"),
-        of_arm("--speculative-tokens", "X", int, "Draft tokens per step of an arm; 0 decodes plainly."),
+        of_arm("--usd-per-hour", "X", float, "The price of an arm's server for an hour."),
+        of_arm("--speculative-tokens", "K", int, "Draft tokens of an arm per step; 0: it decodes plainly."),
     ):
         function = option(function)
     return function
 
 
-POSITIVE, SHARE, SECONDS = Number(1e-9, 1e9), Number(0, 1), Number(0, 1e6, min_open=True)
+POSITIVE, SHARE = Number(1e-9, 1e9), Number(0, 1)
 COUNT: Any = click.IntRange(0, 10**9)
-NAMES, NUMBERS, NAMED = (read_by(read) for read in (names, numbers, pair))
+NUMBERS, NAMED = read_by(numbers), read_by(pair)
 
 
 def json_option(help_: str) -> Decorator:
@@ -143,25 +133,14 @@ def folder(metavar: str = "DIR", help_: str = "What `run --out` wrote.", **setti
 
 
 def of_arms(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The values of the options about arms, by field and name of the arm. A list is added to that of the arm."""
-    fields = ("speculative_tokens", "max_tokens_per_step", "usd_per_hour")
-    values: dict[str, dict[str, Any]] = {name: dict(given[name]) for name in fields}
-    values["also_changes"] = {}
-    for arm, text in given["also_changes"]:
-        values["also_changes"].setdefault(arm, []).append(text)
-    return values
+    """The values of the options about arms, by field and name of the arm."""
+    return {name: dict(given[name]) for name in ("speculative_tokens", "usd_per_hour")}
 
 
-def overridden(
-    plan: Plan,
-    of_arms: Mapping[str, Mapping[str, Any]],
-    *,
-    classes: Collection[str] | None = None,
-    **settings: Any,
-) -> Plan:
+def overridden(plan: Plan, of_arms: Mapping[str, Mapping[str, Any]], **settings: Any) -> Plan:
     """The plan with other values: `of_arms` by field and arm, `settings` by field (None keeps the value of the plan).
 
-    Raises PlanError for an unknown arm or class, and for invalid values.
+    Raises PlanError for an unknown arm, and for invalid values.
     """
     from trnspec.benchmark.plan import from_dict
 
@@ -169,19 +148,11 @@ def overridden(
     names = [arm.name for arm in plan.arms]
     for name, by_arm in of_arms.items():
         check_names(_SWITCHES.get(name, f"--{name.replace('_', '-')}"), by_arm, names)
-    check_names("--baseline", [given["baseline"]] if "baseline" in given else (), names)
-    check_names("--classes", classes or (), plan.classes)
     if "concurrency" in given:  # one kind of load replaces the other
         given["rate"] = []
     content = plan.to_dict() | given
     for arm in content["arms"]:
-        changes = {name: by_arm[arm["name"]] for name, by_arm in of_arms.items() if arm["name"] in by_arm}
-        if texts := changes.get("also_changes"):
-            changes["also_changes"] = list(dict.fromkeys([*arm.get("also_changes", ()), *texts]))
-        arm |= changes
-    content["prompts"] = [
-        prompt for prompt in content["prompts"] if not classes or prompt["class"] in classes
-    ]
+        arm |= {name: by_arm[arm["name"]] for name, by_arm in of_arms.items() if arm["name"] in by_arm}
     for prompt in content["prompts"]:
         if "max_tokens" in prompt:  # the option also limits the values of single prompts
             prompt["max_tokens"] = min(prompt["max_tokens"], given.get("max_tokens", prompt["max_tokens"]))
@@ -207,6 +178,5 @@ def recorded(folder: Path, given: Mapping[str, Any] | None = None) -> RawRun:
         print(f"{folder}: {raw.unusable_lines}", file=sys.stderr)
     if not any(values.values()):
         return raw
-    assumed = {name: k + 1 for name, k in values["speculative_tokens"].items()}
-    values["max_tokens_per_step"] = assumed | values["max_tokens_per_step"]
+    values["max_tokens_per_step"] = {name: k + 1 for name, k in values["speculative_tokens"].items()}
     return raw.with_plan(overridden(raw.sessions[-1].plan, values))

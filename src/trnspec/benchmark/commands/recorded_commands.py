@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trnspec.benchmark.commands.arm_options import (
+    MIX,
     PATH,
     SHARE,
     about_arms,
@@ -40,7 +41,6 @@ _of_load = click.option(
     metavar="N",
     help="For an engine with one window: the one for so many concurrent requests.",
 )
-_MIX = "Your shares of the output tokens, by class (default: equal)."
 
 
 @click.command()
@@ -54,7 +54,7 @@ _MIX = "Your shares of the output tokens, by class (default: equal)."
     is_flag=True,
     help="Split each class into its shorter and its longer prompts: what pays for short contexts may not for long ones.",
 )
-@click.option("--mix", type=read_by(shares), metavar="CLASS=SHARE,..", help=_MIX)
+@click.option("--mix", type=read_by(shares), metavar="CLASS=SHARE,..", help=MIX)
 @_of_load
 @about_arms
 def report(**given: Any) -> int:
@@ -271,7 +271,7 @@ def _compared(earlier: Path, later: Path, *, slower_by: float, more_errors: floa
     "--mix",
     type=read_by(shares),
     metavar="CLASS=WEIGHT,..",
-    help=_MIX,
+    help=MIX,
 )
 @json_option("Print JSON instead of tables.")
 @_of_load
@@ -303,14 +303,14 @@ def advise(**given: Any) -> int:
     arms, runs = _timed(timed_with, raw)
     wishes = AdviceOptions(
         k_max=given["k_max"],
-        mix=given["mix"],
+        mix=None if raw else given["mix"],
         step_times=step_times(times) if times else None,
         timed_with=arms,
         timed_in=runs,
         unused_drafts=None if given["yields"] is None else int(given["yields"] == "k"),
     )
     if raw:
-        predicted = advice.advise(cells_of(raw), wishes)
+        predicted = advice.advise(cells_of(raw, shares=given["mix"]), wishes)
     else:
         predicted = advice.forecast(survivals(acceptance), wishes, basis=f"acceptance as in {acceptance}")
     _print(predicted, "advise.txt", as_json=given["json"])

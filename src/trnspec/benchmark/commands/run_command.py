@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from trnspec.benchmark import NODES_VARIABLE
 from trnspec.benchmark.commands.arm_options import (
+    MIX,
     NAMED,
-    NAMES,
     NUMBERS,
     PATH,
-    SECONDS,
     SHARE,
     about_arms,
     check_names,
     in_json,
     json_option,
+    of_arm,
     of_arms,
     overridden,
+    pair,
     pairs,
     read_by,
+    shares,
 )
 from trnspec.benchmark.errors import ErrorRateExceeded, PlanError
 from trnspec.core.words import count
@@ -37,127 +41,98 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    epilog="Every arm gets the API key in BENCHMARK_API_KEY, or in OPENAI_API_KEY where that is not set. Where greedy answers of "
-    "two arms differ, the baseline is asked again after the load (docs/losslessness.md)."
+    epilog="The plan has more settings (docs/measure.md): seed, warmup, baseline, mixed, cell_minutes, "
+    "ignore_eos, dummy_weights, timeout_s. An option replaces the plan's value. An arm without --api-key-env gets the key in "
+    "BENCHMARK_API_KEY, or in OPENAI_API_KEY."
 )
-@click.option("--plan", type=PATH, metavar="FILE", help="The plan, JSON.  [required, or --prompts]")
 @click.option(
-    "--prompts", type=PATH, metavar="FILE", help=f"Prompts alone: {FORMATS}.  [required, or --plan]"
+    *("--arm", "url"),
+    type=NAMED,
+    multiple=True,
+    metavar="NAME=URL",
+    help="A server to measure: its URL up to /v1. The first is the baseline.",
+)
+@click.option("--model", metavar="M", help="The model's name on the servers.")
+@click.option("--prompts", type=PATH, metavar="FILE", help=f"Your prompts: {FORMATS}.")
+@click.option(
+    "--out", type=PATH, metavar="DIR", required=True, help="The folder of the run. A run there is continued."
 )
 @click.option(
     "--endpoint",
     type=click.Choice(("chat", "completions")),
-    help="How --prompts are asked: chat (default), a prompt being a user's message; completions, raw text, for a base model.",
+    help="Send --prompts as chat (default), or as raw text to a base model.",
+)
+@click.option("--max-tokens", type=int, metavar="N", help="The maximum tokens of an answer.")
+@click.option(
+    "--concurrency",
+    type=NUMBERS,
+    metavar="N,N",
+    help="Concurrent requests, one load for each number (default 4).",
 )
 @click.option(
-    "--ignore",
-    multiple=True,
-    metavar="KEY",
-    help="A key of --prompts that is not sent, such as temperature, which would change decoding for single prompts.",
+    "--rate", type=NUMBERS, metavar="X,X", help="Instead: requests per second, one load for each number."
 )
 @click.option(
-    "--out", type=PATH, metavar="DIR", required=True, help="Folder of results; a run there is resumed."
+    "--requests", type=int, metavar="N", help="Requests to measure for each class at each load (default 32)."
 )
+@about_arms
 @click.option(
-    "--timeout", type=SECONDS, default=300.0, metavar="S", help="Seconds per request (default 300)."
+    "--slo", type=read_by(pairs), metavar="M=S,..", help="Limits in seconds for ttft_s, tpot_s or e2e_s."
+)
+@click.option("--mix", type=read_by(shares), metavar="CLASS=SHARE,..", help=MIX)
+@click.option("--extra-body", type=read_by(in_json), metavar="JSON", help="More fields of each request.")
+@click.option(
+    "--ignore", multiple=True, metavar="KEY", help="A key of --prompts that is not sent, such as temperature."
 )
 @click.option(
     "--max-error-rate",
     type=SHARE,
     default=1.0,
     metavar="X",
-    help="Stop with exit 1 above this share of failures of an arm.",
+    help="Stop with exit 1 if a larger share of an arm's requests fails.",
 )
 @click.option(
     "--questions",
-    type=click.Choice(("none", "sense")),
     default="sense",
-    help="Questions to each arm before the load: sense (default), twelve simple ones, of which it must answer 8; or none.",
+    metavar="none|sense|FILE",
+    help='Questions to each arm before the load: sense (default, twelve), none, or yours: JSON lines of {"question", "answer"}.',
 )
+@of_arm("--api-key-env", "VAR", str, "The environment variable with the API key of an arm.")
 @click.option(
-    "--no-repeats", is_flag=True, help="Do not ask the baseline again; repeating without this does."
+    "--plan",
+    type=PATH,
+    metavar="FILE",
+    help="A plan as JSON. The options say what it leaves out, or replace it.",
 )
-@click.option(
-    "--exit-zero",
-    is_flag=True,
-    help="Exit 0 once the run is measured, even if its whole answer is withheld: for a pod, which would measure again.",
-)
-@json_option("Print the summary as JSON instead of text.")
-@click.option(
-    "--arm",
-    "url",
-    type=NAMED,
-    multiple=True,
-    metavar="NAME=URL",
-    help="Address of an arm, up to and including /v1.",
-)
-@click.option(
-    *("--node", "nodes"),
-    type=NAMED,
-    multiple=True,
-    envvar=NODES_VARIABLE,
-    metavar="NAME=NODE",
-    help="The node that serves an arm. After a change of node, an interrupted cell is measured again, and results are not pooled "
-    "over the change.",
-)
-@click.option(
-    "--baseline", metavar="NAME", help="What others are compared with; without a plan the first arm."
-)
-@click.option("--model", metavar="M", help="The served model's name.")
-@click.option("--name", "experiment", metavar="NAME", help="Name of the run; only without a plan.")
-@about_arms
-@click.option(
-    "--concurrency", type=NUMBERS, metavar="N,N", help="Requests in flight, a cell each (default 4)."
-)
-@click.option(
-    "--rate", type=NUMBERS, metavar="X,X", help="Instead, Poisson arrivals per second, a cell each."
-)
-@click.option(
-    "--requests", type=int, metavar="N", help="Requests to measure per class at each load (default 32)."
-)
-@click.option("--cell-minutes", type=float, metavar="M", help="Minutes per cell, all arms together, at most.")
-@click.option("--warmup", type=int, metavar="N", help="Unmeasured requests per arm (default 4).")
-@click.option("--max-tokens", type=int, metavar="N", help="The longest answer; no prompt may have more.")
-@click.option("--classes", type=NAMES, metavar="A,B", help="Only these classes of prompts.")
-@click.option("--seed", type=int, metavar="N", help="Change it to avoid the prefix cache of an earlier run.")
-@click.option("--mixed", is_flag=True, help="All classes share one cell and are asked in turn.")
-@click.option(
-    "--dummy-weights",
-    is_flag=True,
-    help="The weights are dummies or tiny: texts mean nothing and are not judged.",
-)
-@click.option(
-    "--ignore-eos", is_flag=True, help="Make every answer max_tokens long, which changes acceptance."
-)
-@click.option("--extra-body", type=read_by(in_json), metavar="JSON", help="Merged into each request body.")
-@click.option(
-    "--slo", type=read_by(pairs), metavar="M=S,M=S", help="Limits in seconds: ttft_s, tpot_s, e2e_s."
-)
+@json_option("Print JSON, errors included.")
+@click.option("--warmup", type=int, hidden=True)
+@click.option("--exit-zero", is_flag=True, hidden=True)  # a pod that fails would measure again
+@click.option("--no-repeats", is_flag=True, hidden=True)  # a pod stores what it measured before it asks again
 def command(**given: Any) -> int:
-    """Measure arms on the same prompts, then print what to do."""
+    """Send the same prompts to each arm, then say which to use.
+
+    It needs --arm, --model, --max-tokens and --prompts, or a --plan that has them.
+    """
     from trnspec.benchmark.commands.recorded_commands import reported, show, summarised
     from trnspec.benchmark.measure import journal
     from trnspec.benchmark.measure.progress import Progress
     from trnspec.benchmark.measure.questions import ask_again
     from trnspec.benchmark.measure.raw_run import RawRun
     from trnspec.benchmark.measure.rounds import run, run_until_signalled
+    from trnspec.benchmark.measure.sanity_check import questions_of
 
-    _only_one(given, "plan", "prompts")
-    for option in ("endpoint", "ignore"):
-        _only_one(given, "plan", option)
-    _only_one(given, "concurrency", "rate")
-    if not (given["plan"] or given["prompts"]):
-        raise click.UsageError("one of --plan and --prompts is required")
+    _check_words(given)
     progress, out, raw = Progress(sys.stderr), given["out"], list[RawRun]()
+    about = {"out": out, "progress": progress}
 
     async def work() -> None:
-        about = {"out": out, "timeout_s": given["timeout"], "progress": progress}
-        plan, nodes = _plan(given), dict(given["nodes"])
-        check_names("--node", nodes, plan.prices)
+        plan, questions = _plan(given), questions_of(given["questions"])
+        nodes = dict(pair(one) for one in os.environ.get(NODES_VARIABLE, "").split())
+        check_names(NODES_VARIABLE, nodes, plan.prices)
         await run(
             plan,
             **about,
-            sense_check=given["questions"] == "sense",
+            questions=questions,
             max_error_rate=given["max_error_rate"],
             after_warmup=_look_at_steps,
             nodes=nodes,
@@ -185,10 +160,14 @@ def command(**given: Any) -> int:
     return 128 + signal
 
 
-def _only_one(given: Mapping[str, Any], *names: str) -> None:
-    switches = {option.name: option.opts[0] for option in click.get_current_context().command.params}
-    if len(typed := [switches[name] for name in names if given[name] not in (None, ())]) > 1:
-        raise click.UsageError(f"{typed[1]}: not allowed with {typed[0]}")
+def _check_words(given: Mapping[str, Any]) -> None:
+    """Raises UsageError for options that exclude or need each other."""
+    if given["concurrency"] is not None and given["rate"] is not None:
+        raise click.UsageError("--rate: not allowed with --concurrency")
+    if not (given["plan"] or given["prompts"]):
+        raise click.UsageError("give --prompts FILE, or a --plan FILE that has prompts")
+    if given["prompts"] is None and (alone := [name for name in ("endpoint", "ignore") if given[name]]):
+        raise click.UsageError(f"--{alone[0]}: says how --prompts are read; give --prompts FILE as well")
 
 
 def _look_at_steps(loader: LoadGenerator) -> None:
@@ -211,39 +190,47 @@ def _look_at_steps(loader: LoadGenerator) -> None:
 
 
 def _plan(given: Mapping[str, Any]) -> Plan:
-    """The plan of a file, or one from prompts, with the changes of the options."""
+    """The plan of the options: on top of the file of a plan, where there is one."""
     from trnspec.benchmark.plan import Plan, from_dict, load
 
-    asked = load(given["plan"]) if given["plan"] else from_dict(_plan_of_prompts(given))
-    names = {"classes", *Plan.model_fields} & given.keys() - {"experiment", "prompts"}
-    settings = {name: None if given[name] is False else given[name] for name in names}
-    return overridden(asked, {"url": dict(given["url"])} | of_arms(given), **settings)
+    complete = partial(_completed, given=given)
+    asked = load(given["plan"], complete) if given["plan"] else from_dict(complete({}))
+    settings = {name: given[name] for name in Plan.model_fields.keys() & given.keys() - {"prompts"}}
+    return overridden(
+        asked, {name: dict(given[name]) for name in ("url", "api_key_env")} | of_arms(given), **settings
+    )
 
 
-def _plan_of_prompts(given: Mapping[str, Any]) -> dict[str, Any]:
-    prompts = _prompts(given)
-    own = [n for prompt in prompts if type(n := prompt.get("max_tokens")) is int]
-    max_tokens: int = given["max_tokens"] or (max(own) if len(own) == len(prompts) else 0)
-    missing = {"--arm": given["url"], "--model": given["model"], "--max-tokens": max_tokens}
-    if absent := [name for name, value in missing.items() if not value]:
-        raise PlanError(f"--prompts: needs {', '.join(absent)} as well, which a plan would say")
-    baseline = given["baseline"] or given["url"][0][0]
-    drafted = {baseline: 0} | dict(given["speculative_tokens"])  # by default the baseline decodes plainly
-    arms = [
-        # Without a declaration a step may yield any number of tokens, so chunks never count as tokens.
-        {
-            "name": name,
-            "url": url,
-            "max_tokens_per_step": drafted[name] + 1 if name in drafted else max_tokens,
-        }
-        | {"speculative_tokens": drafted.get(name, 0)}
+def _completed(content: dict[str, Any], *, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a plan, with what the options say of what it leaves out. --prompts replace its prompts. Raises PlanError."""
+    told = {"model": given["model"], "max_tokens": given["max_tokens"], **content}
+    if given["prompts"]:
+        told["prompts"] = _prompts(given)
+        own = [n for prompt in told["prompts"] if type(n := prompt.get("max_tokens")) is int]
+        if len(own) == len(told["prompts"]):
+            told["max_tokens"] = told["max_tokens"] or max(own)
+    told.setdefault("arms", _arms(given, told))
+    needed = {"--arm": "arms", "--model": "model", "--max-tokens": "max_tokens", "--prompts": "prompts"}
+    if absent := [option for option, key in needed.items() if not told.get(key)]:
+        raise PlanError(f"needs {', '.join(absent)} as well, which a plan can say")
+    urls = dict(given["url"])
+    for arm in told["arms"] if isinstance(told["arms"], list) else ():
+        if isinstance(arm, dict) and arm.get("name") in urls:
+            arm["url"] = urls[arm["name"]]
+            told.setdefault("baseline", arm["name"])
+    return told
+
+
+def _arms(given: Mapping[str, Any], told: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The arms of the options. By default the baseline, which is the first arm, decodes plainly."""
+    names = [name for name, _ in given["url"]]
+    drafted = {told.get("baseline", name): 0 for name in names[:1]} | dict(given["speculative_tokens"])
+    # Without a declaration a step may yield any number of tokens, so chunks never count as tokens.
+    return [
+        {"name": name, "url": url, "speculative_tokens": drafted.get(name, 0)}
+        | {"max_tokens_per_step": drafted[name] + 1 if name in drafted else told["max_tokens"]}
         for name, url in given["url"]
     ]
-    return {
-        **{"schema": 1, "experiment": given["experiment"] or "unnamed", "model": given["model"]},
-        **{"baseline": baseline, "arms": arms, "max_tokens": max_tokens, "prompts": prompts},
-        **{"concurrency": [4], "requests": 32, "warmup": 4, "seed": 1},
-    }
 
 
 def _prompts(given: Mapping[str, Any]) -> list[dict[str, Any]]:

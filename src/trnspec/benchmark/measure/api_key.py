@@ -1,4 +1,4 @@
-"""The API key of the arms: sent with each request, stored nowhere.
+"""The API keys and secret headers of the arms: sent with each request, stored nowhere. A plan holds the names of their variables.
 
 The text of a server may contain the key: an error that quotes the request, a proxy that echoes headers, a model that sees them.
 So each text of a server passes through `hidden` before it is shortened and stored in a record or a message.
@@ -13,12 +13,16 @@ from array import array
 from base64 import b64encode
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import chain
 
 from trnspec.benchmark.errors import PlanError
+from trnspec.benchmark.plan import PlannedArm
 
 VARIABLES = ("BENCHMARK_API_KEY", "OPENAI_API_KEY")
-"""Environment variables with the API key of the arms. The first one that is set is used."""
-KEY_REMEDY = f"set {' or '.join(VARIABLES)} to the key of the arms"
+"""Environment variables with the API key of an arm that names none. The first one that is set is used."""
+_named: dict[str, None] = {}
+"""Environment variables that arms name."""
+KEY_REMEDY = f"set {' or '.join(VARIABLES)} to the key of all arms, or say where each has its own: --api-key-env ARM=VARIABLE"
 REPLACEMENT = "(API key)"
 _MIN_CHARS = 6
 """A shorter key is a placeholder, such as EMPTY for a server without a key, and may occur in an answer."""
@@ -36,42 +40,53 @@ _ESCAPE = re.compile(
 _CONTROLS = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"f": b"\f"}
 
 
-def authorization() -> dict[str, str]:
-    """The header with the API key, if one is set. Raises PlanError for a key that is not possible in a header."""
-    name, key = _key()
-    if not (key.isascii() and key.isprintable()):
-        raise PlanError(f"{name}: holds characters that an HTTP header cannot; set it to the key alone")
-    return {"Authorization": f"Bearer {key}"} if key else {}
+def secret_headers(arm: PlannedArm) -> dict[str, str]:
+    """The headers of an arm that hold its API key or come from its variables; `hidden` hides their values from now on.
+
+    Raises PlanError for a variable of the arm that is not set, and for a value that is not possible in a header.
+    """
+    variables = (*filter(None, [arm.api_key_env]), *arm.headers_env.values())
+    _named.update(dict.fromkeys(variables))
+    if missing := next((name for name in variables if not _value(name)), None):
+        raise PlanError(
+            f"arm {arm.name}: the environment variable {missing} is not set; export it with the key or header of {arm.name}"
+        )
+    name = arm.api_key_env or next(filter(_value, VARIABLES), "")
+    for variable in filter(None, (name, *variables)):
+        if not (_value(variable).isascii() and _value(variable).isprintable()):
+            raise PlanError(
+                f"{variable}: holds characters that an HTTP header cannot; set it to the key alone"
+            )
+    key = {"Authorization": f"Bearer {_value(name)}"} if name else {}
+    return key | {header: _value(variable) for header, variable in arm.headers_env.items()}
 
 
 def hidden(text: str, *, cut: bool = False) -> str:
-    """`text` without the API key: plain, escaped for JSON, a URL or HTML, in base64, or as hexadecimal digits; also with upper
+    """`text` without the API keys and secret headers: plain, escaped for JSON, a URL or HTML, in base64, or as hexadecimal digits; also with upper
     and lower case changed, and broken by line breaks or spaces.
 
     If the text was `cut`, its end is removed too, because it may be a part of the key.
     """
-    _, key = _key()
-    if len(key) < _MIN_CHARS:
+    keys = [key for name in (*VARIABLES, *_named) if len(key := _value(name)) >= _MIN_CHARS]
+    if not keys:
         return text
-    forms, raw = _forms(key), text.encode(errors="surrogatepass")
+    forms, raw = tuple(chain.from_iterable(map(_forms, keys))), text.encode(errors="surrogatepass")
     if any(form in shown for shown in map(_visible, _levels(raw)) for form in forms):
         raw = _without(raw, forms)
     elif not cut:
         return text
     if cut:
         visible = [at for at, byte in enumerate(raw) if byte not in _IGNORED]
-        last = _MAX_ESCAPE_CHARS * len(key)
+        last = _MAX_ESCAPE_CHARS * max(map(len, keys))
         raw = raw[: visible[-last]] if last < len(visible) else b""
     return raw.decode(errors="surrogatepass")
 
 
-def _key() -> tuple[str, str]:
-    """The name of the variable and its value; empty if none is set."""
-    named = ((name, os.environ.get(name, "").strip()) for name in VARIABLES)
-    return next((pair for pair in named if pair[1]), ("", ""))
+def _value(name: str) -> str:
+    return os.environ.get(name, "").strip() if name else ""
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=64)
 def _forms(key: str) -> tuple[bytes, ...]:
     """The key in all its forms, as `_visible` shows them."""
     forms = {_visible(form) for form in (*_levels(key.encode()), *_encoded(key.encode()))}

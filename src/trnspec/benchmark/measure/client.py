@@ -18,7 +18,7 @@ from typing import Any
 import aiohttp
 
 from trnspec.benchmark.limits import by_user
-from trnspec.benchmark.measure.api_key import KEY_REMEDY, authorization, hidden
+from trnspec.benchmark.measure.api_key import KEY_REMEDY, hidden, secret_headers
 from trnspec.benchmark.measure.records import MAX_TOKENS, Reply
 from trnspec.benchmark.measure.schedule import Pair
 from trnspec.benchmark.measure.stream import SseParser, StreamFault, StreamTally
@@ -46,16 +46,27 @@ _MAX_FINISH_REASON_CHARS = 60
 _FAULTS = (StreamFault, TimeoutError, aiohttp.ClientError, OSError, ValueError)
 
 
+Sessions = Mapping[str, aiohttp.ClientSession]
+"""The HTTP session of each arm, with its key and its headers, and without a limit on connections."""
+
+
 @contextlib.asynccontextmanager
-async def http_session(timeout_s: float) -> AsyncIterator[aiohttp.ClientSession]:
-    """An HTTP session without a limit on connections; `timeout_s` is the timeout of each whole request."""
-    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_CONNECTION_S)
-    timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(timeout_s, 10.0))
-    headers = {"Accept-Encoding": "identity", **authorization()}
-    async with aiohttp.ClientSession(
-        connector=connector, timeout=timeout, headers=headers, auto_decompress=False
-    ) as opened:
-        yield opened
+async def http_sessions(plan: Plan) -> AsyncIterator[Sessions]:
+    """A session for each arm. Raises PlanError, before anything is sent, for a key or a header that cannot be sent."""
+    timeout = aiohttp.ClientTimeout(total=plan.timeout_s, sock_connect=min(plan.timeout_s, 10.0))
+    headers = {arm.name: {**secret_headers(arm), "Accept-Encoding": "identity"} for arm in plan.arms}
+    async with contextlib.AsyncExitStack() as opened:
+        yield {
+            arm: await opened.enter_async_context(
+                aiohttp.ClientSession(
+                    connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_CONNECTION_S),
+                    timeout=timeout,
+                    headers=own,
+                    auto_decompress=False,
+                )
+            )
+            for arm, own in headers.items()
+        }
 
 
 async def ask(

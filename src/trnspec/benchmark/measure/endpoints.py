@@ -19,7 +19,7 @@ import aiohttp
 
 from trnspec.benchmark.errors import EndpointError
 from trnspec.benchmark.measure.api_key import KEY_REMEDY
-from trnspec.benchmark.measure.client import ask, one_line, read_at_most, request_body, request_path
+from trnspec.benchmark.measure.client import Sessions, ask, one_line, read_at_most, request_body, request_path
 from trnspec.benchmark.measure.records import (
     COUNTED_ACCEPTED,
     COUNTED_DRAFTED,
@@ -68,9 +68,9 @@ class Endpoint:
         return self.owner.lower().startswith("emulat")
 
 
-async def endpoints(http: aiohttp.ClientSession, plan: Plan) -> dict[str, Endpoint]:
+async def endpoints(http: Sessions, plan: Plan) -> dict[str, Endpoint]:
     """The information of the endpoint of each arm. Raises EndpointError if the model is not served."""
-    return {arm.name: await _endpoint(http, arm, plan.model) for arm in plan.arms}
+    return {arm.name: await _endpoint(http[arm.name], arm, plan.model) for arm in plan.arms}
 
 
 async def _endpoint(http: aiohttp.ClientSession, arm: PlannedArm, model: str) -> Endpoint:
@@ -114,10 +114,10 @@ def _about(entry: Mapping[str, Any]) -> Endpoint:
     return replace(plain, cautions=cautions, made_up=made_up)
 
 
-async def with_differences(http: aiohttp.ClientSession, plan: Plan) -> tuple[Plan, dict[str, str]]:
+async def with_differences(http: Sessions, plan: Plan) -> tuple[Plan, dict[str, str]]:
     """The plan, with the differences between the server of each arm and that of its baseline: version and settings of the cache; and the
     known versions by arm."""
-    each = await asyncio.gather(*(_settings(http, arm) for arm in plan.arms))
+    each = await asyncio.gather(*(_settings(http[arm.name], arm) for arm in plan.arms))
     settings, arms = dict(zip(plan.baselines, each, strict=True)), []
     for arm in plan.arms:
         base = plan.baselines[arm.name]
@@ -131,14 +131,14 @@ async def with_differences(http: aiohttp.ClientSession, plan: Plan) -> tuple[Pla
     return plan.model_copy(update={"arms": tuple(arms)}), versions
 
 
-async def with_accepted_fields(http: aiohttp.ClientSession, plan: Plan, warn: Callable[[str], None]) -> Plan:
+async def with_accepted_fields(http: Sessions, plan: Plan, warn: Callable[[str], None]) -> Plan:
     """The plan without the optional fields that a server refuses: all arms are asked alike. Each arm is asked once, and once more for
     each refused field.
 
     Raises EndpointError for a model that cannot chat.
     """
     for arm in plan.arms if plan.warmup else ():
-        accepted = await _accepted(http, plan, arm)
+        accepted = await _accepted(http[arm.name], plan, arm)
         for name in accepted.left_out[len(plan.left_out) :]:
             effect = f"; {why}" if (why := OPTIONAL_FIELDS[name]) else ""
             warn(f"{arm.name}: refuses {name}, which is left out for all arms{effect}")

@@ -12,12 +12,10 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-import aiohttp
-
 from trnspec.benchmark.cell_size import SETS, block_s
 from trnspec.benchmark.errors import EndpointError
 from trnspec.benchmark.measure import endpoints
-from trnspec.benchmark.measure.client import ask, request_body, request_path
+from trnspec.benchmark.measure.client import Sessions, ask, request_body, request_path
 from trnspec.benchmark.measure.journal import Journal
 from trnspec.benchmark.measure.progress import Progress
 from trnspec.benchmark.measure.records import BlockRecord, Phase, RequestRecord, values_of
@@ -73,7 +71,7 @@ class LoadGenerator:
 
     plan: Plan
     run: str
-    http: aiohttp.ClientSession
+    http: Sessions
     journal: Journal
     progress: Progress
     arm_states: dict[str, ArmState] = field(init=False)
@@ -205,7 +203,7 @@ class LoadGenerator:
         body = request_body(plan, pair)
         url, maximum = plan.arm(block.arm).url + request_path(pair), plan.answer_limit(pair.prompt)
         late_s = 0.0 if due_s is None else max(0.0, asyncio.get_running_loop().time() - began - due_s)
-        reply = await ask(self.http, url, body, max_tokens=maximum, late_s=late_s)
+        reply = await ask(self.http[block.arm], url, body, max_tokens=maximum, late_s=late_s)
         record = RequestRecord(
             **self._place(block),
             **values_of(reply),
@@ -245,7 +243,7 @@ class LoadGenerator:
         state = self.arm_states[arm]
         if not state.counts:
             return None
-        text = await endpoints.counters_page(self.http, self.plan.arm(arm), self.progress.warn)
+        text = await endpoints.counters_page(self.http[arm], self.plan.arm(arm), self.progress.warn)
         if text is None:
             return None
         counters = endpoints.counters_in(text)

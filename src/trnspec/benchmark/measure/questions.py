@@ -11,17 +11,15 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-
 from trnspec.benchmark.errors import EndpointError
 from trnspec.benchmark.measure import sanity_check
-from trnspec.benchmark.measure.client import ask, http_session, request_body, request_path
+from trnspec.benchmark.measure.client import Sessions, ask, http_sessions, request_body, request_path
 from trnspec.benchmark.measure.endpoints import Endpoint
 from trnspec.benchmark.measure.journal import Journal
 from trnspec.benchmark.measure.loader import in_slots
@@ -36,39 +34,40 @@ REPEATS = 32
 """The maximum number of repeated requests to the baseline; chosen at random."""
 _MAX_TOKENS = 256
 """The maximum tokens of an answer to a simple question: enough for a model that reasons first, and to detect a loop."""
-_INSTRUCTION = "Answer with one word or number only."
 _CONCURRENCY = 4
 
 
 async def check_sense(
-    http: aiohttp.ClientSession,
+    http: Sessions,
     plan: Plan,
     served: Mapping[str, Endpoint],
     *,
+    questions: Sequence[sanity_check.Question],
     run: str,
     journal: Journal,
     known: Iterable[QuestionRecord],
     progress: Progress,
-    wanted: bool,
 ) -> None:
-    """Ask each arm the simple questions that are not `known` yet, and print how many it answers correctly.
+    """Ask each arm the questions that are not `known` yet, and print how many it answers correctly.
 
     Questions are sent one after the other, so that answers do not depend on a batch, and decoding is greedy. Of the plan's
     `extra_body` only the chat template is used, because the rest may force the form of an answer. Raises StorageError.
     """
-    if reason := _skipped(plan, served, wanted=wanted):
+    if reason := _skipped(plan, served, questions):
         progress.tell(f"questions skipped: {reason}")
         return
     template = {key: value for key, value in plan.extra_body.items() if key == "chat_template_kwargs"}
     asked = {"model": plan.model, "stream": True, "temperature": 0, "max_tokens": _MAX_TOKENS, **template}
     answers = {(answer.arm, answer.question): answer for answer in known}
-    for arm, question in product(plan.arms, sanity_check.QUESTIONS):
+    for arm, question in product(plan.arms, questions):
         if (arm.name, question.text) in answers:
             continue
-        messages = [{"role": "user", "content": f"{question.text} {_INSTRUCTION}"}]
+        messages = [{"role": "user", "content": f"{question.text}{question.instruction}"}]
         body = json.dumps(asked | {"messages": messages, "stream_options": {"include_usage": True}})
         now = round(time.time(), 3)
-        reply = await ask(http, f"{arm.url}/chat/completions", body.encode(), max_tokens=_MAX_TOKENS)
+        reply = await ask(
+            http[arm.name], f"{arm.url}/chat/completions", body.encode(), max_tokens=_MAX_TOKENS
+        )
         answer = answers[arm.name, question.text] = QuestionRecord(
             run=run,
             arm=arm.name,
@@ -91,9 +90,9 @@ def _words(reply: Reply) -> dict[str, Any]:
     return {"text": reply.text, "error": reply.error, "message": reply.message}
 
 
-def _skipped(plan: Plan, served: Mapping[str, Endpoint], *, wanted: bool) -> str:
+def _skipped(plan: Plan, served: Mapping[str, Endpoint], questions: Sequence[sanity_check.Question]) -> str:
     """Why the questions are skipped; empty if they are not."""
-    if not wanted:
+    if not questions:
         return "--questions none was given"
     if plan.dummy_weights:
         return "the plan says that the weights are dummies, so answers mean nothing"
@@ -108,7 +107,6 @@ async def ask_again(
     raw: RawRun,
     *,
     out: Path,
-    timeout_s: float,
     progress: Progress,
     maximum: int = REPEATS,
     limit_s: float = 600.0,
@@ -131,7 +129,7 @@ async def ask_again(
     again = "repeat the command to continue"
     try:
         with Journal(out) as journal:
-            async with asyncio.timeout(limit_s), http_session(timeout_s) as http:
+            async with asyncio.timeout(limit_s), http_sessions(plan) as http:
 
                 async def repeat(record: RequestRecord) -> None:
                     if record.pair_id not in known:
@@ -148,13 +146,13 @@ async def ask_again(
     return replace(raw, repeats=tuple(known.values()))
 
 
-async def _repeated(http: aiohttp.ClientSession, plan: Plan, record: RequestRecord) -> RepeatRecord:
+async def _repeated(http: Sessions, plan: Plan, record: RequestRecord) -> RepeatRecord:
     """The second answer to a request. Raises EndpointError if the server cannot be reached, because it may come back."""
     now = round(time.time(), 3)
     prompt = next(prompt for prompt in plan.prompts if prompt.id == record.prompt_id)
     pair = Pair(id=record.pair_id, prompt=prompt, nonce=record.nonce)
     url, maximum = plan.arm(record.arm).url + request_path(pair), plan.answer_limit(prompt)
-    reply = await ask(http, url, request_body(plan, pair), max_tokens=maximum)
+    reply = await ask(http[record.arm], url, request_body(plan, pair), max_tokens=maximum)
     if (reply.error or "").startswith("connect_"):
         raise EndpointError(f"{reply.error}: {reply.message}")
     return RepeatRecord(run=record.run, pair_id=record.pair_id, started_unix_s=now, **_words(reply))

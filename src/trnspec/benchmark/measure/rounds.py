@@ -13,7 +13,7 @@ import platform
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Any
 from trnspec import __version__
 from trnspec.benchmark.errors import ErrorRateExceeded, ResultsError
 from trnspec.benchmark.measure import journal, outlook
-from trnspec.benchmark.measure.client import http_session
+from trnspec.benchmark.measure.client import http_sessions
 from trnspec.benchmark.measure.endpoints import Endpoint, endpoints, with_accepted_fields, with_differences
 from trnspec.benchmark.measure.journal import Journal
 from trnspec.benchmark.measure.loader import Kind, LoadGenerator, kind_of
@@ -30,6 +30,7 @@ from trnspec.benchmark.measure.progress import Progress, duration
 from trnspec.benchmark.measure.questions import check_sense
 from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.measure.records import REPEATED, Provenance, RunRecord
+from trnspec.benchmark.measure.sanity_check import QUESTIONS, Question
 from trnspec.benchmark.measure.schedule import Block, measured_blocks, more_warmup, warmup_blocks
 from trnspec.benchmark.plan import MIXED, Load, Plan
 from trnspec.core.words import count as in_words
@@ -87,9 +88,8 @@ async def run(
     plan: Plan,
     *,
     out: Path,
-    timeout_s: float,
     progress: Progress,
-    sense_check: bool = True,
+    questions: Sequence[Question] = QUESTIONS,
     max_error_rate: float = 1.0,
     after_warmup: Callable[[LoadGenerator], None] = lambda loader: None,
     nodes: Mapping[str, str] | None = None,
@@ -101,7 +101,7 @@ async def run(
     `max_error_rate` of the measured requests of an arm in this session failed. Requests in flight when the task is
     cancelled are not recorded.
     """
-    async with http_session(timeout_s) as http:
+    async with http_sessions(plan) as http:
         served = None
         if not journal.exists(out):  # before the folder exists, so a wrong address leaves none behind
             served = await endpoints(http, plan)
@@ -115,17 +115,18 @@ async def run(
                 plan = plan.model_copy(update={"left_out": raw.sessions[-1].plan.left_out})
             blocks = list(_remaining(plan, raw))
             if raw and not blocks:
-                if raw.sessions[-2].plan.prices != plan.prices:  # changed since then
+                then = raw.sessions[-2].plan
+                if (then.prices, then.mix) != (plan.prices, plan.mix):  # changed since then
                     now = round(time.time(), 3)
                     book.append(
                         replace(raw.sessions[-1], nodes=raw.sessions[-2].nodes, started_unix_s=now, plan=plan)
                     )
                 return
             served = served or await endpoints(http, plan)
-            opening = replace(_opening(plan, raw, served, timeout_s, nodes), versions=versions or None)
+            opening = replace(_opening(plan, raw, served, nodes), versions=versions or None)
             book.append(opening)
             asked = {"run": opening.run, "journal": book, "known": raw.sense if raw else ()}
-            await check_sense(http, plan, served, **asked, progress=progress, wanted=sense_check)
+            await check_sense(http, plan, served, **asked, progress=progress, questions=questions)
             for change in raw.node_changes if raw else ():
                 if change.session == opening.session:
                     nodes_now = f"node {change.after} instead of {change.before}"
@@ -205,7 +206,6 @@ def _opening(
     plan: Plan,
     raw: RawRun | None,
     served: Mapping[str, Endpoint],
-    timeout_s: float,
     nodes: Mapping[str, str] | None,
 ) -> RunRecord:
     """The first record of this session. Its provenance is `measured` only if no endpoint says that it is emulated.
@@ -229,7 +229,7 @@ def _opening(
         owned_by={arm: endpoint.owner for arm, endpoint in served.items()},
         cautions=[text for endpoint in served.values() for text in endpoint.cautions] or None,
         made_up={arm: list(endpoint.made_up) for arm, endpoint in served.items() if endpoint.made_up} or None,
-        timeout_s=timeout_s,
+        timeout_s=plan.timeout_s,
         client=__version__,
         python=platform.python_version(),
         held=True,

@@ -1,4 +1,4 @@
-"""The sanity check: twelve questions with known answers, which show whether each arm writes sensible text.
+"""The sanity check: questions with known answers, twelve or the user's, which show whether each arm writes sensible text.
 
 A comparison of speeds cannot show that: two arms that are equally wrong agree with each other, and a server can be fast and write
 nonsense. The journal has a line for each question that was asked before the load, with its answer. The answers are judged again each
@@ -12,9 +12,13 @@ import unicodedata
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from reprlib import repr as shown
 from typing import Any, Literal, NamedTuple
 
+from trnspec.benchmark.errors import PlanError
 from trnspec.benchmark.measure.records import QuestionRecord
+from trnspec.core.files import UnreadableFile, json_of, text_of
 
 
 class Question(NamedTuple):
@@ -22,6 +26,7 @@ class Question(NamedTuple):
 
     text: str
     accepted: tuple[str, ...]
+    instruction: str = " Answer with one word or number only."
 
 
 QUESTIONS = (
@@ -38,8 +43,8 @@ QUESTIONS = (
     Question("Which month comes after March?", ("april",)),
     Question('In Python, what does len("abcd") return?', ("4", "four")),
 )
-MIN_RIGHT = 8
-"""With fewer correct answers out of twelve the verdicts of an arm are withheld."""
+_MAX_QUESTIONS, _MAX_CHARS = 100, 1000
+_LINE = f'{{"question": TEXT, "answer": TEXT or a list of accepted texts}}, each text a line of at most {_MAX_CHARS} characters'
 Judgement = Literal["right", "wrong", "loop", "noise", "no answer"]
 _MAX_SHOWN_CHARS = 40
 """Characters of an answer in a sentence."""
@@ -56,6 +61,34 @@ _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")
 """Control characters that are not spaces."""
 _VOWEL = re.compile(r"(?i)[aeiouyà-öø-ÿ]")
 _EAST_ASIAN = {"CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "FULLWIDTH", "KATAKANA-HIRAGANA"}
+
+
+def questions_of(choice: str) -> tuple[Question, ...]:
+    """The questions of `--questions`: `none`, `sense`, or a file of them. Raises PlanError."""
+    if choice in ("none", "sense"):
+        return QUESTIONS if choice == "sense" else ()
+    where = f"--questions {choice}"
+    try:
+        lines = text_of(Path(choice)).splitlines()
+    except UnreadableFile as error:
+        raise PlanError(f"{where}: {error}; give none, sense, or a file whose lines are {_LINE}") from None
+    numbered = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+    if not 1 <= len(numbered) <= _MAX_QUESTIONS:
+        raise PlanError(f"{where}: has {len(numbered)} lines; must have 1 to {_MAX_QUESTIONS}, each {_LINE}")
+    return tuple(_question(line, f"{where}: line {number}") for number, line in numbered)
+
+
+def _question(line: str, where: str) -> Question:
+    try:
+        entry = json_of(line)
+        answer = entry["answer"]
+        question = Question(entry["question"], tuple(answer if isinstance(answer, list) else [answer]), "")
+    except (ValueError, TypeError, KeyError):
+        raise PlanError(f"{where}: {shown(line)}; must be {_LINE}") from None
+    for text in (question.text, *(question.accepted or ("",))):
+        if not (isinstance(text, str) and text.strip() and text.isprintable() and len(text) <= _MAX_CHARS):
+            raise PlanError(f"{where}: {shown(text)}; must be {_LINE}")
+    return question
 
 
 def judged(answer: QuestionRecord) -> Judgement:
@@ -80,16 +113,16 @@ def _outcome(answers: Sequence[QuestionRecord]) -> dict[str, Any]:
     each = [(answer, judged(answer)) for answer in answers]
     wrong = [(answer, judgement) for answer, judgement in each if judgement != "right"]
     looping = any(judgement == "loop" for _, judgement in wrong)
-    withheld = looping or len(wrong) > len(QUESTIONS) - MIN_RIGHT
-    right = len(each) - len(wrong)
-    text = f"{answers[0].arm} answered {right} of {len(each)} simple questions correctly"
+    right, needed = len(each) - len(wrong), -(-2 * len(each) // 3)  # eight of twelve
+    withheld = looping or right < needed
+    text = f"{answers[0].arm} answered {right} of {len(each)} questions correctly"
     if withheld:
         text += f"{' and repeats itself without end' * looping}: {'; '.join(_named(*one) for one in wrong)}"
     return {
         "arm": answers[0].arm,
         "asked": len(each),
         "right": right,
-        "needed": MIN_RIGHT,
+        "needed": needed,
         "withheld": withheld,
         "text": text,
         "questions": [

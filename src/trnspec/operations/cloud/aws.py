@@ -87,8 +87,7 @@ def _flat(text: object) -> str:
 class Aws:
     """The clients of a verb, with its account and region.
 
-    `account` is the id that the caller expects, as `named_by` says; credentials of another one are refused before anything
-    else is asked. `keys` are temporary credentials as STS returns them, used instead of the caller's own. `make_client`
+    `account` is the id that deployment.yaml names; credentials of another one are refused before anything else is asked. `keys` are temporary credentials as STS returns them, used instead of the caller's own. `make_client`
     returns a boto3 client for a service's name; the tests pass their own.
     """
 
@@ -97,13 +96,12 @@ class Aws:
         region: str,
         *,
         account: str | None = None,
-        named_by: str = "--account",
         keys: Mapping[str, str] | None = None,
         make_client: Callable[[str], Any] | None = None,
     ) -> None:
         self.region = region
         self._keys = keys or {}
-        self._expected, self._named_by = account, named_by
+        self._expected = account
         self._make = make_client or self._boto_client
         self._clients: dict[str, Calls] = {}
         self._limits: dict[str, Any] = _PATIENT
@@ -120,7 +118,7 @@ class Aws:
         """Return `Account` and `Arn` of the caller. Raises `Refusal` if it is not the expected account."""
         answer = self.client("sts").get_caller_identity()
         if self._expected and answer["Account"] != self._expected:
-            why = f"these credentials are not of {self._expected}, which {self._named_by} names"
+            why = f"these credentials are not of {self._expected}, which {DEPLOYMENT.name} names"
             remedy = "set AWS_PROFILE to one of that account"
             raise Refusal(Finding(f"account {answer['Account']}", None, why, remedy))
         return {"Account": answer["Account"], "Arn": answer["Arn"]}
@@ -156,13 +154,10 @@ class Aws:
         return session.client(service, region_name=self.region, config=config)
 
 
-def aws_of(experiment: Experiment, account: str | None) -> Aws:
-    """Return AWS in the experiment's region, with the account of the command line, else of deployment.yaml. A build of a pipeline's
-    stage has no such file."""
-    region = experiment.cluster.region
-    if account is None and DEPLOYMENT.exists() and (named := read_deployment(DEPLOYMENT).account):
-        return Aws(region, account=named, named_by=DEPLOYMENT.name)
-    return Aws(region, account=account)
+def aws_of(experiment: Experiment) -> Aws:
+    """Return AWS in the experiment's region, in the account of deployment.yaml. A build of a pipeline's stage has no such file."""
+    account = read_deployment(DEPLOYMENT).account if DEPLOYMENT.exists() else None
+    return Aws(experiment.cluster.region, account=account)
 
 
 class Calls:

@@ -111,7 +111,7 @@ def bootstrap(experiment: Experiment, aws: Aws, settings: DeploymentSettings) ->
     experiment's roles, but not every role."""
     account = f"arn:aws:iam::{aws.account}"
     remedy = (
-        f"deploy infra/bootstrap/policies.yaml (docs/security.md), then .venv/bin/npx cdk bootstrap aws://{aws.account}/{aws.region} "
+        f"deploy infra/bootstrap/policies.yaml (docs/pipeline.md), then .venv/bin/npx cdk bootstrap aws://{aws.account}/{aws.region} "
         f"--cloudformation-execution-policies {account}:policy/speculation-execution --custom-permissions-boundary speculation-boundary"
     )
     found = aws.client("ssm").find("get_parameter", "ParameterNotFound", Name=BOOTSTRAP_PARAMETER)
@@ -198,7 +198,7 @@ def imported_key(aws: Aws, settings: DeploymentSettings) -> Finding:
     ]
     if missing:
         why = f"the policy of {arn} does not allow {', '.join(missing)}"
-        return finding(why, "add the statements of docs/what-you-have.md to it (aws kms put-key-policy)")
+        return finding(why, "add the statements of docs/yours.md to it (aws kms put-key-policy)")
     return fine(f"{arn}: the account, CloudWatch Logs and the alarms can use it")
 
 

@@ -16,7 +16,7 @@ from trnspec.core.findings import Finding, Outside, Refusal, State, fine
 from trnspec.experiment import Experiment, load
 from trnspec.operations.cloud.aws import Aws, aws_of
 from trnspec.operations.cloud.clock import Clock
-from trnspec.operations.options import on_aws
+from trnspec.operations.options import with_experiment
 from trnspec.operations.preflight import account_setup, ec2_offers, external_services, market
 from trnspec.operations.preflight.existing_vpc import ExistingVpc
 
@@ -27,8 +27,8 @@ _NEEDED_LATER = ("capacity", "stacks", *QUOTAS)
 Checks = dict[str, Callable[[], Finding]]
 
 
-@on_aws
-def command(path: Path, account: str | None, as_json: bool) -> int:
+@with_experiment
+def command(path: Path, as_json: bool) -> int:
     """Check the AWS account before a deployment, and ask every region where nodes can be bought now. Changes and buys nothing.
 
     Each finding has its remedy. Under the checks: the offers with their price, the command that buys a Capacity Block, and the
@@ -36,7 +36,7 @@ def command(path: Path, account: str | None, as_json: bool) -> int:
     """
     experiment = load(path)
     aws, now, web, findings = (
-        aws_of(experiment, account),
+        aws_of(experiment),
         Clock().now(),
         external_services.Web(),
         list[Finding](),

@@ -1,4 +1,4 @@
-"""One state of the repository's files, read by this tree's code: experiments, committed manifests, settings, templates.
+"""One state of the repository's files, read by this tree's code: experiments, committed manifests, templates.
 
 BASE is read like this, so no code of BASE is run. Where this code cannot read it, that is the answer of the review.
 """
@@ -12,32 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-from pydantic import BaseModel
-
 from cdk8s_charts.manifests import ManifestFile, read
 from trnspec.core.findings import Misuse, Refusal
-from trnspec.experiment import Arm, Experiment, load
+from trnspec.experiment import Experiment, load
 from trnspec.experiment.naming import ARTIFACT_KEY, NAME, STEP
 
 Object = dict[str, Any]
 Key = tuple[str, str, str]
 """Kind, namespace, name that all versions of an object share."""
-SETTINGS = (
-    "deployment.yaml",
-    "pipeline.yaml",
-    "infra/bootstrap/operator.yaml",
-    "infra/bootstrap/policies.yaml",
-)
-
-
-class _TemplateLoader(yaml.SafeLoader):
-    """A YAML loader for CloudFormation that keeps `!Ref` and `!Sub` as in JSON."""
-
-
-_TemplateLoader.add_multi_constructor(
-    "!", lambda loader, function, node: {function: loader.construct_scalar(node)}
-)
+DEPLOYMENT = Path("deployment.yaml")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +29,8 @@ class FileState:
     paths: Mapping[str, Path]
     """The experiments' files."""
     manifests: Mapping[str, tuple[ManifestFile, ...]]
-    settings: Mapping[str, Any]
-    """What deployment.yaml, pipeline.yaml and the bootstrap's templates hold."""
+    deployment: str
+    """The text of deployment.yaml."""
 
 
 def read_state(tree: Path, *, fresh: bool, without: Sequence[str] = ()) -> FileState:
@@ -66,17 +49,10 @@ def read_state(tree: Path, *, fresh: bool, without: Sequence[str] = ()) -> FileS
                 problems += error.lines
                 continue
             experiments[experiment.name], paths[experiment.name] = experiment, tree / path
-        try:
-            settings = {name: _parsed(Path(name)) for name in SETTINGS if Path(name).exists()}
-        except (OSError, ValueError, yaml.YAMLError) as error:
-            problems.append(" ".join(str(error).split()))
+        deployment = DEPLOYMENT.read_text(encoding="utf-8") if DEPLOYMENT.exists() else ""
     if problems:
         raise Misuse(*problems)
-    return FileState(experiments=experiments, paths=paths, manifests=manifests, settings=settings)  # pyrefly: ignore[unbound-name]  # else there are problems
-
-
-def _parsed(path: Path) -> Any:
-    return yaml.load(path.read_text(encoding="utf-8"), Loader=_TemplateLoader)
+    return FileState(experiments=experiments, paths=paths, manifests=manifests, deployment=deployment)
 
 
 def synthesized(state: FileState, name: str, outdir: Path) -> dict[str, Any]:
@@ -84,7 +60,7 @@ def synthesized(state: FileState, name: str, outdir: Path) -> dict[str, Any]:
     from infra.synthesis import app_of, configure  # starts jsii
 
     path = state.paths[name]
-    context, deployment = {"experiment": str(path)}, path.parents[1] / "deployment.yaml"
+    context, deployment = {"experiment": str(path)}, path.parents[1] / DEPLOYMENT
     try:
         configuration = configure(context, deployment=deployment, files=state.manifests[name])
         assembly = app_of(configuration, outdir=str(outdir), validation=False).synth()
@@ -100,50 +76,6 @@ def _without_paths(template: Mapping[str, Any]) -> dict[str, Any]:
         for name, one in template["Resources"].items()
     }
     return {**template, "Resources": resources}
-
-
-def facts(experiment: Experiment) -> dict[str, Any]:
-    """What the file says of the whole, under its keys, as one level."""
-    sections = ("description", "benchmark", "cluster", "token_secret", "serve")
-    return flat({name: getattr(experiment, name) for name in sections})
-
-
-def arm_facts(arm: Arm) -> dict[str, Any]:
-    """What the file says of an arm; of the catalogue only names and the image, since the rest follows from them."""
-
-    def weights(one: Any) -> dict[str, Any]:
-        declared = {"like": one.shape_of, "weights": one.address}
-        known = {key: value for key, value in declared.items() if value}
-        return {"model": {"name": one.model.name}, "revision": one.revision, **known}
-
-    speculation = arm.speculation and {
-        "mode": arm.speculation.mode,
-        "draft": weights(arm.speculation.draft),
-        "num_speculative_tokens": arm.speculation.num_speculative_tokens,
-        "draft_max_model_len": arm.speculation.draft_max_model_len,
-    }
-    return flat(
-        {
-            "target": weights(arm.target),
-            "runtime": {"name": arm.runtime.name, "image": arm.runtime.image},
-            "serving": arm.serving,
-            "speculation": speculation,
-            "engine": arm.engine or None,
-            "scheduler": arm.scheduler,
-        }
-    )
-
-
-def flat(value: Any, path: str = "") -> dict[str, Any]:
-    """Nested data as one level, `a.b.c: leaf`; lists and what JSON lacks as text."""
-    if isinstance(value, BaseModel):
-        value = dict(value)
-    if isinstance(value, Mapping):
-        inner = [flat(value[name], f"{path}.{name}".strip(".")) for name in value]
-        return {key: leaf for one in inner for key, leaf in one.items()}
-    if isinstance(value, (str, int, float, bool)) or value is None:
-        return {path: value}
-    return {path: ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)}
 
 
 def by_key(files: Sequence[ManifestFile]) -> dict[Key, Object]:

@@ -22,33 +22,35 @@ from trnspec.core.findings import Misuse, Outside
 from trnspec.core.words import count
 from trnspec.operations.options import json_option
 from trnspec.operations.review import effects
-from trnspec.operations.review.effects import ExperimentReview, Note
+from trnspec.operations.review.effects import ExperimentReview
 from trnspec.operations.review.file_state import FileState, read_state, synthesized
 
 MAX_CHARACTERS = 60_000
 """GitHub accepts 65,536 characters in a comment."""
 _CODE = (
-    "app.py",
-    "pipeline.py",
-    "cdk.json",
-    "infra",
-    "images",
-    "src/trnspec",
-    "requirements.txt",
-    "package-lock.json",
+    *("app.py", "pipeline.py", "pipeline.yaml", "cdk.json", "infra", "images", "src/trnspec"),
+    *("requirements.txt", "package-lock.json"),
 )
 """What decides templates, images and runs beside the files that are compared; charts show in the manifests."""
-_REASONS = {
-    "cost": "cost",
-    "fairness": "fairness of the comparison",
-    "comparability": "comparability with earlier runs",
-    "apply": "objects that applying does not settle",
-    "cluster": "cluster",
-    "access": "access",
-    "settings": "settings, pipeline or bootstrap",
-    "code": "code",
-}
-"""Why a note of that kind needs a person."""
+_OPENS = re.compile(r"^(IAM|Security Group|SSO)[^\n]*\n┌.*?(?=^\(NOTE)", re.DOTALL | re.MULTILINE)
+"""The tables in which the CDK names what a stack allows more or less than before."""
+_RESOURCE = re.compile(r"^\[[-+~]\] (?=\w+::).*$", re.MULTILINE)
+"""The CDK's line of a resource that comes, goes or changes; it ends with `replace` where CloudFormation creates it anew."""
+_LOST = re.compile(r"^\[-\]|(replace|replaced|destroy|orphan)$")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StackChange:
+    """The CDK's own words about a stack."""
+
+    stack: str
+    security: str
+    """Tables of IAM policies and security groups; empty if it allows what it allowed."""
+    resources: tuple[str, ...]
+
+    @property
+    def needs_human(self) -> bool:
+        return bool(self.security) or any(_LOST.search(line) for line in self.resources)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,42 +58,31 @@ class Review:
     """The complete review."""
 
     experiments: tuple[ExperimentReview, ...]
-    notes: tuple[Note, ...]
-    """About all of them: settings and code."""
-    security: Mapping[str, str]
-    """The CDK's own summary of IAM policies and security groups, of each stack that allows more than before."""
+    stacks: tuple[StackChange, ...]
+    code: tuple[str, ...]
+    """Files of the code and of the settings that differ: both sides were read by this tree's."""
 
     @property
-    def needs_human(self) -> bool:
-        """Whether a person must read the review before merging."""
-        return next(self.reasons, None) is not None
-
-    @property
-    def reasons(self) -> Iterator[str]:
+    def reasons(self) -> list[str]:
+        """Why a person must read the review before merging; empty if nobody needs to."""
         rows = [row for experiment in self.experiments for row in experiment.arms]
         counted = {
-            "to compile": sum(row.compiles is not None for row in rows),
-            "restarted": sum(bool(row.restarts_for) for row in rows),
-            "removed": sum(row.removed for row in rows),
-            "with another artifact": sum(bool(row.reuses) for row in rows),
+            ("arm", "to compile"): sum(row.compiles is not None for row in rows),
+            ("arm", "restarted"): sum(bool(row.restarts_for) for row in rows),
+            ("arm", "removed"): sum(row.state == "removed" for row in rows),
+            ("arm", "with another artifact"): sum(bool(row.reuses) for row in rows),
+            ("note", "in bold"): sum(note.needs_human for one in self.experiments for note in one.notes),
+            ("stack", "with other rights or lost resources"): sum(one.needs_human for one in self.stacks),
+            ("file", "of the code"): len(self.code),
         }
-        yield from (f"{count(number, 'arm')} {what}" for what, number in counted.items() if number)
-        notes = [*self.notes, *(note for one in self.experiments for note in one.notes)]
-        kinds = {note.kind for note in notes if note.needs_human} | ({"access"} if self.security else set())
-        yield from (text for kind, text in _REASONS.items() if kind in kinds)
+        return [f"{count(number, what)} {which}" for (what, which), number in counted.items() if number]
 
 
 @click.command()
 @click.argument("base", metavar="BASE")
-@click.option(
-    "--without-templates",
-    is_flag=True,
-    help="Compare experiments and manifests only: faster, but says nothing about AWS and IAM.",
-)
 @json_option
-def command(base: str, without_templates: bool, as_json: bool) -> int:
-    """Say in Markdown what merging this tree does to what was deployed from BASE: a commit, branch or tag, for example
-    origin/main.
+def command(base: str, as_json: bool) -> int:
+    """Show in Markdown what merging this tree changes on AWS. BASE is a commit, branch or tag, for example origin/main.
 
     Reads BASE's files from git by this tree's code; runs no code of BASE and uses no network. Local changes count. Experiment
     files that git does not track are named and left out. Exit 0 when nothing needs a human, 1 when something does, 2 when BASE is
@@ -106,13 +97,13 @@ def command(base: str, without_templates: bool, as_json: bool) -> int:
         for file in untracked:
             warn(f"{file}: not compared, because git does not track it; git add it to compare it")
         states = _read(base, tree, untracked)
-        review = reviewed(*states, templates=not without_templates, outdir=outdir, code=_code_changed(commit))
+        review = reviewed(*states, outdir=outdir, code=_code_changed(commit))
     if as_json:
-        about = {"base": commit, "needs_human": review.needs_human, "untracked": untracked}
+        about = {"base": commit, "needs_human": bool(review.reasons), "untracked": untracked}
         print_json({**about, **dataclasses.asdict(review)})
     else:
         print(markdown(review, base=base), end="")
-    return 1 if review.needs_human else 0
+    return 1 if review.reasons else 0
 
 
 def _read(base: str, tree: Path, untracked: Sequence[str]) -> tuple[FileState, FileState]:
@@ -129,64 +120,55 @@ def _read(base: str, tree: Path, untracked: Sequence[str]) -> tuple[FileState, F
     return states[0], states[1]
 
 
-def reviewed(
-    base: FileState, head: FileState, *, templates: bool, outdir: Path, code: Sequence[str] = ()
-) -> Review:
+def reviewed(base: FileState, head: FileState, *, outdir: Path, code: Sequence[str] = ()) -> Review:
     """Compare two states. `outdir` is for assemblies; `code`: what changed of the code that reads both."""
-    names = effects.changed(base, head) if templates else []
-    made, security = {}, {}
+    names = [
+        name
+        for name, new in head.experiments.items()
+        if (old := base.experiments.get(name))
+        and (old, base.manifests[name], base.deployment) != (new, head.manifests[name], head.deployment)
+    ]
+    stacks = list[StackChange]()
     with progress("synthesizing", len(names)) as done:
         for name in names:
-            assembly = outdir / name
-            made[name] = (
-                synthesized(base, name, outdir / f"{name}-base"),
-                synthesized(head, name, assembly),
-            )
-            security |= _security(made[name][0], made[name][1], assembly)
+            before = synthesized(base, name, outdir / f"{name}-base")
+            stacks += _stack_changes(before, synthesized(head, name, outdir / name), outdir / name)
             done(steps=1)
-    notes = [*effects.settings(base, head)]
-    if code:
-        changed = f"{count(len(code), 'file')} of the code changed ({', '.join(code[:3])})"
-        deploy = f"./trnspec deploy {next(iter(head.paths.values())).relative_to(ROOT)} --dry-run"
-        why = f"both sides were read by it, so this review does not show its effect on stacks: read its diff, and run {deploy}"
-        notes.append(Note("code", f"{changed}; {why}"))
-    return Review(
-        experiments=tuple(effects.experiments(base, head, made)),
-        notes=tuple(notes),
-        security=security,
-    )
+    return Review(experiments=tuple(effects.experiments(base, head)), stacks=tuple(stacks), code=tuple(code))
 
 
-def _security(
+def _stack_changes(
     before: Mapping[str, Any], after: Mapping[str, Any], assembly: Path
-) -> Iterator[tuple[str, str]]:
-    """Yield stack and the CDK's own summary of each stack that allows more than before."""
+) -> Iterator[StackChange]:
+    """Yield what the CDK says of each stack that differs."""
+    for stack in sorted(before.keys() - after.keys()):
+        yield StackChange(
+            stack=stack, security="", resources=("[-] the whole stack; ./trnspec status names it",)
+        )
     for stack in after:
-        if before.get(stack) != after[stack]:
-            earlier = assembly / f"{stack}.base.json"
-            earlier.write_text(json.dumps(before.get(stack, {"Resources": {}})), encoding="utf-8")
-            arguments = [stack, "--exclusively", "--security-only", "--template", str(earlier)]
-            arguments += ["--app", str(assembly), "--no-color", "--no-notices"]
-            cdk = ROOT / "node_modules/.bin/cdk"
-            wide = {**os.environ, "COLUMNS": "400"}  # or the CDK breaks the names of actions
-            try:
-                ended = subprocess.run(
-                    [cdk, "diff", *arguments],
-                    capture_output=True,
-                    text=True,
-                    check=False,
-                    cwd=assembly,
-                    env=wide,
-                )
-            except OSError as error:
-                raise Outside(f"{cdk}: cannot be run ({error.strerror}); run scripts/setup") from None
-            said = ended.stdout + ended.stderr
-            if ended.returncode:
-                raise Outside(f"cdk diff {stack}: {said.strip().splitlines()[-1]}")
-            if found := re.search(
-                r"^(IAM|Security Group|SSO)[^\n]*\n┌.*(?=^\(NOTE)", said, re.DOTALL | re.MULTILINE
-            ):
-                yield stack, found[0].rstrip()
+        if before.get(stack) == after[stack]:
+            continue
+        earlier = assembly / f"{stack}.base.json"
+        earlier.write_text(json.dumps(before.get(stack, {"Resources": {}})), encoding="utf-8")
+        said = _cdk_diff(stack, "--template", str(earlier), "--app", str(assembly), cwd=assembly)
+        opens = [found[0].rstrip() for found in _OPENS.finditer(said)]
+        lines = (line.group().rstrip() for line in _RESOURCE.finditer(said))
+        yield StackChange(stack=stack, security="\n\n".join(opens), resources=tuple(lines))
+
+
+def _cdk_diff(stack: str, *arguments: str, cwd: Path) -> str:
+    """Return what `cdk diff` prints of a stack; both templates are files, AWS is not asked."""
+    cdk = ROOT / "node_modules/.bin/cdk"
+    command = [cdk, "diff", stack, "--exclusively", *arguments, "--no-color", "--no-notices"]
+    wide = {**os.environ, "COLUMNS": "400"}  # or the CDK breaks the names of actions
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=wide)
+    except OSError as error:
+        raise Outside(f"{cdk}: cannot be run ({error.strerror}); run scripts/setup") from None
+    said = ended.stdout + ended.stderr
+    if ended.returncode:
+        raise Outside(f"cdk diff {stack}: {said.strip().splitlines()[-1]}")
+    return said
 
 
 def _code_changed(commit: str) -> list[str]:
@@ -231,13 +213,11 @@ def markdown(review: Review, *, base: str) -> str:
         loader=FileSystemLoader(Path(__file__).parent),
         trim_blocks=True,
         lstrip_blocks=True,
-        autoescape=False,  # it is not HTML: `cell` and `code` keep a table whole
+        autoescape=False,  # it is not HTML: `cell` keeps a table whole
     )
     filters: dict[str, Any] = environment.filters
-    filters |= {"cell": _cell, "code": lambda text: f"`{text.replace('`', chr(39))}`"}
-    page = environment.get_template("review.md.jinja").render(
-        review=review, base=base, reasons=[*review.reasons]
-    )
+    filters |= {"cell": _cell, "usd": lambda usd: "" if usd is None else f"${usd:.2f}"}
+    page = environment.get_template("review.md.jinja").render(review=review, base=base)
     lines = page.rstrip().splitlines()
     shown = list(
         itertools.takewhile(

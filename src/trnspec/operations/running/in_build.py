@@ -58,7 +58,7 @@ def command() -> int:
     given = launch.command.make_context("run", [*words, "--out", str(OUT)]).params
     asked = Asked(**{one.name: given[one.name] for one in fields(Asked)})
     experiment = load(asked.path)
-    build = _Build(experiment, aws_of(experiment, asked.account), asked, launch.Clock())
+    build = _Build(experiment, aws_of(experiment), asked, launch.Clock())
     try:
         if wanted not in (None, digest(experiment)):
             why = "the deployed sources have another state of it than the one that was started"

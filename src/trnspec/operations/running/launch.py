@@ -29,7 +29,7 @@ from trnspec.operations.options import (
     WAITING,
     dry_run_option,
     manifests_option,
-    on_aws,
+    with_experiment,
 )
 from trnspec.operations.running import waiting
 from trnspec.operations.running.context import Context
@@ -52,50 +52,48 @@ _REPORT = (
 """The benchmark's command line, but for the exit code of a finding: 1 is also what Python gives a report that crashed."""
 
 
-@on_aws
+@with_experiment
 @click.option(
     "--hours",
     type=HOURS,
     metavar="H",
-    help="Nodes are set to 0 after so long, whatever happens (default: predicted hours and half as much again).",
+    help="Set the nodes to 0 after H hours, whatever happens (default: 1.5 times the predicted hours).",
 )
 @click.option(
     "--wait",
     "wait_h",
     type=WAITING,
     metavar="TIME",
-    help="Where EC2 has no node, ask again for so long, as in 12h; no Trn2 node bills meanwhile. Of a capacity block: wait for its "
-    "start, and do what fits before its end.",
+    help="Ask EC2 again for this long, as in 12h, while it has no node; waiting costs no Trn2 hour. With a Capacity Block: wait until "
+    "it starts, then run the steps that fit before it ends.",
 )
 @click.option(
     "--max-usd",
     type=USD,
     metavar="USD",
-    help="As --hours: the hours that these dollars pay at the highest price that the file allows.",
+    help="Like --hours: the hours that this pays at the highest price in the file.",
 )
-@click.option("--out", type=FILE, metavar="DIR", help="Results (default: results/<run>).")
+@click.option("--out", type=FILE, metavar="DIR", help="Folder of results (default: results/<run>).")
 @manifests_option
-@click.option(
-    "--keep-nodes", is_flag=True, help="Leave the nodes up when a step fails (not when EC2 has none)."
-)
-@click.option("--skip-verify", is_flag=True, help="Prove nothing about nodes and arguments.")
-@click.option("--take-over", is_flag=True, help="Go on with a run whose process is gone.")
+@click.option("--keep-nodes", is_flag=True, help="Keep the nodes when a step fails.")
+@click.option("--skip-verify", is_flag=True, help="Do not check nodes and server arguments before the run.")
+@click.option("--take-over", is_flag=True, help="Continue a run whose process has ended.")
 @click.option(
     "--until",
     type=click.Choice([LAST_STEP]),
-    help="Stop when every artifact is compiled; 0 nodes are left, and none starts where every artifact is there. Not with --wait.",
+    help="Stop when every artifact is compiled, with 0 nodes. Not with --wait.",
 )
 @click.option(
-    "--remote", is_flag=True, help="In CodeBuild, in the account, and follow its log: this machine may go."
+    "--remote", is_flag=True, help="Run in CodeBuild, and follow its log; you may close this machine."
 )
-@click.option("--stop", is_flag=True, help="With --remote: end that run as Ctrl-C ends one here.")
-@click.option("--fetch", is_flag=True, help="With --remote: bring home the results of the last one.")
+@click.option("--stop", is_flag=True, help="With --remote: stop that run, as Ctrl-C stops one here.")
+@click.option("--fetch", is_flag=True, help="With --remote: download the results of the last run.")
 @dry_run_option
 def command(*, as_json: bool, remote: bool, stop: bool, fetch: bool, dry_run: bool, **given: Any) -> int:
-    """From deployed stacks to the answer: weights, arguments, nodes, proof, compilation, arms, benchmark, report, 0 nodes.
+    """Run a deployed experiment: fetch weights, start nodes, check them, compile, measure, report, set nodes to 0.
 
-    The same command goes on after any interruption. Exit 0 with an answer, 1 when a step failed, 2 when the experiment
-    serves, 130 when interrupted.
+    The same command continues after an interruption. Exit 0: there is an answer. 1: a step failed. 2: the experiment
+    serves. 130: interrupted.
     """
     asked = Asked(**given)
     if (stop or fetch) and not remote:
@@ -105,7 +103,7 @@ def command(*, as_json: bool, remote: bool, stop: bool, fetch: bool, dry_run: bo
     if dry_run:
         return _dry_run(experiment, asked, as_json=as_json)
     if remote:
-        follower = Follower(experiment, aws_of(experiment, asked.account), asked, clock=Clock(), say=say)
+        follower = Follower(experiment, aws_of(experiment), asked, clock=Clock(), say=say)
         answer, text = follower.stop() if stop else follower.fetch() if fetch else follower.run()
     else:
         answer, text = carry_out(experiment, asked)
@@ -130,7 +128,7 @@ def carry_out(experiment: Experiment, asked: Asked) -> Answer:
     """Run to the end. Raises `Refusal` for a step that failed."""
     until, wait_h = asked.until, asked.wait_h or 0.0
     files = read(experiment, asked.manifests)
-    aws = aws_of(experiment, asked.account)
+    aws = aws_of(experiment)
     if until and nothing_to_compile(experiment, aws, say):
         return _compiled(experiment, nodes_started=False)
     store, now = RunStore(experiment, aws), Clock().now()
@@ -254,7 +252,7 @@ def _dry_run(experiment: Experiment, asked: Asked, *, as_json: bool) -> int:
     now, until = Clock().now(), asked.until
     limits: Any = {"hours": asked.hours_of(experiment), "wait_h": asked.wait_h or 0.0}
     try:
-        aws = aws_of(experiment, asked.account)
+        aws = aws_of(experiment)
         held = unfinished(experiment, RunStore(experiment, aws), now=now, take_over=asked.take_over)
         plan = _plan(experiment, aws, held, now=now, until=until, **limits)
     except AwsError as error:

@@ -42,7 +42,6 @@ class Asked:
     """What the command line of `run` asks for, here and in a build."""
 
     path: Path
-    account: str | None = None
     hours: float | None = None
     wait_h: float | None = None
     max_usd: float | None = None
@@ -66,7 +65,7 @@ class Asked:
             remedy = "move them there, commit, deploy, then run this again"
             raise Misuse(f"{self.path}: a build has the files of experiments/ and manifests/ only; {remedy}")
         wait = f"{self.wait_h * 3600:.0f}s" if self.wait_h else None
-        given = {"account": self.account, "hours": self.hours, "wait": wait, "max-usd": self.max_usd}
+        given = {"hours": self.hours, "wait": wait, "max-usd": self.max_usd}
         given |= {"keep-nodes": self.keep_nodes, "skip-verify": self.skip_verify, "take-over": self.take_over}
         words = [str(file.relative_to(ROOT))]
         for name, value in {**given, "until": self.until}.items():
