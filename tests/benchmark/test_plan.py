@@ -143,6 +143,15 @@ def test_overrides_change_what_they_name_and_nothing_else() -> None:
         assert ceiling.prompts[0].max_tokens == maximum
 
 
+def test_a_prompts_own_template_values_are_sent_beside_those_of_the_run() -> None:
+    own = {"chat_template_kwargs": {"documents": ["d"]}}
+    made = plan(
+        prompts=[{"id": "a", "class": "x", "messages": [{"role": "user", "content": "?"}], "request": own}]
+    )
+    body = json.loads(request_body(made, first_of(made, "x")))
+    assert body["chat_template_kwargs"] == {"documents": ["d"], "enable_thinking": False}
+
+
 def test_a_request_asks_for_usage_in_every_chunk_and_carries_the_plans_settings() -> None:
     pair = first_of(plan(), "raw")
     body = json.loads(request_body(plan(), pair))

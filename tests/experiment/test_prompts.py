@@ -88,6 +88,18 @@ def test_a_name_of_a_file_that_no_class_can_have_is_not_one(variation: Variation
     assert load(_with_file(variation, lines, ":mine.jsonl")).classes == ("all",)
 
 
+def test_template_values_of_a_prompt_are_sent_unless_the_experiment_has_another(variation: Variation) -> None:
+    def loaded(value: object) -> Experiment:
+        lines = [line(number, chat_template_kwargs=value) for number in range(8)]
+        return load(_with_file(variation, lines))
+
+    own = {"documents": ["d"], "enable_thinking": False}
+    assert loaded(own).prompts[0].request == {"chat_template_kwargs": own}
+    for wrong in ({"enable_thinking": True}, "x"):
+        with pytest.raises(InvalidExperiment, match=r"line 1 of mine\.jsonl.*`chat_template_kwargs`"):
+            loaded(wrong)
+
+
 GERMAN = "Die Bundesrepublik besteht aus sechzehn Ländern, deren Verfassungen denselben Grundsätzen folgen müssen. "
 
 

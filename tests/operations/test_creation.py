@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,8 @@ WAYS: list[tuple[str, str, str, str, str, int]] = [
     (QWEN.format(4), "--mode fused", OLD, "fused", QWEN.format(0.6), 7),
     (LLAMA.format("1-8"), "--mode fused", OLD, "fused", LLAMA.format("2-1"), 7),
     (LLAMA.format("1-8"), "--mode dflash", NATIVE, "dflash", DFLASH_8B, 9),
+    # No step of its window is published.
+    (QWEN.format(8), "--mode dflash", NATIVE, "dflash", "RedHatAI/Qwen3-8B-speculator.dflash", 7),
     (LLAMA.format("3-70"), "--mode fused", OLD, "fused", LLAMA.format("2-1"), 7),
     *((model, "--mode eagle3 --draft my/head", NATIVE, "eagle3", "my/head", 3) for model in sorted(MODELS)),
     *(
@@ -168,8 +171,11 @@ def test_what_is_written_for_a_model_and_a_mode_passes_every_check(
             "--prompts long.jsonl",
             f"not eagle3 on {NATIVE}: runtime {NATIVE} reads a prompt in one piece up to",
         ),
-        ("--model Qwen/Qwen3-4B", "published: 1.8 times as fast at 1 and 0.35 times as fast at 4 at once"),
-        (f"--runtime {OLD}", "published: 3 times as fast at 4 at once), as you asked"),
+        (
+            "--model Qwen/Qwen3-4B",
+            "published: 1.8 times as fast at 1 and 0.35 times as fast at 4 concurrent requests",
+        ),
+        (f"--runtime {OLD}", "published: 3 times as fast at 4 concurrent requests), as you asked"),
     ],
 )
 def test_it_says_in_one_line_what_it_chose_and_why_and_what_else_there_is(
@@ -206,6 +212,13 @@ def test_it_chooses_what_is_known_cheap_and_fits(new: New, reference: Experiment
         assert load(Path(f"{name}.yaml")).name == name
 
 
+def test_the_first_zone_is_the_one_of_which_the_spot_price_is(new: New, capsys: Capture) -> None:
+    for words, zone in (((), "us-east-2c"), (("--model", "Qwen/Qwen3-8B"), "ap-southeast-4c")):
+        assert new(*words).cluster.availability_zones[0] == zone
+        assert re.search(rf"by spot \$\d+ to \$\d+ in {zone}", " ".join(capsys.readouterr().out.split()))
+        Path("mine.yaml").unlink()
+
+
 def test_it_writes_into_the_nearest_folder_of_experiments_or_where_it_is_told_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
@@ -217,7 +230,7 @@ def test_it_writes_into_the_nearest_folder_of_experiments_or_where_it_is_told_an
     assert main(words) == 0
     said: Any = json.loads(capsys.readouterr().out)
     assert (said["path"], said["next"][0]) == ("there/x.yaml", "./trnspec check there/x.yaml")
-    assert said["chosen"].keys() == {"draft", "runtime", "hardware", "context", "prompts"}
+    assert said["chosen"].keys() == {"draft", "runtime", "hardware", "context", "prompts", "price"}
     assert load(Path("there/x.yaml")).name == "mine"
     monkeypatch.chdir(tmp_path / "deep/er")
     assert main(["new", "mine"]) == 0

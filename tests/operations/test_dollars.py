@@ -387,7 +387,7 @@ def test_the_quality_questions_are_predicted_as_they_are_asked(bill: Bill, varia
 
 def test_published_results_and_steps_are_below_the_answer(say: Say) -> None:
     text = " ".join(say("forecast", "--all")[1].split())
-    assert "qwen-sd-vllm: PREDICTED: a plain step takes " in text
+    assert "qwen-sd-vllm: PREDICTED: the fitted formula gives a plain step of " in text
     assert "QUOTED: published results of decoding on Trainium2" in text
     quoted = json.loads(say("forecast", "--json")[1])["published"]
     assert quoted["origin"] == "quoted"

@@ -71,7 +71,7 @@ Label = Annotated[str, held_to(is_label), must_be(LABEL_RULE)]
 """The name of a prompt or a class, chosen by the user."""
 Tokens = Annotated[int, whole(1, MAX_OUTPUT)]
 Message = Mapping[str, Any]
-CHAT_FIELDS = ("tools", "tool_choice", "parallel_tool_calls")
+CHAT_FIELDS = ("tools", "tool_choice", "parallel_tool_calls", "chat_template_kwargs")
 """Fields that a prompt may have in a chat only."""
 REQUEST_FIELDS = ("response_format", "stop", "structured_outputs", *CHAT_FIELDS)
 """Fields of a request that a prompt may have: they belong to its task. `structured_outputs` is vLLM's."""

@@ -45,7 +45,6 @@ DECODING_FIELDS: Mapping[str, tuple[Any, ...]] = {
     "min_tokens": (0,),
     "ignore_eos": (False,),
     "reasoning_effort": (),
-    "chat_template_kwargs": ({},),
 }
 """Fields of a request that change decoding for the whole run, with the values that change nothing."""
 LENGTHS = ("max_tokens", "max_completion_tokens", "output_tokens", "output_length", "output_tokens_count")
@@ -205,12 +204,20 @@ def sendable(entry: Entry, *, endpoint: str, run: Mapping[str, Any]) -> Entry:
         make = "examples/specdec_bench/prepare_data.py of github.com/NVIDIA/Model-Optimizer"
         raise Unusable("has SPEED-Bench's placeholder instead of its text", f"fetch the texts with {make}")
     request = {key: entry[key] for key in REQUEST_FIELDS if key in entry}
+    if not isinstance(request.get("chat_template_kwargs", {}), dict):
+        raise Unusable(
+            f"`chat_template_kwargs` is {short(request['chat_template_kwargs'])}", "give a JSON object"
+        )
     if endpoint == "chat":
         prompt["messages"] = messages
     else:
         prompt["prompt"] = _raw_text(messages, request)
     for key in (*DECODING_FIELDS, *REQUEST_FIELDS):
         ours = (run[key],) if key in run else DECODING_FIELDS.get(key, (entry.get(key),))
+        if isinstance(entry.get(key), dict) and isinstance(
+            run.get(key), dict
+        ):  # `chat_template_kwargs` are joined
+            ours = (*ours, entry[key]) if entry[key] | run[key] == run[key] | entry[key] else ours
         if key in entry and entry[key] not in ours:
             of_run = f"the run's is {short(run[key])}" if key in run else "the run leaves it to the servers"
             remedy = f"remove it, or leave it out of the requests: --ignore {key} (a file of an experiment: prompts.ignore)"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from trnspec.benchmark.cell_size import SETS, SETS_REPEATED, block_s, set_size
 from trnspec.core.words import count, listed
 from trnspec.experiment.arms import Arm, Experiment
-from trnspec.experiment.catalogue.prices import BLOCK_RATES, NODE_RATES, PRICES, NodeRate, Price
+from trnspec.experiment.catalogue.prices import BLOCK_RATES, PRICES, NodeRate, Price, spot_rates
 from trnspec.experiment.catalogue.published import PLAIN_TPOT_S, TARGET
 from trnspec.experiment.compilation import cold_start_like, cold_start_s, native_arms
 from trnspec.experiment.model import WARMUP
@@ -74,10 +74,9 @@ def running(experiment: Experiment) -> tuple[Price, ...]:
     return (node_price(experiment).of(nodes), volumes, *idle(experiment))
 
 
-def spot_rates(experiment: Experiment) -> list[NodeRate]:
+def file_spot_rates(experiment: Experiment) -> list[NodeRate]:
     """Return the published spot rates of a Trn2 node in its zone, or in the other zones of the file where its zone has none."""
-    name, cluster = experiment.instance.name, experiment.cluster
-    here = [rate for rate in NODE_RATES if (rate.instance, rate.kind) == (name, "spot")]
+    cluster, here = experiment.cluster, spot_rates(experiment.instance.name)
     own = [rate for rate in here if rate.zone == cluster.trn2_zone]
     return own or [rate for rate in here if rate.zone in cluster.availability_zones]
 
@@ -86,7 +85,7 @@ def node_price(experiment: Experiment) -> Price:
     """Return the price of a Trn2 node with the purchase option of the file. Where no such price is published, the rate of a
     Capacity Block is used and a note says so."""
     name, region, kind = experiment.instance.name, experiment.cluster.region, experiment.cluster.capacity.kind
-    if kind == "spot" and (rates := spot_rates(experiment)):
+    if kind == "spot" and (rates := file_spot_rates(experiment)):
         rate = min(rates, key=lambda one: one.usd_per_hour)
         return _price(rate, f"{name}, spot, {rate.place}", note=f"it changes all the time: {_spread(rate)}")
     rate, bought = BLOCK_RATES[name], f"{name}, Capacity Block rate"

@@ -341,7 +341,7 @@ def step_lines(plain: PlainStep, drafted: DraftedStep | None) -> Iterator[str]:
         yield f"PREDICTED: a plain step takes at least {bound_ms:.2f} ms; no value: {plain.why}"
     else:
         yield (
-            f"PREDICTED: a plain step takes {plain.likely_s * 1000:.2f} ms ({plain.low_s * 1000:.2f} to {plain.high_s * 1000:.2f}), "
+            f"PREDICTED: the fitted formula gives a plain step of {plain.likely_s * 1000:.2f} ms ({plain.low_s * 1000:.2f} to {plain.high_s * 1000:.2f}), "
             f"{plain.likely_s / plain.bound_s:.1f} times the {bound_ms:.2f} ms that reading the weights takes"
         )
     if drafted is None:

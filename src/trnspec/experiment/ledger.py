@@ -101,7 +101,7 @@ def ledger_lines() -> Iterator[str]:
         yield f"Not forecast, {kind} ({text}): {beyond or 'no result is published'}."
     yield ""
     yield from table(
-        ("row", "plain row", "mode", "k", "at once", "plain ms", "ms", "tok/step", "step / plain"),
+        ("row", "plain row", "mode", "k", "concurrency", "plain ms", "ms", "tok/step", "step / plain"),
         [
             (
                 *(one.row, one.base or "-", one.mode, str(one.num_speculative_tokens), str(one.concurrency)),
@@ -115,7 +115,7 @@ def ledger_lines() -> Iterator[str]:
     )
     yield ""
     yield from table(
-        ("row", "model", "on GPUs", "$/hour", "at once", "tok/s", "$/M", "prefix cache", "draft"),
+        ("row", "model", "on GPUs", "$/hour", "concurrency", "tok/s", "$/M", "prefix cache", "draft"),
         [
             (
                 *(row.row, row.model, row.instance, f"{row.usd_per_hour:.2f}", str(row.concurrency)),

@@ -42,6 +42,7 @@ def load(path: Path) -> Experiment:
         endpoint=file.benchmark.endpoint,
         folder=path.parent,
         temperature=file.benchmark.temperature,
+        thinking=file.benchmark.thinking,
     )
     experiment, problems = judge(file, prompts, path.parent, prompt_format)
     problems += unread

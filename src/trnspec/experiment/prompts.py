@@ -71,13 +71,16 @@ Read = tuple[tuple[Prompt, ...], tuple[Finding, ...], str]
 """The prompts, the problems, and the format of the file."""
 
 
-def read_prompts(section: PromptsSection, *, endpoint: str, folder: Path, temperature: float = 0.0) -> Read:
+def read_prompts(
+    section: PromptsSection, *, endpoint: str, folder: Path, temperature: float = 0.0, thinking: bool = False
+) -> Read:
     """Read the prompts of the section; the path of a file is relative to the experiment file's folder."""
     if (section.classes is None) == (section.file is None):
         return (), (refused("prompts one-source", None),), ""
     if section.file is not None:
         file = read_file(folder / section.file, name=section.file, ignored=section.ignore)
-        read, found = planned(file, endpoint=endpoint, run={"temperature": temperature}, form=Prompt)
+        run = {"temperature": temperature, "chat_template_kwargs": {"enable_thinking": thinking}}
+        read, found = planned(file, endpoint=endpoint, run=run, form=Prompt)
         distinct = {(prompt.class_name, prompt.contents, repr(prompt.request)) for prompt in read}
         numbers = Counter(class_name for class_name, *_ in distinct)
         few = () if found else _too_few(dict(sorted(numbers.items())), "prompts.file")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from trnspec.experiment.arms import Experiment
-from trnspec.experiment.catalogue.prices import NODE_RATES, NodeRate
-from trnspec.experiment.cost import BLOCK_END_H, node_price, per_hour, running
+from trnspec.experiment.catalogue.prices import NODE_RATES, NodeRate, block_rates
+from trnspec.experiment.cost import BLOCK_END_H, file_spot_rates, node_price, per_hour, running
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,11 +81,8 @@ def payable(experiment: Experiment, hours: float) -> tuple[PurchaseOption, ...]:
     """Return what a run of so many Trn2 hours costs at published rates, the option of the file first: spot in a zone that the file
     names, where a price of one is published, and the cheapest Capacity Block, in the file's region where one was offered."""
     cluster = experiment.cluster
-    zones = (cluster.trn2_zone, *cluster.availability_zones)
-    options = purchase_options(experiment, hours)
-    spot = [way for way in options if way.rate.kind == "spot" and way.rate.zone in zones]
-    blocks = [way for way in options if way.rate.kind == "capacity-block"]
-    spot.sort(key=lambda way: zones.index(way.rate.place))
+    spot = purchase_options(experiment, hours, file_spot_rates(experiment))
+    blocks = [*purchase_options(experiment, hours, block_rates(experiment.instance.name))]
     blocks.sort(key=lambda way: way.rate.region != cluster.region)
     found = (*spot[:1], *blocks[:1])
     return found if cluster.capacity.kind == "spot" else found[::-1]

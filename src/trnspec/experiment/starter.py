@@ -24,29 +24,33 @@ from trnspec.core.findings import Finding, Misuse
 from trnspec.core.words import count, listed
 from trnspec.experiment.catalogue.instances import GROUP_SIZES, INSTANCES, ZONES
 from trnspec.experiment.catalogue.models import HEADS, MODELS, Model
-from trnspec.experiment.catalogue.prices import BLOCK_RATES
+from trnspec.experiment.catalogue.prices import BLOCK_RATES, spot_rates
 from trnspec.experiment.catalogue.published import DRAFT, DRAFTED, PLAIN, REFERENCE, TARGET, WINDOW, Drafted
 from trnspec.experiment.catalogue.runtimes import HEAD_MODES, MODES, RUNTIMES, Runtime
+from trnspec.experiment.cost import run_price
+from trnspec.experiment.expected import expected
 from trnspec.experiment.loading import judge
-from trnspec.experiment.model import Benchmark, Cluster, ExperimentFile, PromptsSection
+from trnspec.experiment.model import Benchmark, ExperimentFile, PromptsSection
 from trnspec.experiment.prompts import Prompt, read_prompts
+from trnspec.experiment.purchase import payable, purchase_text
 from trnspec.experiment.refusals import refused
 from trnspec.experiment.resolving import QUANTIZED, unknown_name
 
 _TEXT = Template(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 _GATED = "token_secret: hf-token   # a Secret, key `token`: Hugging Face asks who fetches this model\n"
 _REASONS = {
-    "draft": "{draft}, {window} tokens per step; {because}",
+    "draft": "{draft}, {window} draft tokens; {because}",
     "runtime": "{runtime}, mode {mode}",
-    "hardware": "{nodes} x {instance} in {region}, chips per arm: {devices}, ${usd:.2f} per hour at the rate of a Capacity Block; {why}",
+    "hardware": "{nodes} x {instance} in {zone}, chips per arm: {devices}; {why}",
     "context": "{length} tokens: the longest prompt and its answer fit{bound}",
     "prompts": "{prompts}",
+    "price": "{price}",
 }
 _WORTH_COUNTING = 1024
 """Bytes of a prompt from which counting its tokens saves context."""
 _LENGTHS = [1024 * 2**power for power in range(6)]
 _LOADS = {"eagle3": "[1, 2]", "dflash": "[1, 4]"}
-"""Requests at once for which drafted steps of a mode are published."""
+"""Concurrent requests for which drafted steps of a mode are published."""
 _HEAD_WINDOW = 3
 """The number of drafted tokens in AWS's EAGLE3 tutorial; used unless the training of a head fixes another number."""
 
@@ -61,7 +65,7 @@ class StarterExperiment:
     chosen: dict[str, str]
     """Every choice with its reason."""
     emulated: bool
-    """Whether step times of its mode are published; without them no demonstration is possible."""
+    """Whether the steps of its arms can be predicted; without them a demonstration would borrow those of another model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +89,7 @@ class _Route:
             f"{' to '.join(dict.fromkeys(f'{gain:.2g}' for gain in (min(some), max(some))))} times as fast at {load}"
             for load, some in sorted(gains.items())
         ]
-        published = f"published: {listed(results)} at once"
+        published = f"published: {listed(results)} concurrent requests"
         published = published if results else "no result of this draft on Trn2 is published"
         return f"{self.mode} with {self.draft} on {self.runtime.name} ({support}; {published})"
 
@@ -144,8 +148,17 @@ def compose(
             chosen = given | _filled(route, target) | place
             text = _TEXT.substitute(chosen)
             file = ExperimentFile.model_validate(yaml.load(text, Loader=yaml.CSafeLoader))
-            _, problems = judge(file, asked, folder, format_)
-            if not problems:
+            experiment, problems = judge(file, asked, folder, format_)
+            if experiment and not problems:
+                chosen["price"] = (
+                    f"a first run: {purchase_text(payable(experiment, run_price(experiment).hours))}"
+                )
+                known = any(
+                    row.num_speculative_tokens == chosen["window"]
+                    for row in _published(base.name, route.mode)
+                )
+                steps = (one.drafted.likely for one in expected(experiment) if one.drafted)
+                chosen["emulated"] = known or None not in steps
                 text = re.sub(r"^(.*?\S)   # ", lambda match: f"{match[1]:<25}  # ", text, flags=re.MULTILINE)
                 found.append((route, text, chosen))
                 break
@@ -158,7 +171,7 @@ def compose(
     return StarterExperiment(
         text=text,
         why=_why(base.name, [route for route, *_ in found], rejected, asked=bool(draft or mode or runtime)),
-        emulated=any(row.mode == route.mode for row in DRAFTED),
+        emulated=chosen["emulated"],
         chosen={subject: reason.format(**chosen) for subject, reason in _REASONS.items()},
     )
 
@@ -305,17 +318,18 @@ def _places(base: str, mode: str) -> Iterator[dict[str, Any]]:
             continue
         nodes = math.ceil(2 * size / instance.devices)
         usd = nodes * BLOCK_RATES[instance.name].usd_per_hour
+        spot = min(spot_rates(instance.name), key=lambda rate: rate.usd_per_hour)
         published = base == TARGET and (REFERENCE.instance, REFERENCE.chips) == (instance.name, size)
-        region = Cluster().region if Cluster().region in instance.zones else next(iter(instance.zones))
         why = "as in a published result of this model" if published else "the cheapest that holds both arms"
         place = {
             "instance": instance.name,
             "devices": size,
             "nodes": nodes,
             "usd": usd,
-            "region": region,
-            # Nodes run in the first zone; EKS requires a second.
-            "zones": ", ".join([*dict.fromkeys((*instance.zones[region], *ZONES[region]))][:2]),
+            "region": spot.region,
+            "zone": spot.zone,
+            # Nodes run in the first zone, of which the price is; EKS requires a second.
+            "zones": ", ".join([*dict.fromkeys((spot.place, *ZONES[spot.region]))][:2]),
             "allocation": "dra" if instance.efa_attached else "device-plugin",
             "why": why,
         }

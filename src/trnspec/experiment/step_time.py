@@ -262,8 +262,8 @@ def _published_for(mode: str) -> str:
         return "not at all"
     minimum, maximum, groups, _ = _MODES[mode]
     if mode == "fused":
-        return f"for k up to {maximum} and up to {max(groups)} requests at once only"
-    return f"for k from {minimum} to {maximum} and {' or '.join(map(str, groups))} requests at once only"
+        return f"for k up to {maximum} and up to {max(groups)} concurrent requests only"
+    return f"for k from {minimum} to {maximum} and {' or '.join(map(str, groups))} concurrent requests only"
 
 
 def forecaster(rows: Iterable[Plain] = PLAIN) -> Forecaster:

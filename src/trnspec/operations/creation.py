@@ -15,7 +15,6 @@ from trnspec.core.files import write_whole
 from trnspec.core.findings import Misuse
 from trnspec.core.screen import wrapped
 from trnspec.experiment.catalogue.published import TARGET
-from trnspec.experiment.catalogue.runtimes import MODES
 from trnspec.experiment.header import headers, price_classes
 from trnspec.experiment.starter import compose
 from trnspec.operations.options import FILE, FILES, json_option
@@ -23,26 +22,24 @@ from trnspec.operations.options import FILE, FILES, json_option
 
 @click.command()
 @click.argument("name", required=False)
+@click.option("--prompts", type=FILE, metavar="FILE", help=f"{ALL_FORMATS} (default: prompts/general.jsonl).")
+@click.option("--ignore", multiple=True, metavar="KEY", help="Do not send this key of the prompts.")
+@click.option("--model", default=TARGET, metavar="ID", help=f"The model to serve (default: {TARGET}).")
+@click.option("--like", metavar="ID", help="For a fine-tune: the model of the catalogue with the same shape.")
+@click.option("--draft", metavar="ID", help="The head or small model that drafts (default: one that fits).")
+@click.option("--mode", metavar="MODE", help="fused, eagle, eagle3 or dflash (default: the one that fits).")
+@click.option("--runtime", metavar="NAME", help="Image of the servers (default: one that AWS supports).")
 @click.option(
-    "--prompts", type=FILE, metavar="FILE", help=f"{ALL_FORMATS}; by default prompts/general.jsonl."
+    "--out", type=FILE, metavar="FILE", help="File to write (default: NAME.yaml in the nearest experiments/)."
 )
-@click.option("--ignore", multiple=True, metavar="KEY", help="A key of the prompts that is not sent.")
-@click.option("--model", default=TARGET, metavar="ID", help=f"What is served; by default {TARGET}.")
-@click.option("--like", metavar="ID", help="For a fine-tune: the model of the catalogue that has its shape.")
-@click.option(
-    "--draft", metavar="ID", help="What drafts: a head or a small model; by default what is known to fit."
-)
-@click.option("--mode", metavar="MODE", help=f"How it drafts: {', '.join(MODES)}; by default as it fits.")
-@click.option("--runtime", metavar="NAME", help="Image of the servers; by default one that AWS supports.")
-@click.option("--out", type=FILE, metavar="FILE", help="By default NAME.yaml in the nearest experiments/.")
-@click.option("--list", "listing", is_flag=True, help="Only list the experiments to start from.")
+@click.option("--list", "listing", is_flag=True, help="List the shipped experiments and write nothing.")
 @json_option
 def command(
     name: str | None, prompts: Path | None, out: Path | None, listing: bool, as_json: bool, **choices: Any
 ) -> int:
     """Write an experiment called NAME that passes `check`, and say what was chosen.
 
-    It goes into the folder experiments/ here or above; without such a folder, into this one.
+    The file goes into the nearest folder experiments/, here or above, or else into this folder.
     """
     if listing:
         return _list(as_json)

@@ -57,36 +57,34 @@ def _tokens(text: str | float) -> float:
 
 @click.command()
 @experiment_argument
-@click.option(
-    "--run", type=FILE, metavar="DIR", help="A run of this benchmark against any vLLM that speculates."
-)
+@click.option("--run", type=FILE, metavar="DIR", help="Results of `measure` on any vLLM server that drafts.")
 @click.option(
     "--acceptance",
     type=FILE,
     metavar="FILE",
-    help="Instead of --run: a summary.json, a result of vllm bench serve or aiperf, a speculation profile, or JSON {class: [share of steps in which draft 1, 2, ... was accepted]}.",
+    help="Instead of --run: summary.json, a result of vllm bench serve or aiperf, a speculation profile, or JSON {class: [share of steps that accepted draft 1, 2, ...]}.",
 )
-@click.option("--arm", "name", metavar="NAME", help="Which arm (default: the first that speculates).")
+@click.option("--arm", "name", metavar="NAME", help="The arm to predict (default: the first that drafts).")
 @click.option(
     "--step-times",
     type=read_by(points),
     metavar="0=S,K=S",
-    help="Seconds of a plain step and of one with K drafts on Trn2, instead of the published ones.",
+    help="Seconds of a plain step and of a step with K drafts on Trn2, instead of published ones.",
 )
 @click.option(
     "--mix",
     type=read_by(shares),
     metavar="CLASS=WEIGHT,...",
-    help="Shares of the output tokens (default: equal).",
+    help="Share of each class in the output tokens (default: equal).",
 )
 @click.option(
     "--tokens-per-month",
     type=click.types.FuncParamType(_tokens),
     metavar="N",
-    help="Output tokens of your traffic, as in 500M; says when the run is paid back.",
+    help="Output tokens of your traffic, for example 500M, to say when the run is paid back.",
 )
 @click.option(
-    "--all", "everything", is_flag=True, help="Also the steps of each arm, and every published result."
+    "--all", "everything", is_flag=True, help="Also print the steps of each arm and all published results."
 )
 @json_option
 def command(
@@ -100,11 +98,10 @@ def command(
     everything: bool,
     as_json: bool,
 ) -> int:
-    """Say whether to rent Trn2: speed-up and cost there, predicted from acceptance measured anywhere; and what is billed, from dated
-    prices.
+    """Predict whether renting Trn2 pays: speed-up and dollars, from acceptance that was measured anywhere and from dated prices.
 
-    Neither AWS nor Trn2 is needed. Without --run and --acceptance it says what acceptance would be needed. Exit 0 when drafting
-    pays for some class or that is open, 1 when it pays for none, 2 for what cannot be forecast.
+    It asks neither AWS nor a Trn2 node. Without --run and --acceptance it says which acceptance is needed. Exit 0 if drafting pays
+    for a class or may pay, 1 if it pays for none, 2 if nothing can be predicted.
     """
     if run and acceptance:
         raise click.UsageError("give one of --run DIR and --acceptance FILE")

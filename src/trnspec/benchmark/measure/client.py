@@ -211,7 +211,9 @@ def request_body(plan: Plan, pair: Pair) -> bytes:
         content["prompt"] = f"[{pair.nonce}] {pair.prompt.prompt}"
     else:
         content["messages"] = _messages(pair)
-    return json.dumps({**content, **pair.prompt.request, **plan.extra_body}).encode()
+    own = pair.prompt.request.get("chat_template_kwargs", {})
+    joined = {"chat_template_kwargs": own | plan.extra_body.get("chat_template_kwargs", {})} if own else {}
+    return json.dumps({**content, **pair.prompt.request, **plan.extra_body, **joined}).encode()
 
 
 def _messages(pair: Pair) -> list[Mapping[str, Any]]:

@@ -74,6 +74,11 @@ NODE_RATES = tuple(NodeRate(**row) for row in _TABLE["node_rates"])
 """Published rates of nodes; on demand AWS publishes none."""
 
 
+def spot_rates(instance: str) -> list[NodeRate]:
+    """Return the published spot rates of an instance type."""
+    return [rate for rate in NODE_RATES if rate.kind == "spot" and rate.instance == instance]
+
+
 def block_rates(instance: str) -> list[NodeRate]:
     """Return the published Capacity Block rates of an instance type."""
     return [rate for rate in NODE_RATES if rate.kind == "capacity-block" and rate.instance == instance]

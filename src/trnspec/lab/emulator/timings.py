@@ -202,7 +202,7 @@ def _emulated(experiment: Experiment, arm: Arm) -> Emulated:
     if not fitted and (steps := _steps(experiment, arm)):
         steps_s, rows, tokens = steps
         times = ", ".join(
-            f"{s * 1000:.1f} ms at up to {load} at a time" for load, s in sorted(steps_s.items())
+            f"{s * 1000:.1f} ms at concurrency {load} or less" for load, s in sorted(steps_s.items())
         )
         caution = f"{arm.name} is emulated with a step of {times} ({', '.join(dict.fromkeys(rows))})"
         if tokens is not None:

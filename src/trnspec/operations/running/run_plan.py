@@ -17,8 +17,8 @@ from trnspec.experiment.catalogue.prices import block_rates
 from trnspec.experiment.cost import (
     NODE_START_H,
     RunPrice,
+    file_spot_rates,
     run_price,
-    spot_rates,
 )
 from trnspec.experiment.placement import compilations_at_once
 from trnspec.experiment.purchase import payable, purchase_text
@@ -198,7 +198,7 @@ class RunPlan:
     def _most_usd(self) -> float | None:
         """The dollars of all hours at the highest price that the file allows; None where a node has no known price by the hour."""
         capacity = self.experiment.cluster.capacity
-        known = capacity.max_usd_per_hour is not None or spot_rates(self.experiment)
+        known = capacity.max_usd_per_hour is not None or file_spot_rates(self.experiment)
         return round(self.billed_h * self.most_per_hour, 2) if capacity.kind == "spot" and known else None
 
     @property
@@ -231,7 +231,7 @@ def most_per_hour(experiment: Experiment, quoted: RunPrice) -> float:
     """Everything that is billed while nodes run. By spot a node costs the most that the file allows, or the highest published price;
     in a block or a reservation the highest published rate of a block; otherwise the quoted price."""
     capacity = experiment.cluster.capacity
-    rates = {"spot": spot_rates(experiment), "on-demand": []}.get(
+    rates = {"spot": file_spot_rates(experiment), "on-demand": []}.get(
         capacity.kind, block_rates(experiment.instance.name)
     )
     published = [rate.high_usd or rate.usd_per_hour for rate in rates]
@@ -243,7 +243,7 @@ def paid_hours(experiment: Experiment, usd: float) -> float:
     """Hours of all nodes that the dollars pay at the highest price that the file allows. `Misuse` where none is known, and where the
     hours are too few for nodes to start."""
     capacity, where, name = experiment.cluster.capacity, f"--max-usd {usd:g}", experiment.instance.name
-    if capacity.kind == "spot" and capacity.max_usd_per_hour is None and not spot_rates(experiment):
+    if capacity.kind == "spot" and capacity.max_usd_per_hour is None and not file_spot_rates(experiment):
         none = f"no spot price of {name} in {listed(experiment.cluster.availability_zones)} is published"
         raise Misuse(f"{where}: {none}; write cluster.capacity.max_usd_per_hour, or give --hours")
     if capacity.kind == "on-demand":
