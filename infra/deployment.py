@@ -39,8 +39,8 @@ def add_stacks(
     settings: DeploymentSettings,
     runs: Mapping[str, Any] | None = MappingProxyType({}),
 ) -> DeployedStacks:
-    """Put every stack of the experiment into `scope`, an app or a stage of a pipeline; `files` are its manifests, and `runs` are the
-    defaults of the CodeBuild project that runs it; with None there is no such project."""
+    """Put every stack of the experiment into `scope`, an app or a stage of a pipeline; `files` are its manifests. `runs` are
+    the defaults of the CodeBuild project that runs it; None makes no such project."""
     common: dict[str, Any] = {"experiment": experiment, "settings": settings}
     tag(scope, {**settings.tags, "experiment": experiment.name})
     made = None if experiment.cluster.network.vpc else NetworkStack(scope, **common).vpc

@@ -96,7 +96,7 @@ def test_the_wheel_holds_every_committed_file_of_its_rooms_and_no_other(empty: P
 
 
 @pypi
-def test_an_experiment_is_checked_and_prompts_are_printed_as_lines(installed: Path, tmp_path: Path) -> None:
+def test_an_experiment_and_a_file_of_prompts_are_checked(installed: Path, tmp_path: Path) -> None:
     assert "check" in _run(installed / "trnspec", "--help", cwd=tmp_path).stdout
     shown = _run(installed / "pip", "show", "trn2-speculative-decoding", cwd=tmp_path).stdout
     assert f"Version: {__version__}\n" in shown
@@ -112,9 +112,9 @@ def test_an_experiment_is_checked_and_prompts_are_printed_as_lines(installed: Pa
     assert "Traceback" not in done.stderr
     assert done.stderr.startswith("mine.yaml")
     (tmp_path / "mine.jsonl").write_text('{"text": "Why?"}\n')
-    done = _run(installed / "trnspec", "prompts", "mine.jsonl", cwd=tmp_path)
+    done = _run(installed / "trnspec", "check", "mine.jsonl", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["prompt"] == "Why?"
+    assert "1 prompt" in done.stdout
 
 
 @pypi

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import ceil, floor
@@ -279,3 +279,24 @@ def forecaster(rows: Iterable[Plain] = PLAIN) -> Forecaster:
 def published_forecaster() -> Forecaster:
     """Return the forecaster of all published rows, fitted once."""
     return forecaster()
+
+
+def step_lines(plain: PlainStep, drafted: DraftedStep | None) -> Iterator[str]:
+    """Yield the steps as lines."""
+    bound_ms = plain.bound_s * 1000
+    if plain.likely_s is None or plain.high_s is None:
+        yield f"PREDICTED: a plain step takes at least {bound_ms:.2f} ms; no value: {plain.why}"
+    else:
+        yield (
+            f"PREDICTED: the fitted formula gives a plain step of {plain.likely_s * 1000:.2f} ms ({plain.low_s * 1000:.2f} to {plain.high_s * 1000:.2f}), "
+            f"{plain.likely_s / plain.bound_s:.1f} times the {bound_ms:.2f} ms that reading the weights takes"
+        )
+    if drafted is None:
+        return
+    if drafted.likely is None or drafted.high is None:
+        yield f"PREDICTED: nothing is known of the drafted step: {drafted.why}"
+    else:
+        yield (
+            f"PREDICTED: a drafted step takes {drafted.likely:.2f} plain ones ({drafted.low:.2f} to {drafted.high:.2f}), so as many "
+            f"tokens per step break even; at most {drafted.most_tokens} come out of one, a speed-up of {drafted.ceiling:.2f}"  # pyrefly: ignore[invalid-format-spec]  # what is likely has one
+        )

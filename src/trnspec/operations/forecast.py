@@ -24,10 +24,11 @@ from trnspec.core.screen import folded, table, wrapped
 from trnspec.core.words import count, listed
 from trnspec.experiment import Arm, Experiment, load
 from trnspec.experiment.cost import RunPrice, node_price, run_price
-from trnspec.experiment.expected import ArmForecast, as_lines, expected, expected_of, step_lines
+from trnspec.experiment.expected import ArmForecast, as_lines, expected, expected_of
 from trnspec.experiment.expected import as_json as in_json
 from trnspec.experiment.ledger import beside_dollars, ledger, ledger_lines
 from trnspec.experiment.purchase import payable
+from trnspec.experiment.step_time import step_lines
 from trnspec.operations import pricing
 from trnspec.operations.options import FILE, experiment_argument, json_option
 from trnspec.operations.rental import (

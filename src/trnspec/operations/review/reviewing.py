@@ -35,7 +35,7 @@ _CODE = (
 _OPENS = re.compile(r"^(IAM|Security Group|SSO)[^\n]*\n┌.*?(?=^\(NOTE)", re.DOTALL | re.MULTILINE)
 """The tables in which the CDK names what a stack allows more or less than before."""
 _RESOURCE = re.compile(r"^\[[-+~]\] (?=\w+::).*$", re.MULTILINE)
-"""The CDK's line of a resource that comes, goes or changes; it ends with `replace` where CloudFormation creates it anew."""
+"""The CDK's line of a resource that comes, goes or changes; it ends with `replace` if CloudFormation replaces it."""
 _LOST = re.compile(r"^\[-\]|(replace|replaced|destroy|orphan)$")
 
 
