@@ -111,10 +111,11 @@ def test_an_experiment_and_a_file_of_prompts_are_checked(installed: Path, tmp_pa
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert done.stderr.startswith("mine.yaml")
-    (tmp_path / "mine.jsonl").write_text('{"text": "Why?"}\n')
+    lines = (json.dumps({"text": f"Why {number}?"}) for number in range(8))
+    (tmp_path / "mine.jsonl").write_text("\n".join(lines), encoding="utf-8")
     done = _run(installed / "trnspec", "check", "mine.jsonl", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "1 prompt" in done.stdout
+    assert "8 prompts" in done.stdout
 
 
 @pypi
