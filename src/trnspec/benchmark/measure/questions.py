@@ -96,11 +96,11 @@ def _skipped(plan: Plan, served: Mapping[str, Endpoint], questions: Sequence[san
     if not questions:
         return "--questions none was given"
     if plan.dummy_weights:
-        return "the plan says that the weights are dummies, so answers mean nothing"
+        return "the plan says that the weights are dummies"
     if any(endpoint.emulated for endpoint in served.values()):
-        return "the endpoints are emulated, and their answers mean nothing"
+        return "the endpoints are emulated"
     if all(prompt.messages is None for prompt in plan.prompts):
-        return "the plan's prompts are raw text, not messages: a base model does not answer questions"
+        return "your prompts are sent as raw text, without a chat template"
     return ""
 
 
