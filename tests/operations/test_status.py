@@ -259,8 +259,8 @@ def test_status_shows_the_rest_when_the_cluster_does_not_answer(world: World, sa
 HALFWAY = {
     "ROLLBACK_COMPLETE": "failed and left nothing: fix what its events name, then run ./trnspec deploy experiments/",
     "UPDATE_ROLLBACK_FAILED": "continue-update-rollback --stack-name qwen3-32b-cluster --region us-east-2",
-    "REVIEW_IN_PROGRESS": "./trnspec teardown removes it; to go on, run ./trnspec deploy experiments/qwen3-32b.yaml",
-    "DELETE_FAILED": "./trnspec teardown goes on",
+    "REVIEW_IN_PROGRESS": "./trnspec teardown experiments/qwen3-32b.yaml removes it; to go on, run ./trnspec deploy experiments/qwen3-32b.yaml",
+    "DELETE_FAILED": "./trnspec teardown experiments/qwen3-32b.yaml goes on",
 }
 WELL = ("CREATE_COMPLETE", "UPDATE_IN_PROGRESS", "DELETE_IN_PROGRESS", "absent")
 

@@ -20,7 +20,7 @@ from tests.operations.clients import REGION, make_stacks, shared_client, stack_n
 from tests.operations.conftest import Say
 from tests.operations.enforcement import Enforcement, operator
 from tests.operations.world import World
-from trnspec.experiment import Experiment
+from trnspec.experiment import Experiment, load
 from trnspec.experiment.model import Network
 from trnspec.experiment.naming import artifact_path, bucket
 from trnspec.operations.cloud import cloudformation, experiment_resources
@@ -115,13 +115,31 @@ def test_no_page_with_status_200_is_taken_for_an_answer_of_aws(service: str, acc
         assert (says in str(caught.value), str(caught.value).isprintable()) == (True, True), kind
 
 
-SAYING = [path for room in ("operations", "infra", "cdk8s_charts") for path in (ROOT / room).rglob("*.py")]
+SAYING = [path for room in ("src/trnspec", "infra", "cdk8s_charts") for path in (ROOT / room).rglob("*.py")]
+ON_AWS = ("deploy", "kubectl", "nodes", "preflight", "render", "run", "status", "teardown", "verify")
 GUIDES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
 
 
+@pytest.mark.parametrize("file", ["qwen3-32b-today.yaml", "llama-3.3-70b.yaml"])
+def test_a_command_names_the_file_and_not_the_experiment(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = load(ROOT / "experiments" / file)
+    monkeypatch.chdir(ROOT)
+    assert f"{experiment.name}.yaml" != file
+    assert deploy_command(experiment) == f"./trnspec deploy experiments/{file}"
+    monkeypatch.chdir("/")
+    assert experiment.file == str(ROOT / "experiments" / file).removeprefix("/")
+
+
+def test_every_printed_command_names_its_experiment() -> None:
+    """Without a file a verb takes the reference experiment, so a pasted remedy would act on other nodes than those it is about."""
+    for path in (ROOT / "src/trnspec/operations").rglob("*.*"):
+        if path.suffix in (".py", ".yaml", ".jinja"):
+            text = re.sub(r'"""(?s:.)*?"""', "", path.read_text(encoding="utf-8"))
+            bare = rf"\./trnspec ({'|'.join(ON_AWS)})\b(?! \{{| FILE| --name| --dry-run)"
+            assert not re.findall(bare, text), path
+
+
 def test_every_remedy_and_guide_gives_the_one_command_and_no_option_that_lasts() -> None:
-    assert deploy_command("qwen3-today") == "./trnspec deploy experiments/qwen3-32b-today.yaml"
-    assert deploy_command("mine") == "./trnspec deploy <the file of mine>"
     for path in SAYING:
         text = path.read_text(encoding="utf-8")
         assert not re.search("npx cdk deploy(?! --app '.venv/bin/python pipeline.py')", text), path

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,14 +19,15 @@ _STALE = dict(zip(("Key", "Value"), naming.STALE_TAG, strict=True))
 
 def has_weights(experiment: Experiment, aws: Aws, weights: Weights) -> bool:
     """Return whether the weights of a model are complete."""
-    name = naming.bucket(experiment, "checkpoints", aws.account)
-    return marker(aws, name, f"{naming.weights_path(weights)}/{naming.COMPLETE}") is not None
+    return (
+        marker(experiment, aws, "checkpoints", f"{naming.weights_path(weights)}/{naming.COMPLETE}")
+        is not None
+    )
 
 
 def has_artifact(experiment: Experiment, aws: Aws, arm: Arm) -> bool:
     """Return whether the artifact of an arm is complete, under the arm's own key."""
-    name = naming.bucket(experiment, "artifacts", aws.account)
-    complete = marker(aws, name, f"{naming.artifact_path(arm)}/{naming.COMPLETE}")
+    complete = marker(experiment, aws, "artifacts", f"{naming.artifact_path(arm)}/{naming.COMPLETE}")
     return complete is not None and complete.get("key") == artifact_key(arm)
 
 
@@ -38,9 +38,9 @@ def missing_artifacts(experiment: Experiment, aws: Aws, arms: Iterable[Arm] | No
     ]
 
 
-def marker(aws: Aws, name: str, key: str) -> dict[str, Any] | None:
+def marker(experiment: Experiment, aws: Aws, purpose: str, key: str) -> dict[str, Any] | None:
     """Return the JSON object of a completion marker; None if it does not exist or is not valid. Raises `Refusal` without the bucket."""
-    if (answer := stored(aws, name, key)) is None:
+    if (answer := stored(experiment, aws, purpose, key)) is None:
         return None
     try:
         content = json.loads(answer[0])
@@ -49,23 +49,27 @@ def marker(aws: Aws, name: str, key: str) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-def stored(aws: Aws, name: str, key: str, *, max_bytes: int | None = None) -> tuple[bytes, str] | None:
+def stored(
+    experiment: Experiment, aws: Aws, purpose: str, key: str, *, max_bytes: int | None = None
+) -> tuple[bytes, str] | None:
     """Return the content, at most `max_bytes`, and the ETag of an object; None if it does not exist. Raises `Refusal` without the bucket."""
     try:
-        return aws.client("s3").content(max_bytes, Bucket=name, Key=key)
+        return aws.client("s3").content(
+            max_bytes, Bucket=naming.bucket(experiment, purpose, aws.account), Key=key
+        )
     except AwsError as error:
         if error.code == "NoSuchKey":  # a page that says 404 is not an answer of S3
             return None
-        raise missing_bucket(name, aws, error) from None
+        raise missing_bucket(experiment, aws, purpose, error) from None
 
 
-def missing_bucket(name: str, aws: Aws, error: AwsError) -> Refusal:
+def missing_bucket(experiment: Experiment, aws: Aws, purpose: str, error: AwsError) -> Refusal:
     """Return the refusal for a bucket that does not exist; other errors are returned unchanged."""
     if error.code != "NoSuchBucket":
         return error
-    experiment_name = re.split(r"-(?:checkpoints|artifacts|results)-", name)[0]
     return Refusal(
-        f"bucket {name}: none in account {aws.account}; deploy the storage stack ({deploy_command(experiment_name)}), or "
+        f"bucket {naming.bucket(experiment, purpose, aws.account)}: none in account {aws.account}; deploy the storage stack "
+        f"({deploy_command(experiment)}), or "
         "check AWS_PROFILE"
     )
 
@@ -163,6 +167,6 @@ def subscribers(experiment: Experiment, aws: Aws) -> dict[str, bool] | None:
         raise
 
 
-def nobody(name: str) -> str:
+def nobody(experiment: Experiment) -> str:
     """Return the end of a sentence about an experiment without subscribers, with what to do."""
-    return f"receives alarms; write alarm_email into deployment.yaml, then {deploy_command(name)}"
+    return f"receives alarms; write alarm_email into deployment.yaml, then {deploy_command(experiment)}"

@@ -12,7 +12,7 @@ from trnspec.core.words import listed
 from trnspec.experiment import Experiment
 from trnspec.experiment.naming import cluster_name
 from trnspec.operations.cloud.aws import Aws, AwsError
-from trnspec.operations.cloud.cloudformation import TAG
+from trnspec.operations.cloud.cloudformation import TAG, teardown_command
 from trnspec.operations.cloud.kubernetes import Kubernetes
 
 Left = tuple[str, str]
@@ -92,7 +92,9 @@ def free_network(experiment: Experiment, aws: Aws) -> list[Left]:
             print(f"    {what}: deleted", file=sys.stderr)
         except AwsError as error:
             if not error.code.endswith(".NotFound"):
-                left.append((what, f"{error}; delete what uses it, then run ./trnspec teardown again"))
+                left.append(
+                    (what, f"{error}; delete what uses it, then run {teardown_command(experiment)} again")
+                )
     return left
 
 

@@ -224,7 +224,7 @@ def halfway_stacks(experiment: Experiment, aws: Aws) -> Finding:
     found = cloudformation.halfway(cloudformation.deployed(experiment, aws), experiment, aws)
     if not found:
         return fine("no stack is half done")
-    more = f" ({len(found) - 1} more: ./trnspec status)" if len(found) > 1 else ""
+    more = f" ({len(found) - 1} more: ./trnspec status {experiment.file})" if len(found) > 1 else ""
     return replace(found[0], why=f"{found[0].why}{more}")
 
 

@@ -68,7 +68,7 @@ class ExistingVpc:
         if self._ec2.find("describe_vpcs", *_GONE, VpcIds=[vpc]) is None:
             return problem_finding("vpc absent", vpc=vpc, account=aws.account, region=aws.region)
         if cloudformation.stack_named(own, aws).made:
-            return problem_finding("vpc moved", stack=own, vpc=vpc)
+            return problem_finding("vpc moved", stack=own, vpc=vpc, file=self._experiment.file)
         for name, option in _DNS.items():
             value = self._ec2.describe_vpc_attribute(VpcId=vpc, Attribute=name[0].lower() + name[1:])
             if not value[name]["Value"]:
@@ -84,11 +84,12 @@ class ExistingVpc:
             return fine(f"there is no cluster {name} yet")
         ids = found["cluster"]["resourcesVpcConfig"]["subnetIds"]
         subnets = self._asked("describe_subnets", "Subnets", "subnet-id", *ids)
+        known = {"name": name, "file": self._experiment.file}
         if others := {subnet["VpcId"] for subnet in subnets} - {self._vpc}:
-            return problem_finding("vpc other", name=name, there=", ".join(others), vpc=self._vpc)
+            return problem_finding("vpc other", **known, there=", ".join(others), vpc=self._vpc)
         zones = sorted(subnet["AvailabilityZone"] for subnet in subnets)
         if new := [zone for zone in [*self._ids][:2] if zone not in zones]:
-            return problem_finding("vpc new-zone", name=name, zones=", ".join(zones), new=", ".join(new))
+            return problem_finding("vpc new-zone", **known, zones=", ".join(zones), new=", ".join(new))
         return fine(f"cluster {name} is in {', '.join(zones)}")
 
     def subnet(self, zone: str) -> Finding:

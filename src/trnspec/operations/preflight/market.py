@@ -30,7 +30,7 @@ _THREADS = 12
 _T = TypeVar("_T")
 NOTES = (
     "On demand: AWS publishes no price. Nobody knows before whether EC2 has a node, on demand or by spot: "
-    "`./trnspec run --wait 12h` asks again and again.",
+    "`run --wait 12h` asks again and again.",
     "A spot price changes while nodes run. A Capacity Block is paid in advance and cannot be cancelled; another account may buy "
     "it first. The hours are predicted.",
 )

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 from trnspec.core.command_line import refusal_of
-from trnspec.core.console import typed_file
 from trnspec.core.words import count
 from trnspec.experiment import Arm, Experiment
 from trnspec.experiment.compilation import native_arms
@@ -216,7 +215,6 @@ def _release_lease(context: Context, *, problem: str) -> None:
 def what_bills(context: Context) -> str:
     """One sentence about the nodes, from EKS, or from what was last asked for when EKS does not answer."""
     experiment = context.experiment
-    file = typed_file(f"experiments/{experiment.name}.yaml")
     try:
         nodes, answers = nodegroup.read(experiment, context.aws).desired, True
     except Exception:
@@ -228,9 +226,9 @@ def what_bills(context: Context) -> str:
     quoted = context.plan.predicted.node
     price = f"at ${nodes * quoted.usd_per_hour:.2f} an hour ({quoted.quoted}) until {until}"
     if not answers:
-        check = f"check with ./trnspec status {file}"
+        check = f"check with ./trnspec status {experiment.file}"
         return f"EKS does not answer: {count(nodes, 'Trn2 node')} may still run {price}; {check}"
     return (
-        f"{count(nodes, 'Trn2 node')} running {price}; run it again to go on, or stop them with ./trnspec nodes {file} 0 (now "
+        f"{count(nodes, 'Trn2 node')} running {price}; run it again to go on, or stop them with ./trnspec nodes {experiment.file} 0 (now "
         f"{stamp(context.clock.now())})"
     )
