@@ -378,10 +378,10 @@ def test_stacks_that_the_file_no_longer_describes_are_told_with_the_way_to_remov
     cluster = world.experiment.cluster.model_copy(update={"network": network})
     moved = replace(world.experiment, name="moved", cluster=cluster)
     make_stacks("moved", "network", "storage", "cluster", "nodes", "identity", "run")
-    (found,) = cloudformation.find(moved, aws, files=tmp_path)[0]
+    (found,) = cloudformation.orphaned_stacks(moved, aws, files=tmp_path)[0]
     assert (found.experiment, found.stacks) == ("moved", ("moved-network",))
     line, billed = found.finding().line(), "1 stack exist and are billed (moved-network), and"
     assert f"{billed} its file no longer describes" in line
     assert f"./trnspec teardown {moved.file}; the buckets stay" in line
-    (found,) = cloudformation.find(world.experiment, aws, files=tmp_path)[0]
+    (found,) = cloudformation.orphaned_stacks(world.experiment, aws, files=tmp_path)[0]
     assert (found.experiment, found.described) == ("moved", None), "of which no file is here"

@@ -17,7 +17,7 @@ from trnspec.core.findings import Finding, Refusal
 from trnspec.core.words import count
 from trnspec.experiment import Experiment, load
 from trnspec.operations.cloud.access import cluster_of
-from trnspec.operations.cloud.aws import Aws, Calls, aws_of
+from trnspec.operations.cloud.aws import Aws, CheckedClient, aws_of
 from trnspec.operations.cloud.clock import Clock
 from trnspec.operations.cloud.kubernetes import pod_containers
 from trnspec.operations.options import json_option, manifests_option, with_experiment
@@ -95,7 +95,7 @@ class Starter:
             raise Refusal(f"{name}: {why}; read {log}, then retry the stage")
         return name
 
-    def _code_build(self) -> Calls:
+    def _code_build(self) -> CheckedClient:
         now = self._clock.now()
         if self._stage is None or now - self._stage[0] >= RENEW:
             sts = self._aws.client("sts")

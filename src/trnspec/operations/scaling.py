@@ -77,9 +77,9 @@ def _stop(experiment: Experiment, aws: Aws, *, as_json: bool) -> int:
     """Set the group to 0 nodes quickly, because every minute is billed. Other work comes after it."""
     name, region, when = experiment.name, experiment.cluster.region, experiment.cluster.off_when
     warn(f"asks EKS in {region} for 0 nodes of {name}, {LIMIT_S} s at most")
-    aws.hurry()
+    aws.shorten_timeouts()
     problems: list[Refusal] = []
-    group = nodegroup.assumed(experiment)
+    group = nodegroup.fallback_group(experiment)
     by_hand = f"set {group.name} to 0 in the console of EKS; its schedule does the same {when}"
     try:
         with within(LIMIT_S):

@@ -60,7 +60,7 @@ class _StatusSections:
 
     def stacks(self) -> list[dict[str, str | bool]]:
         found = cloudformation.expected(self.experiment, self.aws)
-        self.findings += cloudformation.halfway(found, self.experiment, self.aws)
+        self.findings += cloudformation.incomplete_stacks(found, self.experiment, self.aws)
         return [{"name": stack.name, "status": stack.status, "reason": stack.reason} for stack in found]
 
     def trn2(self) -> dict[str, Any]:
@@ -115,7 +115,7 @@ class _StatusSections:
         return [
             {"name": alarm["AlarmName"], "state": alarm["StateValue"]}
             for kind in ("MetricAlarm", "CompositeAlarm")
-            for alarm in cloudwatch.every(
+            for alarm in cloudwatch.paginate(
                 "describe_alarms", f"{kind}s", AlarmNamePrefix=prefix, AlarmTypes=[kind]
             )
         ]
@@ -148,7 +148,7 @@ class _StatusSections:
         return {"node_hours": hours, "usd": price.usd}
 
     def undescribed(self) -> dict[str, Any]:
-        found, unknown = cloudformation.find(self.experiment, self.aws)
+        found, unknown = cloudformation.orphaned_stacks(self.experiment, self.aws)
         self.findings += [stacks.finding() for stacks in found]
         rows = [
             {

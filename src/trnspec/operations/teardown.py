@@ -22,7 +22,7 @@ from trnspec.operations.cloud.access import cluster_of
 from trnspec.operations.cloud.aws import NOT_ALLOWED, Aws, AwsError, aws_of
 from trnspec.operations.cloud.clock import Clock, poll
 from trnspec.operations.cloud.cloudformation import TAG, Stack, teardown_command
-from trnspec.operations.cloud.still_billed import Left
+from trnspec.operations.cloud.still_billed import Remaining
 from trnspec.operations.options import dry_run_option, with_experiment
 
 _TEXT = Path(__file__).with_name("teardown.txt.jinja")
@@ -84,7 +84,7 @@ def command(
         experiment = replace(experiment, name=name, cluster=cluster, path=None)
     aws = aws_of(experiment)
     there = _going(experiment, aws)
-    kept = list[Left]()
+    kept = list[Remaining]()
     if not dry_run:
         _confirm(experiment, aws, confirm)
         kept = take_down(experiment, aws, Clock())
@@ -126,10 +126,10 @@ def _going(experiment: Experiment, aws: Aws) -> list[Stack]:
     return [stack for stack in stacks if stack.name != storage or stack.status.startswith(broken)]
 
 
-def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[Left]:
+def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[Remaining]:
     """Delete the stacks, last deployed first; a refusal does not keep the others. Returns what is left, and why."""
     _stop_nodes(experiment, aws)
-    kept, volumes = list[Left](), dict[str, str]()
+    kept, volumes = list[Remaining](), dict[str, str]()
     network, cluster = stack_name(experiment, "network"), stack_name(experiment, "cluster")
     going = _going(experiment, aws)
     if cluster in [stack.name for stack in going]:
@@ -155,7 +155,7 @@ def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[Left]:
     return kept if cluster in dict(kept) else [*kept, *_look_again(experiment, aws, volumes)]
 
 
-def _look_again(experiment: Experiment, aws: Aws, volumes: Mapping[str, str]) -> list[Left]:
+def _look_again(experiment: Experiment, aws: Aws, volumes: Mapping[str, str]) -> list[Remaining]:
     """Delete what the cluster left in its network, and return what stays of it and of the volumes."""
     try:
         left = still_billed.billed(still_billed.standing(volumes, aws), aws.region)
@@ -287,7 +287,7 @@ def tagged(experiment: Experiment, aws: Aws) -> dict[str, str]:
     found = {
         entry["ResourceARN"]
         for tag in tags
-        for entry in client.every("get_resources", "ResourceTagMappingList", TagFilters=[tag])
+        for entry in client.paginate("get_resources", "ResourceTagMappingList", TagFilters=[tag])
     }
     return {arn: what for arn in sorted(found) if (what := bills(arn))}
 

@@ -90,7 +90,7 @@ def test_calls_and_pages_raise_nothing_else(account: None) -> None:
     assert calls._client.meta.config.retries == retried, "throttling, before it is told"
     stacks = Aws("us-east-2").client("cloudformation")
     with pytest.raises(AwsError, match="cloudformation:DescribeStackEvents"):
-        list(stacks.every("describe_stack_events", "StackEvents", StackName="none"))
+        list(stacks.paginate("describe_stack_events", "StackEvents", StackName="none"))
 
 
 CALLS = {
@@ -172,12 +172,12 @@ def test_what_a_file_describes_even_a_broken_one_and_what_is_not_of_this_project
     make_stacks("qwen3-today", "network")  # another committed file's
     make_stacks("theirs", "api", "cluster-of-mine")
     make_stacks("theirs", "cluster", tag="another")
-    assert cloudformation.find(experiment, aws) == ([], [])
+    assert cloudformation.orphaned_stacks(experiment, aws) == ([], [])
     (tmp_path / "mine.yaml").write_text("name: being-written\nversion: 9\n", encoding="utf-8")
     (tmp_path / "broken.yaml").write_text("name: [\n", encoding="utf-8")
     for name in ("being-written", "broken"):
         make_stacks(name, "cluster", region=OTHER)
-    (found,) = cloudformation.find(experiment, aws, files=tmp_path)[0]
+    (found,) = cloudformation.orphaned_stacks(experiment, aws, files=tmp_path)[0]
     assert found.experiment == "qwen3-today", "which no file of that folder describes"
 
 
@@ -187,7 +187,7 @@ def test_a_changed_name_or_region_is_found_with_the_way_to_remove_it(
     changed = [("qwen3-32b", OTHER), ("renamed", OTHER), ("renamed", "us-east-2")]
     for name, region in changed:
         make_stacks(name, "cluster", "nodes", "run", region=region)
-    found, untold = cloudformation.find(experiment, aws)
+    found, untold = cloudformation.orphaned_stacks(experiment, aws)
     assert ([(one.experiment, one.region) for one in found], untold) == (changed, [])
     for one in found:
         name = one.experiment
@@ -209,16 +209,16 @@ def test_what_could_not_be_looked_at_is_told_and_the_own_region_is_looked_at(
     make_stacks("renamed", "cluster")
     regions = shared_client("ec2").describe_regions
     aws.client("ec2").__dict__["describe_regions"] = no_regions
-    found, (line,) = cloudformation.find(experiment, aws)
+    found, (line,) = cloudformation.orphaned_stacks(experiment, aws)
     assert [one.experiment for one in found] == ["renamed"]
     assert line.startswith("other regions: stacks that no file describes were not looked for (ec2:")
     aws.client("ec2").__dict__["describe_regions"] = regions
     monkeypatch.setattr(cloudformation, "by_experiment", no_stacks)
-    (line,) = cloudformation.find(experiment, aws)[1]
+    (line,) = cloudformation.orphaned_stacks(experiment, aws)[1]
     assert line.startswith(f"{OTHER}: stacks that no file describes were not looked for (cloudformation:")
     enabled = [one for one in regions()["Regions"] if one["RegionName"] != OTHER]
     aws.client("ec2").__dict__["describe_regions"] = lambda: {"Regions": enabled}
-    assert cloudformation.find(experiment, aws) == ([], [])
+    assert cloudformation.orphaned_stacks(experiment, aws) == ([], [])
 
 
 @pytest.mark.slow

@@ -142,9 +142,9 @@ def into(experiment: Experiment, aws: Aws, *, host: str) -> Iterator[str]:
     # Running instances that the cluster stack keeps for sessions, and those of them that Systems Manager reaches.
     ssm, filters = aws.client("ssm"), {"tag:Name": own, "instance-state-name": "running"}
     asked: Any = [{"Name": name, "Values": [value]} for name, value in filters.items()]
-    reservations = aws.client("ec2").every("describe_instances", "Reservations", Filters=asked)
+    reservations = aws.client("ec2").paginate("describe_instances", "Reservations", Filters=asked)
     running = {node["InstanceId"] for reserved in reservations for node in reserved["Instances"]}
-    known = ssm.every("describe_instance_information", "InstanceInformationList")
+    known = ssm.paginate("describe_instance_information", "InstanceInformationList")
     online = running & {node["InstanceId"] for node in known if node["PingStatus"] == "Online"}
     if not online:
         why = f"{own} ({len(running)} running) does not answer to Systems Manager"

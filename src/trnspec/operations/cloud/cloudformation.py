@@ -125,7 +125,7 @@ def _stack(entry: dict[str, Any]) -> Stack:
 
 
 def _all(aws: Aws) -> list[Stack]:
-    stacks = map(_stack, aws.client("cloudformation").every("describe_stacks", "Stacks"))
+    stacks = map(_stack, aws.client("cloudformation").paginate("describe_stacks", "Stacks"))
     return [stack for stack in stacks if stack.status != "DELETE_COMPLETE"]
 
 
@@ -148,12 +148,14 @@ def by_experiment(aws: Aws) -> dict[str, list[str]]:
 def expected(experiment: Experiment, aws: Aws) -> tuple[Stack, ...]:
     """Return every stack that should exist, and any other stacks of the experiment."""
     there = {stack.name: stack for stack in deployed(experiment, aws)}
-    names = [name for part in _PARTS if (name := stack_name(experiment, part)) not in _dropped(experiment)]
+    names = [
+        name for part in _PARTS if (name := stack_name(experiment, part)) not in unused_stacks(experiment)
+    ]
     wanted = [there.pop(name, Stack(name=name, status="absent")) for name in names]
     return (*wanted, *there.values())
 
 
-def _dropped(experiment: Experiment) -> set[str]:
+def unused_stacks(experiment: Experiment) -> set[str]:
     """Return the names of the stacks that the experiment does not have, because it uses an existing VPC."""
     return {stack_name(experiment, "network")} if experiment.cluster.network.vpc else set()
 
@@ -183,7 +185,7 @@ def let_replace(experiment: Experiment, aws: Aws) -> None:
 
 def failures(name: str, aws: Aws) -> list[str]:
     """Return the resources that CloudFormation could not delete, the newest first."""
-    events = aws.client("cloudformation").every("describe_stack_events", "StackEvents", StackName=name)
+    events = aws.client("cloudformation").paginate("describe_stack_events", "StackEvents", StackName=name)
     return [
         f"{event['LogicalResourceId']}: {' '.join(event.get('ResourceStatusReason', 'no reason given').split())}"
         for event in events
@@ -191,7 +193,7 @@ def failures(name: str, aws: Aws) -> list[str]:
     ]
 
 
-def halfway(stacks: Iterable[Stack], experiment: Experiment, aws: Aws) -> list[Finding]:
+def incomplete_stacks(stacks: Iterable[Stack], experiment: Experiment, aws: Aws) -> list[Finding]:
     """Return a finding for each stack that a deployment or a teardown left incomplete."""
     broken = [stack for stack in stacks if stack.status in _REMEDIES]
     deploy, teardown = to_deploy(experiment, aws.account) if broken else "", teardown_command(experiment)
@@ -209,7 +211,7 @@ def halfway(stacks: Iterable[Stack], experiment: Experiment, aws: Aws) -> list[F
 
 
 @dataclass(frozen=True, kw_only=True)
-class Undescribed:
+class OrphanedStacks:
     """The stacks of one experiment in one region that no file describes."""
 
     experiment: str
@@ -232,14 +234,16 @@ def removal(name: str, region: str) -> str:
     return f"./trnspec teardown --name {name} --region {region}"
 
 
-def find(experiment: Experiment, aws: Aws, *, files: Path = FILES) -> tuple[list[Undescribed], list[str]]:
+def orphaned_stacks(
+    experiment: Experiment, aws: Aws, *, files: Path = FILES
+) -> tuple[list[OrphanedStacks], list[str]]:
     """Return the stacks without a file in every region of the catalogue that the account has enabled, and one line for each region that
     could not be read."""
     loaded, refused = _loaded(files)
     described: dict[tuple[str, str], list[Experiment]] = {}
     for other in (*loaded, experiment):
         described.setdefault((other.name, other.cluster.region), []).append(other)
-    undescribed, unknown, regions = list[Undescribed](), list[str](), {aws.region}
+    undescribed, unknown, regions = list[OrphanedStacks](), list[str](), {aws.region}
 
     def not_looked(where: str, error: AwsError) -> None:
         unknown.append(f"{where}: stacks that no file describes were not looked for ({error})")
@@ -257,9 +261,9 @@ def find(experiment: Experiment, aws: Aws, *, files: Path = FILES) -> tuple[list
             continue
         for name in sorted(stacks.keys() - refused):
             files_of = described.get((name, region), [])
-            if left := sorted(set(stacks[name]).intersection(*map(_dropped, files_of))):
+            if left := sorted(set(stacks[name]).intersection(*map(unused_stacks, files_of))):
                 about: Any = {"experiment": name, "region": region, "stacks": tuple(left)}
-                undescribed.append(Undescribed(**about, described=files_of[-1] if files_of else None))
+                undescribed.append(OrphanedStacks(**about, described=files_of[-1] if files_of else None))
     return undescribed, unknown
 
 

@@ -82,7 +82,7 @@ def mark(experiment: Experiment, aws: Aws) -> list[str]:
     marker is tagged first and untagged last, so a marker without the tag means that no file of its folder has the tag.
     """
     name, s3 = naming.bucket(experiment, "artifacts", aws.account), aws.client("s3")
-    folders = s3.every("list_objects_v2", "CommonPrefixes", Bucket=name, Delimiter="/")
+    folders = s3.paginate("list_objects_v2", "CommonPrefixes", Bucket=name, Delimiter="/")
     stale = sorted({entry["Prefix"] for entry in folders} - _wanted(experiment))
     for prefix in stale:
         for key in reversed(_keys(aws, name, prefix)):
@@ -109,7 +109,7 @@ def _wanted(experiment: Experiment) -> set[str]:
 
 def _keys(aws: Aws, name: str, prefix: str) -> list[str]:
     """Return the keys of a folder, its marker last."""
-    entries = aws.client("s3").every("list_objects_v2", "Contents", Bucket=name, Prefix=prefix)
+    entries = aws.client("s3").paginate("list_objects_v2", "Contents", Bucket=name, Prefix=prefix)
     return sorted((entry["Key"] for entry in entries), key=lambda key: key == f"{prefix}{naming.COMPLETE}")
 
 
@@ -120,7 +120,9 @@ def log_groups(experiment: Experiment, aws: Aws) -> list[str]:
     return [
         group["logGroupName"]
         for prefix in dict.fromkeys(name.rpartition("/")[0] for name in names)
-        for group in aws.client("logs").every("describe_log_groups", "logGroups", logGroupNamePrefix=prefix)
+        for group in aws.client("logs").paginate(
+            "describe_log_groups", "logGroups", logGroupNamePrefix=prefix
+        )
         if group["logGroupName"] in names
     ]
 
@@ -129,7 +131,7 @@ def asset_images(aws: Aws) -> list[dict[str, Any]]:
     """Return tag and size of the images in the registry of `cdk bootstrap`. No stack owns them: teardowns leave them, and they bill."""
     name = f"cdk-hnb659fds-container-assets-{aws.account}-{aws.region}"
     try:
-        images = [*aws.client("ecr").every("describe_images", "imageDetails", repositoryName=name)]
+        images = [*aws.client("ecr").paginate("describe_images", "imageDetails", repositoryName=name)]
     except AwsError as error:
         if error.code == "RepositoryNotFoundException":
             return []
@@ -158,7 +160,7 @@ def topic(experiment: Experiment, aws: Aws) -> str:
 def subscribers(experiment: Experiment, aws: Aws) -> dict[str, bool] | None:
     """Return the addresses that receive alarms, and whether each has confirmed; None if the topic is not deployed."""
     where = {"TopicArn": topic(experiment, aws)}
-    subscriptions = aws.client("sns").every("list_subscriptions_by_topic", "Subscriptions", **where)
+    subscriptions = aws.client("sns").paginate("list_subscriptions_by_topic", "Subscriptions", **where)
     try:
         return {who["Endpoint"]: who["SubscriptionArn"] != "PendingConfirmation" for who in subscriptions}
     except AwsError as error:

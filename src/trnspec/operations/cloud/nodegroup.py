@@ -92,7 +92,7 @@ class BusyError(Refusal):
     """EKS is changing the group and accepts no other change until it has finished."""
 
 
-def assumed(experiment: Experiment) -> Group:
+def fallback_group(experiment: Experiment) -> Group:
     """Return the group of the file with its maximum nodes, so that it can be turned off without asking EKS."""
     maximum = experiment.cluster.max_nodes
     return Group(
@@ -130,7 +130,7 @@ def _existing(experiment: Experiment, aws: Aws) -> dict[str, Any] | None:
     eks, cluster = aws.client("eks"), naming.cluster_name(experiment)
     if eks.find("describe_cluster", _ABSENT, name=cluster) is None:
         return None
-    names = list(eks.every("list_nodegroups", "nodegroups", clusterName=cluster))
+    names = list(eks.paginate("list_nodegroups", "nodegroups", clusterName=cluster))
     own = [name for name in names if name.startswith(naming.neuron_nodegroups(experiment))]
     found = [one for name in own if (one := _described(experiment, aws, name)) is not None]
     return max(found, key=lambda one: one.get("scalingConfig", {}).get("desiredSize", 0), default=None)

@@ -17,7 +17,7 @@ from trnspec.experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
 from trnspec.experiment.cost import SYSTEM_NODES
 from trnspec.experiment.naming import cluster_name, stack_name
 from trnspec.operations.cloud import cloudformation
-from trnspec.operations.cloud.aws import Aws, Calls
+from trnspec.operations.cloud.aws import Aws, CheckedClient
 from trnspec.operations.cloud.nodegroup import read
 
 CONTROL_PLANE_ADDRESSES = 16
@@ -48,7 +48,7 @@ class ExistingVpc:
         self._vpc = experiment.cluster.network.vpc or ""
 
     @property
-    def _ec2(self) -> Calls:
+    def _ec2(self) -> CheckedClient:
         return self._aws.client("ec2")
 
     def checks(self) -> dict[str, Callable[[], Finding]]:
@@ -163,7 +163,7 @@ class ExistingVpc:
         return fine(f"inside the VPC: {', '.join(self._interfaces) or 'none'}; the others by the way out")
 
     def _asked(self, operation: str, key: str, name: str, *values: str) -> list[_Described]:
-        return list(self._ec2.every(operation, key, Filters=[{"Name": name, "Values": list(values)}]))
+        return list(self._ec2.paginate(operation, key, Filters=[{"Name": name, "Values": list(values)}]))
 
     @cached_property
     def _subnets(self) -> dict[str, _Described]:
@@ -220,7 +220,7 @@ class ExistingVpc:
         wide = [network["CidrIp"] for rule in rules for network in rule.get("IpRanges", ())]
         lists = [entry["PrefixListId"] for rule in rules for entry in rule.get("PrefixListIds", ())]
         for name in dict.fromkeys(lists):
-            entries = self._ec2.every("get_managed_prefix_list_entries", "Entries", PrefixListId=name)
+            entries = self._ec2.paginate("get_managed_prefix_list_entries", "Entries", PrefixListId=name)
             wide += [entry["Cidr"] for entry in entries if ":" not in entry["Cidr"]]
         inside = [IPv4Network(known["CidrBlock"]) for known in self._subnets.values()]
         return all(any(subnet.subnet_of(IPv4Network(other)) for other in wide) for subnet in inside)

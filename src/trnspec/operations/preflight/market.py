@@ -130,7 +130,7 @@ def ask(experiment: Experiment, aws: Aws, *, now: datetime) -> Market:
     try:
         asked = {
             pool.submit(
-                _place, aws.elsewhere(name), instance, nodes=experiment.nodes, hours=hours, now=now
+                _place, aws.in_region(name), instance, nodes=experiment.nodes, hours=hours, now=now
             ): name
             for name in enabled
         }

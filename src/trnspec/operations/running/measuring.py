@@ -142,7 +142,7 @@ def _load_job(context: Context, number: int) -> str:
 def stored_runs(context: Context) -> set[str]:
     """Folders of measured requests in the bucket of results."""
     where = {"Bucket": context.bucket("results"), "Prefix": naming.RESULTS_PREFIX, "Delimiter": "/"}
-    found = context.aws.client("s3").every("list_objects_v2", "CommonPrefixes", **where)
+    found = context.aws.client("s3").paginate("list_objects_v2", "CommonPrefixes", **where)
     return {entry["Prefix"] for entry in found if not entry["Prefix"].startswith(_NO_ROUNDS)}
 
 
@@ -259,7 +259,7 @@ def _kept(context: Context, arm: Arm) -> str:
 
 def _has_answers(context: Context, prefix: str, arm: Arm) -> bool:
     where = {"Bucket": context.bucket("results"), "Prefix": f"{prefix}{arm.name}/"}
-    entries = context.aws.client("s3").every("list_objects_v2", "Contents", **where)
+    entries = context.aws.client("s3").paginate("list_objects_v2", "Contents", **where)
     return any("/samples_" in entry["Key"] for entry in entries)
 
 
@@ -314,7 +314,7 @@ def fetch(aws: Aws, name: str, prefix: str, folder: Path, *, of: Collection[str]
     """
     s3, written = aws.client("s3"), 0
     where = f"s3://{name}/{prefix}"
-    for entry in s3.every("list_objects_v2", "Contents", Bucket=name, Prefix=prefix):
+    for entry in s3.paginate("list_objects_v2", "Contents", Bucket=name, Prefix=prefix):
         file = entry["Key"].removeprefix(prefix)
         above, below, _ = file.partition("/")
         if entry["Key"].endswith("/") or (of is not None and below and above not in of):

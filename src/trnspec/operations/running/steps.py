@@ -108,9 +108,9 @@ def run_to_end(context: Context, *, keep_nodes: bool) -> dict[str, Any]:
     try:
         address = with_nodes_off_on_failure(context, lambda: _all_steps(context), keep_nodes=keep_nodes)
     except KeyboardInterrupt:
-        context.aws.hurry()  # somebody waits at the terminal
+        context.aws.shorten_timeouts()  # somebody waits at the terminal
         _release_lease(context, problem="interrupted")
-        context.say(f"run {context.state.id}: interrupted at {context.state.step}; {what_bills(context)}")
+        context.say(f"run {context.state.id}: interrupted at {context.state.step}; {what_is_billed(context)}")
         raise
     state = context.state
     usd = state.node_hours / context.plan.nodes * context.plan.predicted.usd_per_hour
@@ -145,7 +145,7 @@ def with_nodes_off_on_failure(context: Context, act: Callable[[], str], *, keep_
         if not kept and not (unproven and _if_possible(context, lambda: _keep_for_inspection(context))):
             _if_possible(context, lambda: stop_paying(context))
         _release_lease(context, problem=str(known))
-        context.say(f"run {context.state.id}: stopped at {context.state.step}; {what_bills(context)}")
+        context.say(f"run {context.state.id}: stopped at {context.state.step}; {what_is_billed(context)}")
         raise known from error
 
 
@@ -212,7 +212,7 @@ def _release_lease(context: Context, *, problem: str) -> None:
     _if_possible(context, lambda: context.save(owner="", problem=problem[:1000]))
 
 
-def what_bills(context: Context) -> str:
+def what_is_billed(context: Context) -> str:
     """One sentence about the nodes, from EKS, or from what was last asked for when EKS does not answer."""
     experiment = context.experiment
     try:

@@ -136,7 +136,7 @@ def no_nodes(context: Context) -> str:
     for that. Any other refusal is tried again a few times: a node bills $36 an hour.
     """
     experiment, aws = context.experiment, context.aws
-    refused, group = list[Exception](), nodegroup.assumed(experiment)
+    refused, group = list[Exception](), nodegroup.fallback_group(experiment)
 
     def turn_off() -> str | None:
         nonlocal group
