@@ -75,7 +75,7 @@ def clean(line: str) -> bool:
 def fresh(experiment: Experiment, aws: Aws, out: Path) -> Driver:
     moto_api_backend.reset()
     api = ApiServer()
-    return Driver(World(experiment, api), aws, DirectKubernetes(api, experiment.name), out)
+    return Driver(World(experiment, api), aws, DirectKubernetes(api, experiment), out)
 
 
 @pytest.mark.slow
@@ -102,9 +102,9 @@ def test_a_run_pays_for_no_node(experiment: Experiment, aws: Aws, tmp_path: Path
 
 
 @pytest.mark.parametrize("case", STATES)
-def test_a_damaged_state_of_a_run_is_one_line(case: str) -> None:
+def test_a_damaged_state_of_a_run_is_one_line(case: str, reference: Experiment) -> None:
     with pytest.raises(Refusal, match=r"s3://results/active\.json: cannot be read by this release") as caught:
-        parse(STATES[case], "s3://results/active.json")
+        parse(STATES[case], "s3://results/active.json", reference)
     assert clean(str(caught.value))
 
 
@@ -118,11 +118,11 @@ def test_results_come_home_into_their_folder_only(experiment: Experiment, aws: A
     assert not list(tmp_path.rglob("*escaped"))
 
 
-def test_what_no_cluster_answers_is_one_line(tmp_path: Path) -> None:
+def test_what_no_cluster_answers_is_one_line(tmp_path: Path, reference: Experiment) -> None:
     program = tmp_path / "kubectl"
     program.write_text(f"#!/bin/sh\ncat {tmp_path / 'answer'}\n")
     os.chmod(program, 0o755)
-    cluster = Kubernetes(kubectl=program, kubeconfig=tmp_path / "config", namespace="x")
+    cluster = Kubernetes(kubectl=program, kubeconfig=tmp_path / "config", experiment=reference)
     for case, answer in ANSWERS.items():
         (tmp_path / "answer").write_text(answer)
         with pytest.raises(Outside, match="unexpected answer, not from a Kubernetes cluster") as caught:

@@ -13,6 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
+from trnspec.experiment import Experiment
+from trnspec.experiment.naming import namespace
 from trnspec.operations.cloud.kubernetes import ConflictError, Found, Kubernetes, explain
 
 _KINDS = """
@@ -251,8 +253,8 @@ def _discovery(*, core: bool) -> dict[str, Any]:
 class DirectKubernetes(Kubernetes):
     """Reads and writes the API server's memory."""
 
-    def __init__(self, api: ApiServer, namespace: str) -> None:
-        self._api, self._where = api, namespace
+    def __init__(self, api: ApiServer, experiment: Experiment) -> None:
+        self._api, self._where, self._experiment = api, namespace(experiment), experiment
 
     def get(self, kind: str, name: str) -> dict[str, Any] | None:
         self._ask("get", plural(kind))
@@ -292,7 +294,7 @@ class DirectKubernetes(Kubernetes):
         where = self._where if KINDS[resource.partition("/")[0]][3] and not everywhere else ""
         if self._api.rights is not None and not self._api.rights(verb, resource, where):
             said = f"Error from server (Forbidden): {resource} is forbidden: cannot {verb} it in namespace {where!r}"
-            raise explain(said, doing=f"kubectl {verb} {resource}", experiment_name=self._where)
+            raise explain(said, doing=f"kubectl {verb} {resource}", experiment=self._experiment)
 
     def _key(self, kind: str, name: str) -> tuple[str, str, str]:
         found = plural(kind)

@@ -101,7 +101,7 @@ def cluster(api: ApiServer, tmp_path: Path, experiment: Experiment) -> Kubernete
     """The real kubectl on that cluster."""
     config = tmp_path / "kubeconfig"
     config.write_text(json.dumps(kubeconfig(api.url)), encoding="utf-8")
-    return Kubernetes(kubectl=access.kubectl(), kubeconfig=config, namespace=experiment.name)
+    return Kubernetes(kubectl=access.kubectl(), kubeconfig=config, experiment=experiment)
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def direct(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Verbs reach the cluster without kubectl, unless it refuses: then it counts what kubectl makes of that."""
 
     def reached(**how: Any) -> Kubernetes:
-        return Kubernetes(**how) if api.refusal else DirectKubernetes(api, how["namespace"])
+        return Kubernetes(**how) if api.refusal else DirectKubernetes(api, how["experiment"])
 
     monkeypatch.setattr(access, "Kubernetes", reached)
 

@@ -89,7 +89,7 @@ class Driver:
 def driver_of(experiment: Experiment, aws: Aws, folder: Path) -> Driver:
     """Of a deployment of this experiment, without kubectl."""
     api = ApiServer()
-    return Driver(World(experiment, api), aws, DirectKubernetes(api, experiment.name), folder / "results")
+    return Driver(World(experiment, api), aws, DirectKubernetes(api, experiment), folder / "results")
 
 
 def interrupt(context: Context, step: str, when: str) -> None:

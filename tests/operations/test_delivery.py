@@ -34,9 +34,11 @@ def standing(files: tuple[ManifestFile, ...]) -> Deployed:
     return {(item["kind"], item["metadata"]["name"]): item for item in items}
 
 
-def test_every_object_must_stand_as_reviewed(files: tuple[ManifestFile, ...], standing: Deployed) -> None:
+def test_every_object_must_stand_as_reviewed(
+    reference: Experiment, files: tuple[ManifestFile, ...], standing: Deployed
+) -> None:
     def found(there: Mapping[tuple[str, str], Any] = standing) -> list[str]:
-        return [one.line() for one in findings(files, lambda kind, name: there.get((kind, name)))]
+        return [one.line() for one in findings(reference, files, lambda kind, name: there.get((kind, name)))]
 
     assert found() == []
     expected = [item for file in files for item in file.objects if item["kind"] in KINDS]
@@ -50,7 +52,9 @@ def test_every_object_must_stand_as_reviewed(files: tuple[ManifestFile, ...], st
     assert line.startswith(named)
     reviewed["image"] = image
     arm["spec"]["replicas"] = 1
-    assert found() == ["Deployment qwen-vllm: 0 of 1 replica answer; read ./trnspec status"]
+    assert found() == [
+        "Deployment qwen-vllm: 0 of 1 replica answer; read ./trnspec status experiments/qwen3-32b.yaml"
+    ]
     arm["spec"]["replicas"] = 0
     arm["spec"]["template"]["spec"]["initContainers"][0]["name"] = "other"
     assert any("has no image, the review had public.ecr.aws/" in line for line in found())

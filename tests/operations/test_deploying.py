@@ -243,7 +243,10 @@ def test_deploy_is_refused_while_somebody_measures_and_goes_on_once_nobody_does(
     assert (code, started, len(err.splitlines())) == (1, [], 1)
     assert f"run {held.state.id}: elsewhere:1 drives it (last heard " in err
     assert f"at benchmark-1; begun {stamp(now)}); a deployment would set its arms to 0: wait" in err
-    assert "wait for its end (./trnspec status), or interrupt it (Ctrl-C), deploy and run it again" in err
+    assert (
+        "wait for its end (./trnspec status experiments/qwen3-32b.yaml), or interrupt it (Ctrl-C), deploy and run it again"
+        in err
+    )
     assert say("deploy", str(REFERENCE), "--dry-run")[0] == 0, "a difference changes nothing"
     held = store.save(held, renewed=stamp(now - LEASE))
     assert say("deploy", str(REFERENCE))[0] == 0, "who has been silent for so long is gone"
@@ -375,10 +378,10 @@ def test_stacks_that_the_file_no_longer_describes_are_told_with_the_way_to_remov
     cluster = world.experiment.cluster.model_copy(update={"network": network})
     moved = replace(world.experiment, name="moved", cluster=cluster)
     make_stacks("moved", "network", "storage", "cluster", "nodes", "identity", "run")
-    (found,) = cloudformation.find(moved, aws, files=tmp_path)[0]
+    (found,) = cloudformation.orphaned_stacks(moved, aws, files=tmp_path)[0]
     assert (found.experiment, found.stacks) == ("moved", ("moved-network",))
     line, billed = found.finding().line(), "1 stack exist and are billed (moved-network), and"
     assert f"{billed} its file no longer describes" in line
-    assert "./trnspec teardown <the file of moved>; the buckets stay" in line
-    (found,) = cloudformation.find(world.experiment, aws, files=tmp_path)[0]
-    assert (found.experiment, found.dropped) == ("moved", False), "of which no file is here"
+    assert f"./trnspec teardown {moved.file}; the buckets stay" in line
+    (found,) = cloudformation.orphaned_stacks(world.experiment, aws, files=tmp_path)[0]
+    assert (found.experiment, found.described) == ("moved", None), "of which no file is here"

@@ -256,11 +256,11 @@ def test_status_shows_the_rest_when_the_cluster_does_not_answer(world: World, sa
     assert "write its ARN into admins of deployment.yaml" in err
 
 
-HALFWAY = {
+INCOMPLETE = {
     "ROLLBACK_COMPLETE": "failed and left nothing: fix what its events name, then run ./trnspec deploy experiments/",
     "UPDATE_ROLLBACK_FAILED": "continue-update-rollback --stack-name qwen3-32b-cluster --region us-east-2",
-    "REVIEW_IN_PROGRESS": "./trnspec teardown removes it; to go on, run ./trnspec deploy experiments/qwen3-32b.yaml",
-    "DELETE_FAILED": "./trnspec teardown goes on",
+    "REVIEW_IN_PROGRESS": "./trnspec teardown experiments/qwen3-32b.yaml removes it; to go on, run ./trnspec deploy experiments/qwen3-32b.yaml",
+    "DELETE_FAILED": "./trnspec teardown experiments/qwen3-32b.yaml goes on",
 }
 WELL = ("CREATE_COMPLETE", "UPDATE_IN_PROGRESS", "DELETE_IN_PROGRESS", "absent")
 
@@ -268,11 +268,11 @@ WELL = ("CREATE_COMPLETE", "UPDATE_IN_PROGRESS", "DELETE_IN_PROGRESS", "absent")
 def test_status_says_what_to_do_about_a_deployment_that_broke_off(
     world: World, aws: Aws, say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for state in (*HALFWAY, *WELL):
+    for state in (*INCOMPLETE, *WELL):
         stack = cloudformation.Stack(name="qwen3-32b-cluster", status=state, reason="Subnet is full.")
         monkeypatch.setattr(cloudformation, "deployed", lambda *_, one=stack: (one,))
-        found = cloudformation.halfway([stack], world.experiment, aws)
-        assert [HALFWAY.get(state, "") in one.remedy for one in found] == [True] * (state in HALFWAY)
+        found = cloudformation.incomplete_stacks([stack], world.experiment, aws)
+        assert [INCOMPLETE.get(state, "") in one.remedy for one in found] == [True] * (state in INCOMPLETE)
         if state in ("DELETE_FAILED", "UPDATE_IN_PROGRESS"):
             code, out, err = say("status", "--json")
             problems = json.loads(out)["problems"]
@@ -292,9 +292,9 @@ def test_in_the_account_of_a_stage_no_remedy_deploys_from_a_workstation(
     stage = f'{{account: "{DEFAULT_ACCOUNT_ID}", experiment: experiments/qwen3-32b.yaml}}'
     monkeypatch.setattr(cloudformation, "PIPELINE", tmp_path / "pipeline.yaml")
     (tmp_path / "pipeline.yaml").write_text(f"stages: {stages.format(stage)}", encoding="utf-8")
-    for state in HALFWAY.keys() - {"DELETE_FAILED"}:
+    for state in INCOMPLETE.keys() - {"DELETE_FAILED"}:
         stack = cloudformation.Stack(name="qwen3-32b-network", status=state)
-        (found,) = cloudformation.halfway([stack], world.experiment, aws)
+        (found,) = cloudformation.incomplete_stacks([stack], world.experiment, aws)
         assert ("./trnspec deploy" not in found.remedy) is delivered
         assert ("merge the change: the pipeline deploys it" in found.remedy) is delivered
 

@@ -169,10 +169,12 @@ def test_a_group_that_something_still_uses_is_named_with_it(world: World, aws: A
 
     calls = aws.client("ec2")
     calls.__dict__.update(delete_security_group=refused)
-    calls.__dict__["every"] = lambda _operation, key, **_: [group] if key == "SecurityGroups" else []
+    calls.__dict__["paginate"] = lambda _operation, key, **_: [group] if key == "SecurityGroups" else []
     ((what, why),) = teardown.take_down(world.experiment, aws, FakeClock())
     assert what == "security group sg-1 (eks-cluster-sg-qwen3-32b-1)"
-    assert why.endswith("has a dependent object; delete what uses it, then run ./trnspec teardown again")
+    assert why.endswith(
+        "has a dependent object; delete what uses it, then run ./trnspec teardown experiments/qwen3-32b.yaml again"
+    )
 
 
 def test_images_in_the_registry_of_the_bootstrap_are_listed_with_what_deletes_the_unused(

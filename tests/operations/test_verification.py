@@ -144,7 +144,7 @@ def proved(
                 api.logs[f"{name}-pod"] = "\n".join(play.says)
             job["status"] = {"conditions": [{"type": play.ends, "status": "True"}] if play.ends else []}
 
-    cluster, clock = DirectKubernetes(api, place), FakeClock(ticked)
+    cluster, clock = DirectKubernetes(api, experiment), FakeClock(ticked)
     tell = (told if told is not None else []).append
     return verify(experiment, cluster, clock, jobs=reviewed(experiment), tell=tell)
 
@@ -347,6 +347,6 @@ def test_every_proof_is_a_job_of_its_own_and_one_that_a_killed_process_left_give
 
 
 def test_workloads_that_were_not_deployed_are_named(reference: Experiment, api: ApiServer, aws: Aws) -> None:
-    cluster = DirectKubernetes(api, namespace(reference))
+    cluster = DirectKubernetes(api, reference)
     with pytest.raises(Refusal, match=r"configmap reviewed-jobs: none in the cluster; deploy the workloads"):
         as_deployed(reference, aws, cluster, (), "verify")

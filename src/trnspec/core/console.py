@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, suppress
@@ -79,15 +78,6 @@ def warn(text: str) -> None:
     """Print a line on stderr that begins with the name of the running verb."""
     context = click.get_current_context(silent=True)
     print(f"{context.command_path}: {text}" if context else text, file=sys.stderr, flush=True)
-
-
-def typed_file(default: str = "FILE") -> str:
-    """Return the file that the running verb was given, for a command that can be pasted."""
-    context = click.get_current_context(silent=True)
-    path = context.params.get("path") if context else None
-    if path and (whole := os.path.abspath(path)).startswith(f"{os.getcwd()}{os.sep}"):
-        path = os.path.relpath(whole)
-    return shlex.quote(str(path)) if path else default
 
 
 def print_json(value: Any) -> None:

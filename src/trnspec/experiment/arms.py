@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
@@ -159,6 +161,17 @@ class Experiment:
     """Published figures that a run should meet."""
     prompt_format: str = ""
     """Format of the prompt file; empty if the prompts are in the experiment file."""
+    path: Path | None = field(default=None, compare=False)
+    """The file that it was read from. It is not part of what the file says, so digests ignore it."""
+
+    @property
+    def file(self) -> str:
+        """The file as a word of a command that can be pasted, e.g. `./trnspec status {experiment.file}`."""
+        if self.path is None:
+            return "FILE"
+        whole = self.path.absolute()
+        inside = whole.is_relative_to(Path.cwd())
+        return shlex.quote(str(whole.relative_to(Path.cwd()) if inside else self.path))
 
     @property
     def instance(self) -> Instance:

@@ -15,9 +15,9 @@ from trnspec.core.command_line import carried_out
 from trnspec.core.console import print_json, warn
 from trnspec.core.findings import Finding, Refusal
 from trnspec.core.words import count
-from trnspec.experiment import load
+from trnspec.experiment import Experiment, load
 from trnspec.operations.cloud.access import cluster_of
-from trnspec.operations.cloud.aws import Aws, Calls, aws_of
+from trnspec.operations.cloud.aws import Aws, CheckedClient, aws_of
 from trnspec.operations.cloud.clock import Clock
 from trnspec.operations.cloud.kubernetes import pod_containers
 from trnspec.operations.options import json_option, manifests_option, with_experiment
@@ -95,7 +95,7 @@ class Starter:
             raise Refusal(f"{name}: {why}; read {log}, then retry the stage")
         return name
 
-    def _code_build(self) -> Calls:
+    def _code_build(self) -> CheckedClient:
         now = self._clock.now()
         if self._stage is None or now - self._stage[0] >= RENEW:
             sts = self._aws.client("sts")
@@ -115,14 +115,16 @@ def smoke(path: Path, manifests: Path, as_json: bool) -> int:
         warn(note.line())
     problems = misfits(experiment, aws, *PINS_AND_ZONE)
     with cluster_of(experiment, aws) as cluster:
-        problems += findings(files, cluster.get)
+        problems += findings(experiment, files, cluster.get)
     lines = [one.line() for one in problems] or [f"{experiment.name}: is deployed as it was reviewed"]
     answer = {"experiment": experiment.name, "problems": [one.as_json() for one in problems]}
     print_json(answer) if as_json else print("\n".join(lines))
     return 1 if problems else 0
 
 
-def findings(files: tuple[ManifestFile, ...], get: Callable[[str, str], Object | None]) -> Iterator[Finding]:
+def findings(
+    experiment: Experiment, files: tuple[ManifestFile, ...], get: Callable[[str, str], Object | None]
+) -> Iterator[Finding]:
     """What is missing, differs or failed; `get` asks the cluster for a kind and a name."""
     for item in (item for file in files for item in file.objects if item["kind"] in KINDS):
         kind, name = item["kind"], item["metadata"]["name"]
@@ -136,16 +138,19 @@ def findings(files: tuple[ManifestFile, ...], get: Callable[[str, str], Object |
             if wanted != other and not (other and "${" in wanted):  # which is filled in at deployment
                 reason = f"container {container['name']} has {other or 'no image'}, the review had {wanted}"
                 yield Finding(f"{kind} {name}", None, reason, _APPLY)
-        yield from _health(kind, name, present)
+        yield from _health(experiment, kind, name, present)
 
 
-def _health(kind: str, name: str, present: Object) -> Iterator[Finding]:
+def _health(experiment: Experiment, kind: str, name: str, present: Object) -> Iterator[Finding]:
     status, where = present.get("status", {}), f"{kind} {name}"
     if kind == "Deployment":
         wanted, available = present["spec"].get("replicas", 1), status.get("availableReplicas", 0)
         if available < wanted:
             yield Finding(
-                where, None, f"{available} of {count(wanted, 'replica')} answer", "read ./trnspec status"
+                where,
+                None,
+                f"{available} of {count(wanted, 'replica')} answer",
+                f"read ./trnspec status {experiment.file}",
             )
     if kind == "PersistentVolumeClaim" and status.get("phase", "Bound") not in ("Bound", "Pending"):
         yield Finding(where, None, f"is {status['phase']}", "delete it and deploy again")

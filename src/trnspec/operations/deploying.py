@@ -108,7 +108,7 @@ def _refuse_under_a_run(experiment: Experiment, aws: Aws) -> None:
     held = RunStore(experiment, aws).current()
     if held is not None and held.state.step.startswith(MEASURING):
         remedy = (
-            "a deployment would set its arms to 0: wait for its end (./trnspec status), or interrupt it (Ctrl-C), deploy and run it again "
+            f"a deployment would set its arms to 0: wait for its end (./trnspec status {experiment.file}), or interrupt it (Ctrl-C), deploy and run it again "
             "to go on"
         )
         refuse_if_driven(held.state, now=Clock().now(), remedy=remedy)

@@ -152,7 +152,9 @@ def command(
     decision = (
         decide(predictions, arm.name, rental, tokens_per_month)
         if predictions
-        else without_acceptance(needed, arm.name, rental, plain_usd(experiment, arm, steps))
+        else without_acceptance(
+            needed, arm.name, rental, plain_usd(experiment, arm, steps), file=experiment.file
+        )
     )
     if as_json:
         print_json(

@@ -70,27 +70,30 @@ def prove(
             patience_s=SECONDS + ALLOWANCE_S,
             between=lambda _: alive(),
         )
-        return [result for job, arm in made.items() for result in _results(kubernetes, arm.name, job)]
+        return [
+            result for job, arm in made.items() for result in _results(experiment, kubernetes, arm.name, job)
+        ]
     finally:
         for job in made:
             kubernetes.delete("job", job)
 
 
-def _results(kubernetes: Kubernetes, arm: str, job: str) -> Iterator[Finding]:
+def _results(experiment: Experiment, kubernetes: Kubernetes, arm: str, job: str) -> Iterator[Finding]:
     """What the pod of a Job printed; or, where it printed nothing, why."""
     from cdk8s_charts.workloads.proofs import CONTAINER
 
+    kubectl = f"./trnspec kubectl {experiment.file}"
     pods = kubernetes.list("pod", labels={"batch.kubernetes.io/job-name": job})
     if not pods:
-        remedy = f"kubectl describe job {job}; usually a quota or a policy"
+        remedy = f"{kubectl} describe job {job}; usually a quota or a policy"
         yield checked("proof-ran", arm, "no pod was made", remedy)
         return
     pod = max(pods, key=lambda one: str(one["metadata"].get("creationTimestamp", "")))
     name, states = pod["metadata"]["name"], [one.get("state", {}) for one in container_statuses(pod)]
     if condition(pod, "PodScheduled", "False") or any("waiting" in state for state in states):
         why, _, remedy = (
-            trouble([pod], job, kubernetes.list("events"))
-            or f"pod {name} never started; kubectl describe pod {name}"
+            trouble(experiment, [pod], job, kubernetes.list("events"))
+            or f"pod {name} never started; {kubectl} describe pod {name}"
         ).partition("; ")
         yield checked("proof-ran", arm, why, remedy)
         return
@@ -102,7 +105,7 @@ def _results(kubernetes: Kubernetes, arm: str, job: str) -> Iterator[Finding]:
             state = doubt if line["passed"] else State.FINDING
             yield Finding(arm, None, line["found"], line["remedy"], check=line["check"], state=state)
     silent = [check for check in on_node.CHECKS if check not in seen]
-    read = f"kubectl logs {name} -c {CONTAINER}"
+    read = f"{kubectl} logs {name} -c {CONTAINER}"
     if not seen:
         yield checked("proof-ran", arm, f"pod {name} printed no result", read)
     elif silent:

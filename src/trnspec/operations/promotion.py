@@ -37,7 +37,10 @@ def command(path: Path, arm: str, replicas: int, as_json: bool) -> int:
             f"--replicas {replicas}: {where} hold {count(most, 'arm')}; use {most} or less, or raise cluster.max_nodes"
         )
     nodes = math.ceil(replicas / on_a_node)
-    usd, next_ = nodes * node_price(experiment).usd_per_hour, [f"./trnspec {verb} {path}" for verb in _NEXT]
+    usd, next_ = (
+        nodes * node_price(experiment).usd_per_hour,
+        [f"./trnspec {verb} {experiment.file}" for verb in _NEXT],
+    )
     section = {"arm": arm, "replicas": replicas}
     if as_json:
         told = {"experiment": experiment.name, "serve": section, "nodes": nodes, "usd_per_hour": usd}

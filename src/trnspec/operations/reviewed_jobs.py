@@ -31,7 +31,7 @@ def as_deployed(
     Raises `Refusal` where the cluster does not say of which images that was.
     """
     if (told := cluster.get("configmap", REVIEWED_JOBS)) is None:
-        raise Refusal(f"configmap {REVIEWED_JOBS}: none in the cluster; {deploy_workloads(experiment.name)}")
+        raise Refusal(f"configmap {REVIEWED_JOBS}: none in the cluster; {deploy_workloads(experiment)}")
     images = {name: image for name, image in told["data"].items() if name.endswith("_IMAGE")}
     jobs = of_step((item for file in files for item in file.objects), step)
     return fill(jobs, {"AWS_ACCOUNT": aws.account, **images})

@@ -54,8 +54,8 @@ def command(path: Path, wanted: int, hours: float, dry_run: bool, as_json: bool)
     elif wanted:
         off = min(now + timedelta(hours=hours), nodegroup.off_next(experiment, aws, now=now))
     _print(
+        experiment,
         as_json,
-        experiment=experiment.name,
         nodegroup=group.name,
         before=group.desired,
         nodes=wanted,
@@ -77,9 +77,9 @@ def _stop(experiment: Experiment, aws: Aws, *, as_json: bool) -> int:
     """Set the group to 0 nodes quickly, because every minute is billed. Other work comes after it."""
     name, region, when = experiment.name, experiment.cluster.region, experiment.cluster.off_when
     warn(f"asks EKS in {region} for 0 nodes of {name}, {LIMIT_S} s at most")
-    aws.hurry()
+    aws.shorten_timeouts()
     problems: list[Refusal] = []
-    group = nodegroup.assumed(experiment)
+    group = nodegroup.fallback_group(experiment)
     by_hand = f"set {group.name} to 0 in the console of EKS; its schedule does the same {when}"
     try:
         with within(LIMIT_S):
@@ -95,8 +95,18 @@ def _stop(experiment: Experiment, aws: Aws, *, as_json: bool) -> int:
         raise Outside(f"{name}: {late}; try from another network, or {by_hand}") from None
     for problem in problems:
         warn(f"{problem}; the nodes are set to 0 without it")
-    done = {"experiment": name, "nodegroup": group.name, "before": None if problems else group.desired}
-    _print(as_json, **done, nodes=0, usd_per_hour=0.0, price=None, off_at=None, hours=None, dry_run=False)
+    done = {"nodegroup": group.name, "before": None if problems else group.desired}
+    _print(
+        experiment,
+        as_json,
+        **done,
+        nodes=0,
+        usd_per_hour=0.0,
+        price=None,
+        off_at=None,
+        hours=None,
+        dry_run=False,
+    )
     for what, act in (("schedule", nodegroup.forget_schedule), ("alarms", nodegroup.publish_run_inactive)):
         try:
             with within(LIMIT_S):
@@ -107,15 +117,15 @@ def _stop(experiment: Experiment, aws: Aws, *, as_json: bool) -> int:
     return 3 if problems else 0
 
 
-def _print(as_json: bool, **done: Any) -> None:
+def _print(experiment: Experiment, as_json: bool, **done: Any) -> None:
     if as_json:
-        print_json(done)
+        print_json({"experiment": experiment.name, **done})
         return
     verb = "would be set" if done["dry_run"] else "set"
     before = "" if done["before"] is None else f" from {done['before']}"
     line = f"{done['nodegroup']}: {verb}{before} to {count(done['nodes'], 'node')}"
     ends = "no Trn2 node bills once EC2 has let them go"
     if done["nodes"]:
-        until = f"until they are set to 0 at {done['off_at']}, or by ./trnspec nodes 0"
+        until = f"until they are set to 0 at {done['off_at']}, or by ./trnspec nodes {experiment.file} 0"
         ends = f"${done['usd_per_hour']:.2f} per hour ({done['price']}) {until}"
     print_text(f"{line}; {ends}")

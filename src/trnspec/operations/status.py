@@ -43,7 +43,7 @@ def command(path: Path, as_json: bool) -> int:
             problems += [finding for finding in error.findings if finding not in problems]
     problems += look.findings
     page["problems"] = [problem.as_json() for problem in problems]
-    print_json(page) if as_json else _print(page)
+    print_json(page) if as_json else _print(experiment, page)
     for line in (*(problem.line() for problem in problems), *(page["undescribed"] or {}).get("untold", ())):
         warn(line)
     if any(problem.state is State.UNKNOWN for problem in problems):
@@ -60,7 +60,7 @@ class _StatusSections:
 
     def stacks(self) -> list[dict[str, str | bool]]:
         found = cloudformation.expected(self.experiment, self.aws)
-        self.findings += cloudformation.halfway(found, self.experiment, self.aws)
+        self.findings += cloudformation.incomplete_stacks(found, self.experiment, self.aws)
         return [{"name": stack.name, "status": stack.status, "reason": stack.reason} for stack in found]
 
     def trn2(self) -> dict[str, Any]:
@@ -87,7 +87,7 @@ class _StatusSections:
         for name in (arm.name for arm in self.experiment.arms):
             wanted, ready = kubernetes.replicas(deployments.get(name))
             arm = {"name": name, "deployed": name in deployments, "replicas": wanted, "ready": ready}
-            arms.append({**arm, "trouble": trouble(pods, name, events) or None})
+            arms.append({**arm, "trouble": trouble(self.experiment, pods, name, events) or None})
         named = [(node["metadata"]["name"], node) for node in nodes]
         return {
             "nodes": [
@@ -115,7 +115,7 @@ class _StatusSections:
         return [
             {"name": alarm["AlarmName"], "state": alarm["StateValue"]}
             for kind in ("MetricAlarm", "CompositeAlarm")
-            for alarm in cloudwatch.every(
+            for alarm in cloudwatch.paginate(
                 "describe_alarms", f"{kind}s", AlarmNamePrefix=prefix, AlarmTypes=[kind]
             )
         ]
@@ -148,9 +148,18 @@ class _StatusSections:
         return {"node_hours": hours, "usd": price.usd}
 
     def undescribed(self) -> dict[str, Any]:
-        found, unknown = cloudformation.find(self.experiment, self.aws)
+        found, unknown = cloudformation.orphaned_stacks(self.experiment, self.aws)
         self.findings += [stacks.finding() for stacks in found]
-        rows = [{**vars(stacks), "line": stacks.finding().line()} for stacks in found]
+        rows = [
+            {
+                "experiment": stacks.experiment,
+                "region": stacks.region,
+                "stacks": stacks.stacks,
+                "dropped": stacks.described is not None,
+                "line": stacks.finding().line(),
+            }
+            for stacks in found
+        ]
         return {"stacks": rows, "untold": unknown}
 
 
@@ -162,7 +171,7 @@ def _claim_state(claim: dict[str, Any]) -> str:
     return f"allocated: {', '.join(result['device'] for result in results)} on {results[0].get('pool', '?')}"
 
 
-def _print(page: dict[str, Any]) -> None:
+def _print(experiment: Experiment, page: dict[str, Any]) -> None:
     rows: list[tuple[str, str, str]] = []
     for stack in page["stacks"] or ():
         rows.append(("stack", stack["name"], f"{stack['status']} {stack['reason']}".strip()))
@@ -186,12 +195,10 @@ def _print(page: dict[str, Any]) -> None:
         rows += [(what, name, "complete" if whole else "absent") for name, whole in found.items()]
     rows += [("alarm", one["name"], one["state"]) for one in page["alarms"] or ()]
     if page["notices"] is not None:
-        receiving = page["notices"] or [
-            {"name": "nobody", "state": experiment_resources.nobody(page["experiment"])}
-        ]
+        receiving = page["notices"] or [{"name": "nobody", "state": experiment_resources.nobody(experiment)}]
         rows += [("notices", person["name"], person["state"]) for person in receiving]
     if (run := page["run"]) is not None:
-        how = f"at {run['step']}, begun {run['begun']}; ./trnspec run goes on with it"
+        how = f"at {run['step']}, begun {run['begun']}; ./trnspec run {experiment.file} goes on with it"
         rows.append(("run", run["id"], how))
         gone = run["node_changes"]
         rows += [("run", run["id"], f"{NodesReplaced(**one).text} at {one['at']}") for one in gone]

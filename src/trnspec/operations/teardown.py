@@ -21,8 +21,8 @@ from trnspec.operations.cloud import cloudformation, experiment_resources, nodeg
 from trnspec.operations.cloud.access import cluster_of
 from trnspec.operations.cloud.aws import NOT_ALLOWED, Aws, AwsError, aws_of
 from trnspec.operations.cloud.clock import Clock, poll
-from trnspec.operations.cloud.cloudformation import TAG, Stack
-from trnspec.operations.cloud.still_billed import Left
+from trnspec.operations.cloud.cloudformation import TAG, Stack, teardown_command
+from trnspec.operations.cloud.still_billed import Remaining
 from trnspec.operations.options import dry_run_option, with_experiment
 
 _TEXT = Path(__file__).with_name("teardown.txt.jinja")
@@ -32,7 +32,6 @@ PATIENCE_S = 3600
 BALANCERS_S = 300
 """How long controllers may take to delete load balancers."""
 _GONE = ("absent", "DELETE_COMPLETE")
-_AGAIN = "then run ./trnspec teardown again"
 _BILLS = {
     "cloudwatch:alarm": "$0.10 a month each",
     "ec2:capacity-reservation": "by the hour, used or not; a capacity block is paid in advance",
@@ -58,9 +57,9 @@ _BILLS = {
 @click.option(
     "--name",
     metavar="NAME",
-    help="Of stacks that no file describes any more, as ./trnspec status names them; with --region.",
+    help="Experiment of stacks that no file describes any more, as the verb status prints it; with --region.",
 )
-@click.option("--region", metavar="REGION", help="Where those stacks are.")
+@click.option("--region", metavar="REGION", help="Region of those stacks.")
 @dry_run_option
 def command(
     path: Path,
@@ -76,16 +75,16 @@ def command(
     """
     experiment = load(path)
     if bool(name) != bool(region):
-        why = "one is given without the other; give both, as ./trnspec status prints them"
+        why = "one is given without the other; give both, as the verb status prints them"
         raise Misuse(f"--name and --region: {why}")
     if (
         name and region
     ):  # what a file described before these were changed; the rest of it does not matter here
         cluster = experiment.cluster.model_copy(update={"region": region})
-        experiment = replace(experiment, name=name, cluster=cluster)
+        experiment = replace(experiment, name=name, cluster=cluster, path=None)
     aws = aws_of(experiment)
     there = _going(experiment, aws)
-    kept = list[Left]()
+    kept = list[Remaining]()
     if not dry_run:
         _confirm(experiment, aws, confirm)
         kept = take_down(experiment, aws, Clock())
@@ -127,10 +126,10 @@ def _going(experiment: Experiment, aws: Aws) -> list[Stack]:
     return [stack for stack in stacks if stack.name != storage or stack.status.startswith(broken)]
 
 
-def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[Left]:
+def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[Remaining]:
     """Delete the stacks, last deployed first; a refusal does not keep the others. Returns what is left, and why."""
     _stop_nodes(experiment, aws)
-    kept, volumes = list[Left](), dict[str, str]()
+    kept, volumes = list[Remaining](), dict[str, str]()
     network, cluster = stack_name(experiment, "network"), stack_name(experiment, "cluster")
     going = _going(experiment, aws)
     if cluster in [stack.name for stack in going]:
@@ -156,7 +155,7 @@ def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[Left]:
     return kept if cluster in dict(kept) else [*kept, *_look_again(experiment, aws, volumes)]
 
 
-def _look_again(experiment: Experiment, aws: Aws, volumes: Mapping[str, str]) -> list[Left]:
+def _look_again(experiment: Experiment, aws: Aws, volumes: Mapping[str, str]) -> list[Remaining]:
     """Delete what the cluster left in its network, and return what stays of it and of the volumes."""
     try:
         left = still_billed.billed(still_billed.standing(volumes, aws), aws.region)
@@ -213,21 +212,22 @@ def _delete(stack: Stack, experiment: Experiment, aws: Aws, clock: Clock) -> str
     try:
         cloudformation.lift_protection(stack, experiment, aws)
         aws.client("cloudformation").delete_stack(StackName=stack.name)
-        return _await(stack, aws, clock)
+        return _await(stack, experiment, aws, clock)
     except AwsError as error:
+        again = f"then run {teardown_command(experiment)} again"
         if "TerminationProtection" in str(error):
             return (
                 f"is protected from deletion; aws cloudformation update-termination-protection --stack-name {stack.name} "
-                f"--no-enable-termination-protection --region {aws.region}, {_AGAIN}"
+                f"--no-enable-termination-protection --region {aws.region}, {again}"
             )
         if error.code == "ValidationError":  # e.g. while another change of it is under way
-            return f"{error}; wait until that ends, {_AGAIN}"
+            return f"{error}; wait until that ends, {again}"
         if NOT_ALLOWED.fullmatch(error.code):
             return str(error)
         raise
 
 
-def _await(stack: Stack, aws: Aws, clock: Clock) -> str | None:
+def _await(stack: Stack, experiment: Experiment, aws: Aws, clock: Clock) -> str | None:
     """Why a stack is still there; None when it is gone. The waiter of boto3 would wait an hour for another change of the stack."""
     name, seen = stack.name, [stack]
 
@@ -240,13 +240,14 @@ def _await(stack: Stack, aws: Aws, clock: Clock) -> str | None:
         changes = status.endswith("_IN_PROGRESS") and not status.startswith(("DELETE", "REVIEW"))
         return None if failed or changes or status in _GONE else f"{name}: {status}"
 
+    again = f"then run {teardown_command(experiment)} again"
     late, now = poll(going, clock=clock, every_s=POLL_S, patience_s=PATIENCE_S), seen[-1]
     if late is not None:
-        return f"still {now.status} after {PATIENCE_S // 60} minutes; run ./trnspec teardown again later"
+        return f"still {now.status} after {PATIENCE_S // 60} minutes; wait, {again}"
     if now.status == "DELETE_FAILED":
         why = (cloudformation.failures(name, aws) or [now.reason or "no reason given"])[0]
-        return f"not deleted: {why}; remove what it names, {_AGAIN}"
-    return None if now.status in _GONE else f"is {now.status}; wait until that ends, {_AGAIN}"
+        return f"not deleted: {why}; remove what it names, {again}"
+    return None if now.status in _GONE else f"is {now.status}; wait until that ends, {again}"
 
 
 def _confirm(experiment: Experiment, aws: Aws, given: str | None) -> None:
@@ -286,7 +287,7 @@ def tagged(experiment: Experiment, aws: Aws) -> dict[str, str]:
     found = {
         entry["ResourceARN"]
         for tag in tags
-        for entry in client.every("get_resources", "ResourceTagMappingList", TagFilters=[tag])
+        for entry in client.paginate("get_resources", "ResourceTagMappingList", TagFilters=[tag])
     }
     return {arn: what for arn in sorted(found) if (what := bills(arn))}
 

@@ -118,7 +118,7 @@ def look(experiment: Experiment, kubernetes: Kubernetes) -> list[Finding]:
     names, pods = {node["metadata"]["name"] for node in nodes}, kubernetes.list("pod", everywhere=True)
     here = [pod for pod in pods if pod.get("spec", {}).get("nodeName") in names]
     return [
-        *nodes_ready(nodes, wanted=experiment.nodes),
+        *nodes_ready(nodes, experiment),
         *node_size(experiment, nodes),
         *device_class(experiment, kubernetes.list("deviceclass"), nodes),
         *device_attributes(experiment, kubernetes.list("resourceslice"), nodes),
@@ -170,12 +170,12 @@ def count_text(findings: Sequence[Finding]) -> str:
     return f"{count(len(findings) - bad - warnings, 'check')} passed, {bad} failed{warned}"
 
 
-def nodes_ready(nodes: Objects, *, wanted: int) -> Iterator[Finding]:
+def nodes_ready(nodes: Objects, experiment: Experiment) -> Iterator[Finding]:
     """As many Trn2 nodes as the arms need, ready, tainted, with a sound kubelet."""
-    found = _neuron(nodes)
+    found, wanted = _neuron(nodes), experiment.nodes
     if len(found) < wanted:
         why = f"{count(len(found), 'Trn2 node')}, {wanted} are needed"
-        remedy = "./trnspec nodes; a node that does not come within 20 minutes is usually missing capacity"
+        remedy = f"./trnspec nodes {experiment.file} {wanted}; a node that does not come within 20 minutes is usually missing capacity"
         yield checked("nodes-ready", _CLUSTER, why, remedy)
     for name, node in found.items():
         version = node["status"]["nodeInfo"]["kubeletVersion"]
@@ -187,7 +187,7 @@ def nodes_ready(nodes: Objects, *, wanted: int) -> Iterator[Finding]:
             wrong.append(f"{taint}, pods are rendered for NoSchedule")
         if tuple(map(int, re.findall(r"\d+", version)[:3])) < OLDEST_FOR_CLAIMS:
             wrong.append(f"kubelet {version}, resource claims need 1.34.2 or later")
-        remedy = "replace the node: ./trnspec nodes 0, then scale again" if wrong else ""
+        remedy = f"replace the node: ./trnspec nodes {experiment.file} 0, then scale again" if wrong else ""
         yield checked("nodes-ready", name, "; ".join(wrong) or f"ready, kubelet {version}", remedy)
 
 

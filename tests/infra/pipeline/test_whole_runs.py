@@ -124,7 +124,7 @@ class Account:
         clock = FakeClock(self.world.tick)
         self.world.now = clock.now
         patch.setattr(Aws, "_boto_client", lambda aws, service: shared_client(service, aws.region))
-        patch.setattr(access, "Kubernetes", lambda **how: DirectKubernetes(self.api, how["namespace"]))
+        patch.setattr(access, "Kubernetes", lambda **how: DirectKubernetes(self.api, how["experiment"]))
         for module in (launch, delivery):
             patch.setattr(module, "Clock", lambda: clock)
         patch.setattr(launch, "_report", lambda _: None)

@@ -72,17 +72,17 @@ COMPLAINTS = [
 ]
 
 
-def test_what_kubectl_complains_about_is_one_line(tmp_path: Path) -> None:
+def test_what_kubectl_complains_about_is_one_line(tmp_path: Path, experiment: Experiment) -> None:
     for said, says in COMPLAINTS:
-        error = explain(said, doing="kubectl get", experiment_name="qwen3-32b")
+        error = explain(said, doing="kubectl get", experiment=experiment)
         assert (type(error), says in str(error), "\n" in str(error)) == (Outside, True, False), error
-    mistake = explain("error: unknown flag", doing="kubectl get", experiment_name="qwen3-32b")
+    mistake = explain("error: unknown flag", doing="kubectl get", experiment=experiment)
     assert (type(mistake), str(mistake)[:32]) == (Refusal, "kubectl get: error: unknown flag")
     config = tmp_path / "kubeconfig"
     described = {"name": "c", "endpoint": "http://127.0.0.1:1"}
     whole = kubeconfig(described, region="us-east-2", server="http://127.0.0.1:1", host="127.0.0.1")
     config.write_text(json.dumps({**whole, "users": []}), encoding="utf-8")
-    gone = Kubernetes(kubectl=access.kubectl(), kubeconfig=config, namespace="n")
+    gone = Kubernetes(kubectl=access.kubectl(), kubeconfig=config, experiment=experiment)
     with pytest.raises(Outside, match=r"the cluster's endpoint cannot be reached .*./trnspec preflight"):
         gone.list("pods")
 

@@ -20,7 +20,7 @@ from tests.operations.clients import REGION, make_stacks, shared_client, stack_n
 from tests.operations.conftest import Say
 from tests.operations.enforcement import Enforcement, operator
 from tests.operations.world import World
-from trnspec.experiment import Experiment
+from trnspec.experiment import Experiment, load
 from trnspec.experiment.model import Network
 from trnspec.experiment.naming import artifact_path, bucket
 from trnspec.operations.cloud import cloudformation, experiment_resources
@@ -90,7 +90,7 @@ def test_calls_and_pages_raise_nothing_else(account: None) -> None:
     assert calls._client.meta.config.retries == retried, "throttling, before it is told"
     stacks = Aws("us-east-2").client("cloudformation")
     with pytest.raises(AwsError, match="cloudformation:DescribeStackEvents"):
-        list(stacks.every("describe_stack_events", "StackEvents", StackName="none"))
+        list(stacks.paginate("describe_stack_events", "StackEvents", StackName="none"))
 
 
 CALLS = {
@@ -115,13 +115,31 @@ def test_no_page_with_status_200_is_taken_for_an_answer_of_aws(service: str, acc
         assert (says in str(caught.value), str(caught.value).isprintable()) == (True, True), kind
 
 
-SAYING = [path for room in ("operations", "infra", "cdk8s_charts") for path in (ROOT / room).rglob("*.py")]
+SAYING = [path for room in ("src/trnspec", "infra", "cdk8s_charts") for path in (ROOT / room).rglob("*.py")]
+ON_AWS = ("deploy", "kubectl", "nodes", "preflight", "render", "run", "status", "teardown", "verify")
 GUIDES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
 
 
+@pytest.mark.parametrize("file", ["qwen3-32b-today.yaml", "llama-3.3-70b.yaml"])
+def test_a_command_names_the_file_and_not_the_experiment(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = load(ROOT / "experiments" / file)
+    monkeypatch.chdir(ROOT)
+    assert f"{experiment.name}.yaml" != file
+    assert deploy_command(experiment) == f"./trnspec deploy experiments/{file}"
+    monkeypatch.chdir("/")
+    assert experiment.file == str(ROOT / "experiments" / file).removeprefix("/")
+
+
+def test_every_printed_command_names_its_experiment() -> None:
+    """Without a file a verb takes the reference experiment, so a pasted remedy would act on other nodes than those it is about."""
+    for path in (ROOT / "src/trnspec/operations").rglob("*.*"):
+        if path.suffix in (".py", ".yaml", ".jinja"):
+            text = re.sub(r'"""(?s:.)*?"""', "", path.read_text(encoding="utf-8"))
+            bare = rf"\./trnspec ({'|'.join(ON_AWS)})\b(?! \{{| FILE| --name| --dry-run)"
+            assert not re.findall(bare, text), path
+
+
 def test_every_remedy_and_guide_gives_the_one_command_and_no_option_that_lasts() -> None:
-    assert deploy_command("qwen3-today") == "./trnspec deploy experiments/qwen3-32b-today.yaml"
-    assert deploy_command("mine") == "./trnspec deploy <the file of mine>"
     for path in SAYING:
         text = path.read_text(encoding="utf-8")
         assert not re.search("npx cdk deploy(?! --app '.venv/bin/python pipeline.py')", text), path
@@ -154,12 +172,12 @@ def test_what_a_file_describes_even_a_broken_one_and_what_is_not_of_this_project
     make_stacks("qwen3-today", "network")  # another committed file's
     make_stacks("theirs", "api", "cluster-of-mine")
     make_stacks("theirs", "cluster", tag="another")
-    assert cloudformation.find(experiment, aws) == ([], [])
+    assert cloudformation.orphaned_stacks(experiment, aws) == ([], [])
     (tmp_path / "mine.yaml").write_text("name: being-written\nversion: 9\n", encoding="utf-8")
     (tmp_path / "broken.yaml").write_text("name: [\n", encoding="utf-8")
     for name in ("being-written", "broken"):
         make_stacks(name, "cluster", region=OTHER)
-    (found,) = cloudformation.find(experiment, aws, files=tmp_path)[0]
+    (found,) = cloudformation.orphaned_stacks(experiment, aws, files=tmp_path)[0]
     assert found.experiment == "qwen3-today", "which no file of that folder describes"
 
 
@@ -169,7 +187,7 @@ def test_a_changed_name_or_region_is_found_with_the_way_to_remove_it(
     changed = [("qwen3-32b", OTHER), ("renamed", OTHER), ("renamed", "us-east-2")]
     for name, region in changed:
         make_stacks(name, "cluster", "nodes", "run", region=region)
-    found, untold = cloudformation.find(experiment, aws)
+    found, untold = cloudformation.orphaned_stacks(experiment, aws)
     assert ([(one.experiment, one.region) for one in found], untold) == (changed, [])
     for one in found:
         name = one.experiment
@@ -191,16 +209,16 @@ def test_what_could_not_be_looked_at_is_told_and_the_own_region_is_looked_at(
     make_stacks("renamed", "cluster")
     regions = shared_client("ec2").describe_regions
     aws.client("ec2").__dict__["describe_regions"] = no_regions
-    found, (line,) = cloudformation.find(experiment, aws)
+    found, (line,) = cloudformation.orphaned_stacks(experiment, aws)
     assert [one.experiment for one in found] == ["renamed"]
     assert line.startswith("other regions: stacks that no file describes were not looked for (ec2:")
     aws.client("ec2").__dict__["describe_regions"] = regions
     monkeypatch.setattr(cloudformation, "by_experiment", no_stacks)
-    (line,) = cloudformation.find(experiment, aws)[1]
+    (line,) = cloudformation.orphaned_stacks(experiment, aws)[1]
     assert line.startswith(f"{OTHER}: stacks that no file describes were not looked for (cloudformation:")
     enabled = [one for one in regions()["Regions"] if one["RegionName"] != OTHER]
     aws.client("ec2").__dict__["describe_regions"] = lambda: {"Regions": enabled}
-    assert cloudformation.find(experiment, aws) == ([], [])
+    assert cloudformation.orphaned_stacks(experiment, aws) == ([], [])
 
 
 @pytest.mark.slow

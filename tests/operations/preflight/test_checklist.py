@@ -180,7 +180,7 @@ FOUND: list[tuple[Check, Told, str, str]] = [
     ),
     (account_setup.node_images, images(*IMAGES), "release 1.35.6-20260625 with Neuron driver 2.28.0.0", ""),
     (account_setup.addons, addons(), "all pinned versions are offered for 1.35", ""),
-    (account_setup.halfway_stacks, stack("UPDATE_COMPLETE"), "no stack is half done", ""),
+    (account_setup.incomplete_stacks, stack("UPDATE_COMPLETE"), "no stack is half done", ""),
     (account_setup.kubernetes_version, version("1.35", "STANDARD_SUPPORT"), "support until 2027-03-27", ""),
     (ec2_offers.instance_offered, zones("us-east-2a", "us-east-2c"), "offered in us-east-2a", ""),
     (of_block(ends_at=stamp(ENDS)), block(), ACTIVE, ""),
@@ -216,7 +216,7 @@ FOUND: list[tuple[Check, Told, str, str]] = [
         "catalogue/node_images.py",
     ),
     (account_setup.addons, addons(coredns="v9"), "does not offer coredns v1.", "infra/pins.py"),
-    (account_setup.halfway_stacks, stack("UPDATE_ROLLBACK_FAILED"), HALF, GO_ON),
+    (account_setup.incomplete_stacks, stack("UPDATE_ROLLBACK_FAILED"), HALF, GO_ON),
     (
         account_setup.kubernetes_version,
         version("1.35", "EXTENDED_SUPPORT"),

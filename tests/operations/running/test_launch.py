@@ -41,7 +41,7 @@ def test_the_same_command_goes_on_after_its_process_is_gone_and_ends_with_the_re
 ) -> None:
     records = (store(run_of(), tmp_path / "records") / "requests.jsonl").read_bytes()
     write(texts(world.experiment, manifests(world.experiment), tmp_path / "manifests"))
-    clock, cluster = FakeClock(world.tick), DirectKubernetes(world.api, world.experiment.name)
+    clock, cluster = FakeClock(world.tick), DirectKubernetes(world.api, world.experiment)
     monkeypatch.setattr(launch, "Clock", lambda: clock)
     monkeypatch.setattr(launch, "cluster_of", lambda *_: nullcontext(cluster))
     command = ["run", str(REFERENCE), "--manifests", str(tmp_path / "manifests"), "--skip-verify"]

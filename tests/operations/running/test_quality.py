@@ -89,6 +89,9 @@ def test_a_job_that_ends_without_the_answers_of_an_arm_ends_the_run(driver: Driv
 
     driver.world.store = lost  # pyrefly: ignore[method-assign]  # of this world alone
     line = driver.line()
-    assert "has no answers of qwen-sd-vllm; remove the Job (./trnspec kubectl delete job qwen-lmeval-" in line
+    assert (
+        "has no answers of qwen-sd-vllm; remove the Job (./trnspec kubectl experiments/qwen3-32b.yaml delete job qwen-lmeval-"
+        in line
+    )
     kept = [json.loads(body) for key, body in driver.world.stored("results").items() if "-kept/" in key]
     assert len(kept) == 1, "those of the other arm are kept"

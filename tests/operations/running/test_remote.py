@@ -81,7 +81,7 @@ def there(
     world.client("sns").create_topic(Name=naming.notices_topic(experiment))
     clock = FakeClock(world.tick)
     world.now = clock.now
-    cluster = DirectKubernetes(world.api, experiment.name)
+    cluster = DirectKubernetes(world.api, experiment)
     monkeypatch.setattr(launch, "Clock", lambda: clock)
     monkeypatch.setattr(launch, "cluster_of", lambda *_: nullcontext(cluster))
     monkeypatch.setattr(launch, "_report", lambda _: None)
@@ -265,7 +265,7 @@ def test_a_build_refuses_another_state_of_the_file_than_the_one_that_was_started
 def test_status_names_the_build_and_who_started_it(
     there: Remote, say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster = DirectKubernetes(there.world.api, there.world.experiment.name)
+    cluster = DirectKubernetes(there.world.api, there.world.experiment)
     monkeypatch.setattr("trnspec.operations.status.cluster_of", lambda *_: nullcontext(cluster))
     there.builds.stuck = True
     build = remote.begin(there.world.experiment, aws(), Asked(path=REFERENCE))

@@ -37,7 +37,7 @@ def test_a_run_of_the_committed_manifests_leaves_a_marker_of_every_model_and_art
     """As the lane of a real API server walks it: names of rendered Jobs carry hashes that nobody else can make."""
     api = ApiServer()
     world = World(experiment, api, files=read(experiment, ROOT / "manifests"))
-    driver = Driver(world, aws, DirectKubernetes(api, experiment.name), tmp_path / "results")
+    driver = Driver(world, aws, DirectKubernetes(api, experiment), tmp_path / "results")
     driver.run()
     marked = {key.rpartition("/")[0] for key in world.stored("checkpoints")}
     assert marked == {weights_path(one) for one in experiment.weights}
@@ -245,7 +245,9 @@ def test_a_sweep_compiles_what_fits_and_a_failure_gives_its_place_away(aws: Aws,
     failing, seen = sweep.world.experiment.arms[1], []
     sweep.world.on_tick.append(lambda: seen.append(len(sweep.compiling())))
     sweep.world.failing = {compile_job(failing): "Starting\nERROR NCC_EVRF029: instruction limit"}
-    says = r"job compile-\S+ failed \(BackoffLimitExceeded\): ERROR NCC_EVRF029.*./trnspec kubectl logs"
+    says = (
+        r"job compile-\S+ failed \(BackoffLimitExceeded\): ERROR NCC_EVRF029.*./trnspec kubectl \S+ logs job/"
+    )
     assert re.match(says, sweep.line())
     assert (len(sweep.artifacts()), sweep.world.nodes) == (15, 0)
     assert f"{artifact_path(failing)}/COMPLETE" not in sweep.artifacts()

@@ -286,7 +286,7 @@ def test_where_the_price_is_not_told_the_run_says_so_once(spot: Driver) -> None:
     def refused(*_: object, **__: object) -> object:
         raise AwsError("ec2:DescribeSpotPriceHistory: not allowed", "UnauthorizedOperation")
 
-    spot.aws.client("ec2").__dict__["every"] = refused
+    spot.aws.client("ec2").__dict__["paginate"] = refused
     spot.run()
     assert sum("the spot price is not known: " in line for line in spot.said) == 1
 

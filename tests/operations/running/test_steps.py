@@ -66,7 +66,7 @@ def test_a_refused_argument_is_one_line_with_arm_key_and_reason_and_no_node_star
     driver.world.on_tick.append(lambda: nodes.add(driver.world.nodes))
     line = driver.line()
     assert "arm qwen-sd-vllm: " in line
-    more = "refuses --override-neuron-config: not KEY=VALUE (1 more: ./trnspec kubectl logs job/arguments-"
+    more = "refuses --override-neuron-config: not KEY=VALUE (1 more: ./trnspec kubectl experiments/qwen3-32b.yaml logs job/arguments-"
     assert (more in line, "\n" in line, nodes) == (True, False, {0})
     unverified = driver.context()
     unverified.verify = None

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.operations.driver import Driver
-from trnspec.experiment import naming
+from trnspec.experiment import Experiment, naming
 from trnspec.operations.cloud.pod_trouble import trouble, troubles
 
 pytestmark = pytest.mark.slow
@@ -118,7 +118,7 @@ def test_a_job_whose_pod_is_refused_ends_its_step_within_minutes(driver: Driver)
     assert after <= timedelta(minutes=6)
     quota = [{"metadata": {"name": "e", "namespace": "x"}, "reason": "FailedCreate", "message": "exceeded quota: one-run",
               "involvedObject": {"kind": "Job", "name": "b"}}]  # fmt: skip
-    assert [one.lasting for one in troubles([], "b", quota)] == [False]
+    assert [one.lasting for one in troubles(driver.world.experiment, [], "b", quota)] == [False]
 
 
 PASSING = {
@@ -174,7 +174,7 @@ def test_a_pod_without_room_waits_for_its_turn_while_another_of_its_step_works(d
     assert len(waited) >= 60, "a quarter of an hour"
 
 
-def test_several_reasons_are_one_line_and_what_lasts_is_first() -> None:
+def test_several_reasons_are_one_line_and_what_lasts_is_first(experiment: Experiment) -> None:
     labels = {"labels": {"job-name": "a"}, "namespace": "qwen3-32b"}
     killed = {"name": "c", "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
     pods = [
@@ -182,6 +182,6 @@ def test_several_reasons_are_one_line_and_what_lasts_is_first() -> None:
         {"metadata": {"name": "a-2", **labels}, "status": _waiting("ErrImagePull", PULL)},
         {"metadata": {"name": "a-3", **labels}, "status": _waiting("ErrImagePull", FULL)},
     ]
-    line = trouble(pods, "a")
+    line = trouble(experiment, pods, "a")
     assert line.startswith("pod a-2 cannot pull its image")
     assert line.endswith(f"; also pod a-3 cannot start: {FULL}; also pod a-1, container c, ran out of memory")

@@ -33,7 +33,7 @@ import click
 from trnspec.core.checkout import ROOT
 from trnspec.core.findings import Misuse, Outside, Refusal
 from trnspec.experiment import Experiment, load
-from trnspec.experiment.naming import bastion_name, cluster_name, namespace
+from trnspec.experiment.naming import bastion_name, cluster_name
 from trnspec.operations.cloud.aws import Aws, aws_of
 from trnspec.operations.cloud.cloudformation import not_deployed
 from trnspec.operations.cloud.kubernetes import Kubernetes
@@ -65,7 +65,9 @@ def command(ctx: click.Context, as_json: bool, words: tuple[str, ...]) -> int:
     named = [word for word in words[:1] if word.endswith((".yaml", ".yml"))]
     arguments = words[len(named) :]
     if not arguments:
-        raise Misuse("no arguments; write them behind the options, for example `./trnspec kubectl get pods`")
+        raise Misuse(
+            "no arguments; write them behind the options, for example `./trnspec kubectl FILE get pods`"
+        )
     experiment = load(chosen(ctx, None, tuple(named)))
     with cluster_of(experiment, aws_of(experiment)) as cluster:
         return cluster.passthrough([*arguments, *(["--output=json"] if as_json else [])])
@@ -83,7 +85,7 @@ def cluster_of(experiment: Experiment, aws: Aws) -> Iterator[Kubernetes]:
         config = Path(folder) / "kubeconfig"
         with os.fdopen(os.open(config, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="utf-8") as file:
             json.dump(kubeconfig(there, region=aws.region, server=server, host=host), file)
-        yield Kubernetes(kubectl=kubectl(), kubeconfig=config, namespace=namespace(experiment))
+        yield Kubernetes(kubectl=kubectl(), kubeconfig=config, experiment=experiment)
 
 
 def described(experiment: Experiment, aws: Aws) -> dict[str, Any]:
@@ -140,9 +142,9 @@ def into(experiment: Experiment, aws: Aws, *, host: str) -> Iterator[str]:
     # Running instances that the cluster stack keeps for sessions, and those of them that Systems Manager reaches.
     ssm, filters = aws.client("ssm"), {"tag:Name": own, "instance-state-name": "running"}
     asked: Any = [{"Name": name, "Values": [value]} for name, value in filters.items()]
-    reservations = aws.client("ec2").every("describe_instances", "Reservations", Filters=asked)
+    reservations = aws.client("ec2").paginate("describe_instances", "Reservations", Filters=asked)
     running = {node["InstanceId"] for reserved in reservations for node in reserved["Instances"]}
-    known = ssm.every("describe_instance_information", "InstanceInformationList")
+    known = ssm.paginate("describe_instance_information", "InstanceInformationList")
     online = running & {node["InstanceId"] for node in known if node["PingStatus"] == "Online"}
     if not online:
         why = f"{own} ({len(running)} running) does not answer to Systems Manager"

@@ -23,7 +23,7 @@ from trnspec.experiment import Experiment
 NOT_ALLOWED = re.compile(r"AccessDenied(Exception)?|(Client\.)?UnauthorizedOperation|Forbidden|403")
 _ACTION = re.compile(r"not authorized to perform:? ([\w-]+:\w+)(?: on resource:? ([^\s,]+))?")
 _ERRORS = Path(__file__).with_name("aws_errors.yaml")
-_PATIENT, _HURRIED = (
+_LONG_TIMEOUTS, _SHORT_TIMEOUTS = (
     {
         "retries": {"mode": "standard", "total_max_attempts": tries},
         "connect_timeout": way_s,
@@ -103,14 +103,14 @@ class Aws:
         self._keys = keys or {}
         self._expected = account
         self._make = make_client or self._boto_client
-        self._clients: dict[str, Calls] = {}
-        self._limits: dict[str, Any] = _PATIENT
+        self._clients: dict[str, CheckedClient] = {}
+        self._limits: dict[str, Any] = _LONG_TIMEOUTS
 
-    def client(self, service: str) -> Calls:
+    def client(self, service: str) -> CheckedClient:
         if self._expected and service != "sts":
             _ = self.identity
         if service not in self._clients:
-            self._clients[service] = Calls(service, self.region, lambda: self._make(service))
+            self._clients[service] = CheckedClient(service, self.region, lambda: self._make(service))
         return self._clients[service]
 
     @cached_property
@@ -127,18 +127,18 @@ class Aws:
     def account(self) -> str:
         return self.identity["Account"]
 
-    def hurry(self) -> None:
+    def shorten_timeouts(self) -> None:
         """Use short timeouts from now on, because a person waits, or nodes are billed until the answer."""
-        if self._limits is not _HURRIED:
-            self._limits = _HURRIED
+        if self._limits is not _SHORT_TIMEOUTS:
+            self._limits = _SHORT_TIMEOUTS
             self._clients.clear()
 
-    def elsewhere(self, region: str) -> Aws:
+    def in_region(self, region: str) -> Aws:
         """Return the same caller in another region, with short timeouts."""
         if self._expected:
             _ = self.identity
         other = Aws(region, keys=self._keys)
-        other._limits = _HURRIED
+        other._limits = _SHORT_TIMEOUTS
         return other
 
     def _boto_client(self, service: str) -> Any:
@@ -160,7 +160,7 @@ def aws_of(experiment: Experiment) -> Aws:
     return Aws(experiment.cluster.region, account=account)
 
 
-class Calls:
+class CheckedClient:
     """A boto3 client whose operations raise `AwsError` for every failure.
 
     Operations are called as on the client: `client("eks").describe_cluster(name=...)`. The one check of an answer is the id
@@ -191,7 +191,7 @@ class Calls:
                 return None
             raise
 
-    def every(self, operation: str, key: str, **parameters: Any) -> Iterator[Any]:
+    def paginate(self, operation: str, key: str, **parameters: Any) -> Iterator[Any]:
         """Yield the items under `key` of all pages of an operation."""
         pages = iter(self._client.get_paginator(operation).paginate(**parameters))
         while (page := self._ask(operation, lambda: next(pages, None))) is not None:

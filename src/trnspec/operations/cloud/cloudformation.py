@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -44,44 +43,44 @@ _REMEDIES = {
     "UPDATE_ROLLBACK_COMPLETE": "its last update failed and was taken back: fix what its events name, then {deploy}",
     "UPDATE_ROLLBACK_FAILED": "its last update could not be taken back: aws cloudformation continue-update-rollback "
     "--stack-name {name} --region {region}, then {deploy}",
-    "REVIEW_IN_PROGRESS": "a deployment ended before it began: ./trnspec teardown removes it; to go on, {deploy}",
-    "DELETE_FAILED": "its deletion broke off: ./trnspec teardown goes on",
+    "REVIEW_IN_PROGRESS": "a deployment ended before it began: {teardown} removes it; to go on, {deploy}",
+    "DELETE_FAILED": "its deletion broke off: {teardown} goes on",
 }
 """Remedies by status (https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/view-stack-events.html); an update that was rolled
 back keeps the previous state, and the remedy says that the file and the account differ."""
 
 
-def deploy_command(name: str) -> str:
-    return f"./trnspec deploy {_file_of(name)}"
+def deploy_command(experiment: Experiment) -> str:
+    return f"./trnspec deploy {experiment.file}"
 
 
-def deploy_workloads(name: str) -> str:
+def deploy_workloads(experiment: Experiment) -> str:
     """Return the remedy for objects that are missing in the cluster."""
-    return f"deploy the workloads ({deploy_command(name)})"
+    return f"deploy the workloads ({deploy_command(experiment)})"
 
 
-def to_deploy(name: str, account: str) -> str:
+def teardown_command(experiment: Experiment) -> str:
+    """Return the command that removes the experiment; without a file it names the stacks."""
+    if experiment.path is None:
+        return removal(experiment.name, experiment.cluster.region)
+    return f"./trnspec teardown {experiment.file}"
+
+
+def to_deploy(experiment: Experiment, account: str) -> str:
     """Return the remedy that deploys the experiment into an account: only a pipeline deploys into the accounts of its stages."""
     try:
         stages = parse(PIPELINE)["stages"].values()
         delivered = {(stage["account"], _name_in(ROOT / stage["experiment"])) for stage in stages}
     except (Misuse, AttributeError, KeyError, TypeError):  # the file does not exist, or is being written
         delivered = set()
-    if (account, name) in delivered:
+    if (account, experiment.name) in delivered:
         return "merge the change: the pipeline deploys it (docs/pipeline.md)"
-    return f"run {deploy_command(name)}"
+    return f"run {deploy_command(experiment)}"
 
 
 def not_deployed(what: str, experiment: Experiment, aws: Aws) -> Refusal:
-    remedy = f"{to_deploy(experiment.name, aws.account)}, or check AWS_PROFILE and cluster.region"
+    remedy = f"{to_deploy(experiment, aws.account)}, or check AWS_PROFILE and cluster.region"
     return Refusal(Finding(what, None, f"none in account {aws.account}, {aws.region}", remedy))
-
-
-@cache
-def _file_of(name: str) -> str:
-    """Return the file in `experiments/`, or a placeholder for a file elsewhere."""
-    files = (path for path in sorted(FILES.glob("*.yaml")) if _name_in(path) == name)
-    return next((str(path.relative_to(ROOT)) for path in files), f"<the file of {name}>")
 
 
 def _name_in(path: Path) -> str:
@@ -126,7 +125,7 @@ def _stack(entry: dict[str, Any]) -> Stack:
 
 
 def _all(aws: Aws) -> list[Stack]:
-    stacks = map(_stack, aws.client("cloudformation").every("describe_stacks", "Stacks"))
+    stacks = map(_stack, aws.client("cloudformation").paginate("describe_stacks", "Stacks"))
     return [stack for stack in stacks if stack.status != "DELETE_COMPLETE"]
 
 
@@ -149,12 +148,14 @@ def by_experiment(aws: Aws) -> dict[str, list[str]]:
 def expected(experiment: Experiment, aws: Aws) -> tuple[Stack, ...]:
     """Return every stack that should exist, and any other stacks of the experiment."""
     there = {stack.name: stack for stack in deployed(experiment, aws)}
-    names = [name for part in _PARTS if (name := stack_name(experiment, part)) not in _dropped(experiment)]
+    names = [
+        name for part in _PARTS if (name := stack_name(experiment, part)) not in unused_stacks(experiment)
+    ]
     wanted = [there.pop(name, Stack(name=name, status="absent")) for name in names]
     return (*wanted, *there.values())
 
 
-def _dropped(experiment: Experiment) -> set[str]:
+def unused_stacks(experiment: Experiment) -> set[str]:
     """Return the names of the stacks that the experiment does not have, because it uses an existing VPC."""
     return {stack_name(experiment, "network")} if experiment.cluster.network.vpc else set()
 
@@ -184,7 +185,7 @@ def let_replace(experiment: Experiment, aws: Aws) -> None:
 
 def failures(name: str, aws: Aws) -> list[str]:
     """Return the resources that CloudFormation could not delete, the newest first."""
-    events = aws.client("cloudformation").every("describe_stack_events", "StackEvents", StackName=name)
+    events = aws.client("cloudformation").paginate("describe_stack_events", "StackEvents", StackName=name)
     return [
         f"{event['LogicalResourceId']}: {' '.join(event.get('ResourceStatusReason', 'no reason given').split())}"
         for event in events
@@ -192,37 +193,39 @@ def failures(name: str, aws: Aws) -> list[str]:
     ]
 
 
-def halfway(stacks: Iterable[Stack], experiment: Experiment, aws: Aws) -> list[Finding]:
+def incomplete_stacks(stacks: Iterable[Stack], experiment: Experiment, aws: Aws) -> list[Finding]:
     """Return a finding for each stack that a deployment or a teardown left incomplete."""
     broken = [stack for stack in stacks if stack.status in _REMEDIES]
-    deploy = to_deploy(experiment.name, aws.account) if broken else ""
+    deploy, teardown = to_deploy(experiment, aws.account) if broken else "", teardown_command(experiment)
     return [
         Finding(
             f"stack {stack.name}",
             None,
             f"is {stack.status}" + (f" ({stack.reason.rstrip('.')})" if stack.reason else ""),
-            _REMEDIES[stack.status].format(name=stack.name, region=aws.region, deploy=deploy),
+            _REMEDIES[stack.status].format(
+                name=stack.name, region=aws.region, deploy=deploy, teardown=teardown
+            ),
         )
         for stack in broken
     ]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Undescribed:
+class OrphanedStacks:
     """The stacks of one experiment in one region that no file describes."""
 
     experiment: str
     region: str
     stacks: tuple[str, ...]
-    dropped: bool = False
-    """Whether a file describes the experiment, without these stacks."""
+    described: Experiment | None = None
+    """The experiment, if a file describes it without these stacks."""
 
     def finding(self) -> Finding:
-        whose = "its file no longer describes" if self.dropped else "no file here describes"
+        whose = "its file no longer describes" if self.described else "no file here describes"
         why = f"{count(len(self.stacks), 'stack')} exist and are billed ({', '.join(self.stacks)}), and {whose} them"
         remedy = f"remove them with {removal(self.experiment, self.region)}, or take the change of the file's name or region back"
-        if self.dropped:
-            down = f"./trnspec teardown {_file_of(self.experiment)}"
+        if self.described:
+            down = teardown_command(self.described)
             remedy = f"take the change of its section cluster back, or take all of it down ({down}; the buckets stay) and deploy again"
         return Finding(f"{self.experiment} in {self.region}", None, why, remedy)
 
@@ -231,15 +234,16 @@ def removal(name: str, region: str) -> str:
     return f"./trnspec teardown --name {name} --region {region}"
 
 
-def find(experiment: Experiment, aws: Aws, *, files: Path = FILES) -> tuple[list[Undescribed], list[str]]:
+def orphaned_stacks(
+    experiment: Experiment, aws: Aws, *, files: Path = FILES
+) -> tuple[list[OrphanedStacks], list[str]]:
     """Return the stacks without a file in every region of the catalogue that the account has enabled, and one line for each region that
     could not be read."""
-    described, refused = _loaded(files)
-    dropped: dict[tuple[str, str], set[str]] = {}  # stacks of each experiment that no file of it has
-    for other in (*described, experiment):
-        where = other.name, other.cluster.region
-        dropped[where] = dropped.get(where, _dropped(other)) & _dropped(other)
-    undescribed, unknown, regions = list[Undescribed](), list[str](), {aws.region}
+    loaded, refused = _loaded(files)
+    described: dict[tuple[str, str], list[Experiment]] = {}
+    for other in (*loaded, experiment):
+        described.setdefault((other.name, other.cluster.region), []).append(other)
+    undescribed, unknown, regions = list[OrphanedStacks](), list[str](), {aws.region}
 
     def not_looked(where: str, error: AwsError) -> None:
         unknown.append(f"{where}: stacks that no file describes were not looked for ({error})")
@@ -256,10 +260,10 @@ def find(experiment: Experiment, aws: Aws, *, files: Path = FILES) -> tuple[list
             not_looked(region, error)
             continue
         for name in sorted(stacks.keys() - refused):
-            known = dropped.get((name, region))
-            if left := sorted(stacks[name] if known is None else known.intersection(stacks[name])):
+            files_of = described.get((name, region), [])
+            if left := sorted(set(stacks[name]).intersection(*map(unused_stacks, files_of))):
                 about: Any = {"experiment": name, "region": region, "stacks": tuple(left)}
-                undescribed.append(Undescribed(**about, dropped=known is not None))
+                undescribed.append(OrphanedStacks(**about, described=files_of[-1] if files_of else None))
     return undescribed, unknown
 
 

@@ -150,7 +150,7 @@ def zones_with(aws: Aws, instance: str) -> list[str]:
     """The zones of the region that offer the type."""
     operation = "describe_instance_type_offerings", "InstanceTypeOfferings"
     named = [{"Name": "instance-type", "Values": [instance]}]
-    found = [*aws.client("ec2").every(*operation, LocationType="availability-zone", Filters=named)]
+    found = [*aws.client("ec2").paginate(*operation, LocationType="availability-zone", Filters=named)]
     for one in found:
         _same(one, InstanceType=instance)
     return sorted(_text(one, "Location") for one in found)
@@ -169,7 +169,7 @@ def _history(aws: Aws, instance: str, *, since: datetime, now: datetime, **more:
     (https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DescribeSpotPriceHistory.html)."""
     asked = {"InstanceTypes": [instance], "ProductDescriptions": [_LINUX], "StartTime": since, "EndTime": now}
     changes: dict[str, list[tuple[datetime, float]]] = defaultdict(list)
-    entries = aws.client("ec2").every("describe_spot_price_history", "SpotPriceHistory", **asked, **more)
+    entries = aws.client("ec2").paginate("describe_spot_price_history", "SpotPriceHistory", **asked, **more)
     for entry in entries:
         product = str(entry.get("ProductDescription", "")).removesuffix(" (Amazon VPC)")
         _same(
@@ -219,7 +219,7 @@ def blocks(aws: Aws, instance: str, *, nodes: int, hours: float, now: datetime) 
     asked: dict[str, Any] = {"InstanceType": instance, "InstanceCount": nodes}
     for length in [one for one in SOLD_H if one >= hours + BLOCK_END_H][:2]:
         operation = "describe_capacity_block_offerings", "CapacityBlockOfferings"
-        entries = aws.client("ec2").every(*operation, **asked, CapacityDurationHours=length)
+        entries = aws.client("ec2").paginate(*operation, **asked, CapacityDurationHours=length)
         # One reservation in one zone has to hold all nodes all the time: that is what a node group takes.
         whole = [one for one in entries if len(one.get("CapacityBlockOfferingSegments", ())) < 2]
         found = [_block(one, aws, instance, now) for one in whole if one["InstanceCount"] == nodes]

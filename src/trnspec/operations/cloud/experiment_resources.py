@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,14 +19,15 @@ _STALE = dict(zip(("Key", "Value"), naming.STALE_TAG, strict=True))
 
 def has_weights(experiment: Experiment, aws: Aws, weights: Weights) -> bool:
     """Return whether the weights of a model are complete."""
-    name = naming.bucket(experiment, "checkpoints", aws.account)
-    return marker(aws, name, f"{naming.weights_path(weights)}/{naming.COMPLETE}") is not None
+    return (
+        marker(experiment, aws, "checkpoints", f"{naming.weights_path(weights)}/{naming.COMPLETE}")
+        is not None
+    )
 
 
 def has_artifact(experiment: Experiment, aws: Aws, arm: Arm) -> bool:
     """Return whether the artifact of an arm is complete, under the arm's own key."""
-    name = naming.bucket(experiment, "artifacts", aws.account)
-    complete = marker(aws, name, f"{naming.artifact_path(arm)}/{naming.COMPLETE}")
+    complete = marker(experiment, aws, "artifacts", f"{naming.artifact_path(arm)}/{naming.COMPLETE}")
     return complete is not None and complete.get("key") == artifact_key(arm)
 
 
@@ -38,9 +38,9 @@ def missing_artifacts(experiment: Experiment, aws: Aws, arms: Iterable[Arm] | No
     ]
 
 
-def marker(aws: Aws, name: str, key: str) -> dict[str, Any] | None:
+def marker(experiment: Experiment, aws: Aws, purpose: str, key: str) -> dict[str, Any] | None:
     """Return the JSON object of a completion marker; None if it does not exist or is not valid. Raises `Refusal` without the bucket."""
-    if (answer := stored(aws, name, key)) is None:
+    if (answer := stored(experiment, aws, purpose, key)) is None:
         return None
     try:
         content = json.loads(answer[0])
@@ -49,23 +49,27 @@ def marker(aws: Aws, name: str, key: str) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-def stored(aws: Aws, name: str, key: str, *, max_bytes: int | None = None) -> tuple[bytes, str] | None:
+def stored(
+    experiment: Experiment, aws: Aws, purpose: str, key: str, *, max_bytes: int | None = None
+) -> tuple[bytes, str] | None:
     """Return the content, at most `max_bytes`, and the ETag of an object; None if it does not exist. Raises `Refusal` without the bucket."""
     try:
-        return aws.client("s3").content(max_bytes, Bucket=name, Key=key)
+        return aws.client("s3").content(
+            max_bytes, Bucket=naming.bucket(experiment, purpose, aws.account), Key=key
+        )
     except AwsError as error:
         if error.code == "NoSuchKey":  # a page that says 404 is not an answer of S3
             return None
-        raise missing_bucket(name, aws, error) from None
+        raise missing_bucket(experiment, aws, purpose, error) from None
 
 
-def missing_bucket(name: str, aws: Aws, error: AwsError) -> Refusal:
+def missing_bucket(experiment: Experiment, aws: Aws, purpose: str, error: AwsError) -> Refusal:
     """Return the refusal for a bucket that does not exist; other errors are returned unchanged."""
     if error.code != "NoSuchBucket":
         return error
-    experiment_name = re.split(r"-(?:checkpoints|artifacts|results)-", name)[0]
     return Refusal(
-        f"bucket {name}: none in account {aws.account}; deploy the storage stack ({deploy_command(experiment_name)}), or "
+        f"bucket {naming.bucket(experiment, purpose, aws.account)}: none in account {aws.account}; deploy the storage stack "
+        f"({deploy_command(experiment)}), or "
         "check AWS_PROFILE"
     )
 
@@ -78,7 +82,7 @@ def mark(experiment: Experiment, aws: Aws) -> list[str]:
     marker is tagged first and untagged last, so a marker without the tag means that no file of its folder has the tag.
     """
     name, s3 = naming.bucket(experiment, "artifacts", aws.account), aws.client("s3")
-    folders = s3.every("list_objects_v2", "CommonPrefixes", Bucket=name, Delimiter="/")
+    folders = s3.paginate("list_objects_v2", "CommonPrefixes", Bucket=name, Delimiter="/")
     stale = sorted({entry["Prefix"] for entry in folders} - _wanted(experiment))
     for prefix in stale:
         for key in reversed(_keys(aws, name, prefix)):
@@ -105,7 +109,7 @@ def _wanted(experiment: Experiment) -> set[str]:
 
 def _keys(aws: Aws, name: str, prefix: str) -> list[str]:
     """Return the keys of a folder, its marker last."""
-    entries = aws.client("s3").every("list_objects_v2", "Contents", Bucket=name, Prefix=prefix)
+    entries = aws.client("s3").paginate("list_objects_v2", "Contents", Bucket=name, Prefix=prefix)
     return sorted((entry["Key"] for entry in entries), key=lambda key: key == f"{prefix}{naming.COMPLETE}")
 
 
@@ -116,7 +120,9 @@ def log_groups(experiment: Experiment, aws: Aws) -> list[str]:
     return [
         group["logGroupName"]
         for prefix in dict.fromkeys(name.rpartition("/")[0] for name in names)
-        for group in aws.client("logs").every("describe_log_groups", "logGroups", logGroupNamePrefix=prefix)
+        for group in aws.client("logs").paginate(
+            "describe_log_groups", "logGroups", logGroupNamePrefix=prefix
+        )
         if group["logGroupName"] in names
     ]
 
@@ -125,7 +131,7 @@ def asset_images(aws: Aws) -> list[dict[str, Any]]:
     """Return tag and size of the images in the registry of `cdk bootstrap`. No stack owns them: teardowns leave them, and they bill."""
     name = f"cdk-hnb659fds-container-assets-{aws.account}-{aws.region}"
     try:
-        images = [*aws.client("ecr").every("describe_images", "imageDetails", repositoryName=name)]
+        images = [*aws.client("ecr").paginate("describe_images", "imageDetails", repositoryName=name)]
     except AwsError as error:
         if error.code == "RepositoryNotFoundException":
             return []
@@ -154,7 +160,7 @@ def topic(experiment: Experiment, aws: Aws) -> str:
 def subscribers(experiment: Experiment, aws: Aws) -> dict[str, bool] | None:
     """Return the addresses that receive alarms, and whether each has confirmed; None if the topic is not deployed."""
     where = {"TopicArn": topic(experiment, aws)}
-    subscriptions = aws.client("sns").every("list_subscriptions_by_topic", "Subscriptions", **where)
+    subscriptions = aws.client("sns").paginate("list_subscriptions_by_topic", "Subscriptions", **where)
     try:
         return {who["Endpoint"]: who["SubscriptionArn"] != "PendingConfirmation" for who in subscriptions}
     except AwsError as error:
@@ -163,6 +169,6 @@ def subscribers(experiment: Experiment, aws: Aws) -> dict[str, bool] | None:
         raise
 
 
-def nobody(name: str) -> str:
+def nobody(experiment: Experiment) -> str:
     """Return the end of a sentence about an experiment without subscribers, with what to do."""
-    return f"receives alarms; write alarm_email into deployment.yaml, then {deploy_command(name)}"
+    return f"receives alarms; write alarm_email into deployment.yaml, then {deploy_command(experiment)}"

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from trnspec.core.findings import Outside, Refusal
-from trnspec.experiment.naming import NAME, NODE_ROLE_LABEL
+from trnspec.experiment import Experiment
+from trnspec.experiment.naming import NAME, NODE_ROLE_LABEL, namespace
 from trnspec.operations.cloud.cloudformation import deploy_command, deploy_workloads
 
 Object = Mapping[str, Any]
@@ -54,7 +55,7 @@ _COMPLAINTS: tuple[tuple[str, type[Refusal], str], ...] = (
         "(?i)Unable to connect|connection refused|no such host|i/o timeout|deadline exceeded|TLS handshake|connection reset|"
         "ServiceUnavailable|EOF$|no route to host|unable to handle the request",
         Outside,
-        "the cluster's endpoint cannot be reached ({last}); run ./trnspec preflight: this machine must be in cluster.admin_cidrs, or "
+        "the cluster's endpoint cannot be reached ({last}); run ./trnspec preflight {file}: this machine must be in cluster.admin_cidrs, or "
         "connect through SSM",
     ),
     ("", Refusal, "{last}"),
@@ -65,11 +66,11 @@ _COMPLAINTS: tuple[tuple[str, type[Refusal], str], ...] = (
 class Kubernetes:
     """One namespace of one cluster; every call is a kubectl process with its own kubeconfig, never the user's."""
 
-    def __init__(self, *, kubectl: Path, kubeconfig: Path, namespace: str) -> None:
-        self._namespace = namespace
+    def __init__(self, *, kubectl: Path, kubeconfig: Path, experiment: Experiment) -> None:
+        self._experiment = experiment
         cache = kubeconfig.parent / "cache"
         self._command = [str(kubectl), f"--kubeconfig={kubeconfig}", f"--cache-dir={cache}"]
-        self._command.append(f"--namespace={namespace}")
+        self._command.append(f"--namespace={namespace(experiment)}")
 
     def get(self, kind: str, name: str) -> dict[str, Any] | None:
         """An object, or None when no object has this name."""
@@ -124,7 +125,7 @@ class Kubernetes:
     def _run(self, *arguments: str, stdin: str | None = None) -> str:
         done = self._called(arguments, stdin=stdin)
         if done.returncode != 0:
-            raise explain(done.stderr, doing=_doing(arguments), experiment_name=self._namespace)
+            raise explain(done.stderr, doing=_doing(arguments), experiment=self._experiment)
         return done.stdout
 
     def _called(self, arguments: Sequence[str], *, stdin: str | None) -> subprocess.CompletedProcess[str]:
@@ -161,11 +162,15 @@ def _present(value: Any) -> Any:
     return [_present(inner) for inner in value] if isinstance(value, list) else value
 
 
-def explain(stderr: str, *, doing: str, experiment_name: str) -> Refusal:
+def explain(stderr: str, *, doing: str, experiment: Experiment) -> Refusal:
     """Return the error for a message of kubectl, as one line."""
     lines = [line.strip()[:500] for line in stderr.splitlines() if line.strip()] or ["kubectl said nothing"]
     kind, text = next((kind, text) for pattern, kind, text in _COMPLAINTS if re.search(pattern, stderr))
-    remedies = {"workloads": deploy_workloads(experiment_name), "deploy": deploy_command(experiment_name)}
+    remedies = {
+        "file": experiment.file,
+        "workloads": deploy_workloads(experiment),
+        "deploy": deploy_command(experiment),
+    }
     return kind(f"{doing}: {text.format(first=lines[0], last=lines[-1], **remedies)}")
 
 

@@ -92,7 +92,7 @@ class BusyError(Refusal):
     """EKS is changing the group and accepts no other change until it has finished."""
 
 
-def assumed(experiment: Experiment) -> Group:
+def fallback_group(experiment: Experiment) -> Group:
     """Return the group of the file with its maximum nodes, so that it can be turned off without asking EKS."""
     maximum = experiment.cluster.max_nodes
     return Group(
@@ -130,7 +130,7 @@ def _existing(experiment: Experiment, aws: Aws) -> dict[str, Any] | None:
     eks, cluster = aws.client("eks"), naming.cluster_name(experiment)
     if eks.find("describe_cluster", _ABSENT, name=cluster) is None:
         return None
-    names = list(eks.every("list_nodegroups", "nodegroups", clusterName=cluster))
+    names = list(eks.paginate("list_nodegroups", "nodegroups", clusterName=cluster))
     own = [name for name in names if name.startswith(naming.neuron_nodegroups(experiment))]
     found = [one for name in own if (one := _described(experiment, aws, name)) is not None]
     return max(found, key=lambda one: one.get("scalingConfig", {}).get("desiredSize", 0), default=None)
@@ -141,7 +141,7 @@ def refuse_another(experiment: Experiment, group: Group) -> None:
     if group.name != (wanted := naming.neuron_nodegroup(experiment)):
         back = "take the change of cluster.capacity and cluster.availability_zones back"
         why = f"exists, and the experiment now describes {wanted}"
-        remedy = f"deploy that ({deploy_command(experiment.name)}), or {back}"
+        remedy = f"deploy that ({deploy_command(experiment)}), or {back}"
         raise Refusal(Finding(f"node group {group.name}", None, why, remedy))
 
 
@@ -179,7 +179,7 @@ def off_next(experiment: Experiment, aws: Aws, *, now: datetime) -> datetime:
     try:
         off = min(filter(None, (next_off(expression, now=now), block_over(experiment))))
     except ValueError:
-        why, remedy = f"acts at {expression}, which no deployment set", deploy_command(experiment.name)
+        why, remedy = f"acts at {expression}, which no deployment set", deploy_command(experiment)
         raise _endless(
             f"schedule {naming.daily_schedule(experiment)}", why, f"delete it, then {remedy}"
         ) from None
@@ -249,7 +249,7 @@ def _daily(experiment: Experiment, aws: Aws) -> dict[str, Any]:
     """Return the deployed daily schedule: its time, its call to EKS, its role, and the queue of its failures."""
     name = naming.daily_schedule(experiment)
     found, where = _schedule(experiment, aws, name), f"schedule {name}"
-    deploy = f"deploy the nodes stack ({deploy_command(experiment.name)}), then run this again"
+    deploy = f"deploy the nodes stack ({deploy_command(experiment)}), then run this again"
     if found is None:
         raise _endless(where, "does not exist", deploy)
     if found["State"] != "ENABLED":
@@ -271,7 +271,7 @@ def _prove_allowed(experiment: Experiment, role_arn: str, group: Group, aws: Aws
     asked = {"PolicySourceArn": role_arn, "ActionNames": [action], "ResourceArns": [group.arn]}
     codes = ("NoSuchEntity", "NoSuchEntityException")
     if (answer := aws.client("iam").find("simulate_principal_policy", *codes, **asked)) is None:
-        stack, deploy = naming.stack_name(experiment, "nodes"), deploy_command(experiment.name)
+        stack, deploy = naming.stack_name(experiment, "nodes"), deploy_command(experiment)
         delete = f"aws cloudformation delete-stack --stack-name {stack} --region {aws.region}"
         again = f"delete the nodes stack and deploy it again ({delete}, then {deploy})"
         raise _endless(where, "does not exist", again)

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from trnspec.experiment import Experiment
 from trnspec.operations.cloud.cloudformation import deploy_workloads
 from trnspec.operations.cloud.kubernetes import Object, condition, container_statuses, pods_of
 
@@ -33,21 +34,22 @@ class Trouble:
     """Another node would meet it too."""
 
 
-def troubles(pods: Sequence[Object], name: str, events: Sequence[Object] = ()) -> list[Trouble]:
+def troubles(
+    experiment: Experiment, pods: Sequence[Object], name: str, events: Sequence[Object] = ()
+) -> list[Trouble]:
     """Return why pods of a Deployment or a Job do not run, what lasts first; empty if all run or are starting.
 
     `events` are those of the namespace: what keeps a pod from its volumes, its devices or its network is nowhere else.
     """
-    found = [trouble for pod in pods_of(pods, name) for trouble in _of_pod(pod, events)]
+    found = [trouble for pod in pods_of(pods, name) for trouble in _of_pod(experiment, pod, events)]
     if not pods_of(pods, name) and events:
-        namespace = events[0]["metadata"].get("namespace", "")
-        found = [*_known("job", name, namespace, _newest_event("Job", name, events))]
+        found = [*_known(experiment, "job", name, _newest_event("Job", name, events))]
     return sorted(dict.fromkeys(found), key=lambda one: not one.lasting)
 
 
-def trouble(pods: Sequence[Object], name: str, events: Sequence[Object] = ()) -> str:
+def trouble(experiment: Experiment, pods: Sequence[Object], name: str, events: Sequence[Object] = ()) -> str:
     """Return `troubles` as a line."""
-    return in_words(troubles(pods, name, events))
+    return in_words(troubles(experiment, pods, name, events))
 
 
 def in_words(found: Sequence[Trouble]) -> str:
@@ -66,29 +68,33 @@ def _has_run(status: Object) -> bool:
     return not {"running", "terminated"}.isdisjoint(status.get("state", {}))
 
 
-def _of_pod(pod: Object, events: Sequence[Object]) -> Iterator[Trouble]:
-    name, namespace = pod["metadata"]["name"], pod["metadata"].get("namespace", "")
+def _of_pod(experiment: Experiment, pod: Object, events: Sequence[Object]) -> Iterator[Trouble]:
+    name = pod["metadata"]["name"]
     statuses = container_statuses(pod)
     if (unscheduled := condition(pod, "PodScheduled", "False")) is not None:
         yield from _known(
-            "pod", name, namespace, ("Unschedulable", unscheduled.get("message", "no reason given"))
+            experiment, "pod", name, ("Unschedulable", unscheduled.get("message", "no reason given"))
         )
     waiting = [status["state"]["waiting"] for status in statuses if "waiting" in status.get("state", {})]
     reasons = [(one.get("reason", ""), one.get("message", one.get("reason", ""))) for one in waiting]
     for reason in reasons:
-        yield from _known("pod", name, namespace, reason)
+        yield from _known(experiment, "pod", name, reason)
     if not any(map(_has_run, statuses)) and all(reason in _STARTS for reason, _ in reasons):
-        yield from _known("pod", name, namespace, _newest_event("Pod", name, events))
+        yield from _known(experiment, "pod", name, _newest_event("Pod", name, events))
     for status in statuses:
         ended = status.get("state", {}).get("terminated") or status.get("lastState", {}).get("terminated")
         if ended and ended.get("exitCode", 0) != 0:
             killed = ended.get("reason") == "OOMKilled"
             cause = "ran out of memory" if killed else f"ended with exit {ended['exitCode']}"
             why, container = f"pod {name}, container {status.get('name')}, {cause}", status.get("name")
-            yield Trouble(pod=name, why=why, remedy=f"read ./trnspec kubectl logs {name} -c {container}")
+            yield Trouble(
+                pod=name,
+                why=why,
+                remedy=f"read ./trnspec kubectl {experiment.file} logs {name} -c {container}",
+            )
 
 
-def _known(kind: str, name: str, namespace: str, reported: tuple[str, str]) -> Iterator[Trouble]:
+def _known(experiment: Experiment, kind: str, name: str, reported: tuple[str, str]) -> Iterator[Trouble]:
     """Yield what the table says of a reason and its message, if it has it."""
     reason, message = reported[0], " ".join(reported[1].split())
     for entry in causes():
@@ -97,7 +103,7 @@ def _known(kind: str, name: str, namespace: str, reported: tuple[str, str]) -> I
         yield Trouble(
             pod=name,
             why=f"{kind} {name} {entry['says'].format(said=message)}",
-            remedy=entry["remedy"].format(deploy=deploy_workloads(namespace)),
+            remedy=entry["remedy"].format(file=experiment.file, deploy=deploy_workloads(experiment)),
             lasting=not entry.get("waits", False),
             unscheduled=reason == "Unschedulable",
             of_image=entry.get("of_image", False),

@@ -12,10 +12,10 @@ from trnspec.core.words import listed
 from trnspec.experiment import Experiment
 from trnspec.experiment.naming import cluster_name
 from trnspec.operations.cloud.aws import Aws, AwsError
-from trnspec.operations.cloud.cloudformation import TAG
+from trnspec.operations.cloud.cloudformation import TAG, teardown_command
 from trnspec.operations.cloud.kubernetes import Kubernetes
 
-Left = tuple[str, str]
+Remaining = tuple[str, str]
 """What is left, and why, with what removes it."""
 PLUGIN_TAG = "cluster.k8s.amazonaws.com/name"
 """The network plugin sets it on every interface that it makes (https://github.com/aws/amazon-vpc-cni-k8s)."""
@@ -49,7 +49,7 @@ def volumes(cluster: Kubernetes) -> dict[str, str]:
     return found
 
 
-def billed(arns: Iterable[str], region: str) -> list[Left]:
+def billed(arns: Iterable[str], region: str) -> list[Remaining]:
     """Return the load balancers and volumes among these ARNs, with what deletes them."""
     found = []
     for arn in arns:
@@ -72,19 +72,19 @@ def billed(arns: Iterable[str], region: str) -> list[Left]:
 def standing(volumes: Iterable[str], aws: Aws) -> list[str]:
     """Return the ARNs of those of the volumes that exist."""
     asked = [{"Name": "volume-id", "Values": [*volumes]}]
-    found = aws.client("ec2").every("describe_volumes", "Volumes", Filters=asked) if volumes else ()
+    found = aws.client("ec2").paginate("describe_volumes", "Volumes", Filters=asked) if volumes else ()
     return [f"arn:aws:ec2:{aws.region}:{aws.account}:volume/{one['VolumeId']}" for one in found]
 
 
-def free_network(experiment: Experiment, aws: Aws) -> list[Left]:
+def free_network(experiment: Experiment, aws: Aws) -> list[Remaining]:
     """Delete the interfaces of the network plugin and the group of EKS that outlived the cluster, and return those that stay: they
     keep subnets and VPC (https://github.com/aws/amazon-vpc-cni-k8s/issues/608, https://github.com/aws/aws-k8s-tester/pull/416)."""
-    ec2, name, left = aws.client("ec2"), cluster_name(experiment), list[Left]()
+    ec2, name, left = aws.client("ec2"), cluster_name(experiment), list[Remaining]()
     wanted: list[tuple[str, Callable[[], Any]]] = [
         (_shown(one), partial(ec2.delete_network_interface, NetworkInterfaceId=one["NetworkInterfaceId"]))
-        for one in ec2.every(*_INTERFACES, Filters=_tagged(PLUGIN_TAG, name))
+        for one in ec2.paginate(*_INTERFACES, Filters=_tagged(PLUGIN_TAG, name))
     ]
-    groups = ec2.every(*_GROUPS, Filters=_tagged(EKS_TAG, name))
+    groups = ec2.paginate(*_GROUPS, Filters=_tagged(EKS_TAG, name))
     wanted += [(_shown(one), partial(ec2.delete_security_group, GroupId=one["GroupId"])) for one in groups]
     for what, delete in wanted:
         try:
@@ -92,16 +92,20 @@ def free_network(experiment: Experiment, aws: Aws) -> list[Left]:
             print(f"    {what}: deleted", file=sys.stderr)
         except AwsError as error:
             if not error.code.endswith(".NotFound"):
-                left.append((what, f"{error}; delete what uses it, then run ./trnspec teardown again"))
+                left.append(
+                    (what, f"{error}; delete what uses it, then run {teardown_command(experiment)} again")
+                )
     return left
 
 
 def in_vpc(experiment: Experiment, aws: Aws) -> str:
     """Return what is in the network of the experiment and may keep it; empty without a network."""
     ec2 = aws.client("ec2")
-    vpcs = [one["VpcId"] for one in ec2.every("describe_vpcs", "Vpcs", Filters=_tagged(TAG, experiment.name))]
+    vpcs = [
+        one["VpcId"] for one in ec2.paginate("describe_vpcs", "Vpcs", Filters=_tagged(TAG, experiment.name))
+    ]
     within = [{"Name": "vpc-id", "Values": vpcs}]
-    found = [one for asked in (_INTERFACES, _GROUPS) if vpcs for one in ec2.every(*asked, Filters=within)]
+    found = [one for asked in (_INTERFACES, _GROUPS) if vpcs for one in ec2.paginate(*asked, Filters=within)]
     names = [_shown(one) for one in found if one.get("GroupName") != "default"]
     return f" ({', '.join(vpcs)} has {listed(names, max_names=8)})" if names else ""
 

@@ -29,7 +29,7 @@ _USE = "Decrypt", "GenerateDataKey"
 def kubernetes_version(experiment: Experiment, aws: Aws) -> Finding:
     """Check that EKS offers the version with standard support."""
     version = experiment.cluster.kubernetes
-    entries = aws.client("eks").every("describe_cluster_versions", "clusterVersions")
+    entries = aws.client("eks").paginate("describe_cluster_versions", "clusterVersions")
     versions = {entry["clusterVersion"]: entry for entry in entries}
     if version not in versions:
         remedy = f"set cluster.kubernetes to one of {', '.join(sorted(versions)) or 'those that EKS names'}"
@@ -95,7 +95,7 @@ def addons(experiment: Experiment, aws: Aws) -> Finding:
     eks, version, wrong = aws.client("eks"), experiment.cluster.kubernetes, []
     for name, pinned in sorted(ADDON_VERSIONS.get(version, {}).items()):
         asked = {"kubernetesVersion": version, "addonName": name}
-        entries = eks.every("describe_addon_versions", "addons", **asked)
+        entries = eks.paginate("describe_addon_versions", "addons", **asked)
         offers = [offer for entry in entries for offer in entry.get("addonVersions", ())]
         versions = [offer["addonVersion"] for offer in offers]
         if pinned not in versions:
@@ -219,12 +219,12 @@ def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
-def halfway_stacks(experiment: Experiment, aws: Aws) -> Finding:
+def incomplete_stacks(experiment: Experiment, aws: Aws) -> Finding:
     """Check that no earlier deployment or teardown left an incomplete stack."""
-    found = cloudformation.halfway(cloudformation.deployed(experiment, aws), experiment, aws)
+    found = cloudformation.incomplete_stacks(cloudformation.deployed(experiment, aws), experiment, aws)
     if not found:
         return fine("no stack is half done")
-    more = f" ({len(found) - 1} more: ./trnspec status)" if len(found) > 1 else ""
+    more = f" ({len(found) - 1} more: ./trnspec status {experiment.file})" if len(found) > 1 else ""
     return replace(found[0], why=f"{found[0].why}{more}")
 
 

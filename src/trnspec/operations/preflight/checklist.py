@@ -102,7 +102,7 @@ def _of_account(experiment: Experiment, aws: Aws, now: datetime) -> Checks:
         "node images": lambda: account_setup.node_images(*both),
         "add-ons": lambda: account_setup.addons(*both),
         "bootstrap": lambda: account_setup.bootstrap(*both, read_deployment(DEPLOYMENT)),
-        "stacks": lambda: account_setup.halfway_stacks(*both),
+        "stacks": lambda: account_setup.incomplete_stacks(*both),
         "leftovers": lambda: account_setup.leftovers(*both),
         "admins": lambda: account_setup.administrators(aws, read_deployment(DEPLOYMENT)),
         "kms key": lambda: account_setup.imported_key(aws, read_deployment(DEPLOYMENT)),

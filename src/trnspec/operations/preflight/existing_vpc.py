@@ -17,7 +17,7 @@ from trnspec.experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
 from trnspec.experiment.cost import SYSTEM_NODES
 from trnspec.experiment.naming import cluster_name, stack_name
 from trnspec.operations.cloud import cloudformation
-from trnspec.operations.cloud.aws import Aws, Calls
+from trnspec.operations.cloud.aws import Aws, CheckedClient
 from trnspec.operations.cloud.nodegroup import read
 
 CONTROL_PLANE_ADDRESSES = 16
@@ -48,7 +48,7 @@ class ExistingVpc:
         self._vpc = experiment.cluster.network.vpc or ""
 
     @property
-    def _ec2(self) -> Calls:
+    def _ec2(self) -> CheckedClient:
         return self._aws.client("ec2")
 
     def checks(self) -> dict[str, Callable[[], Finding]]:
@@ -68,7 +68,7 @@ class ExistingVpc:
         if self._ec2.find("describe_vpcs", *_GONE, VpcIds=[vpc]) is None:
             return problem_finding("vpc absent", vpc=vpc, account=aws.account, region=aws.region)
         if cloudformation.stack_named(own, aws).made:
-            return problem_finding("vpc moved", stack=own, vpc=vpc)
+            return problem_finding("vpc moved", stack=own, vpc=vpc, file=self._experiment.file)
         for name, option in _DNS.items():
             value = self._ec2.describe_vpc_attribute(VpcId=vpc, Attribute=name[0].lower() + name[1:])
             if not value[name]["Value"]:
@@ -84,11 +84,12 @@ class ExistingVpc:
             return fine(f"there is no cluster {name} yet")
         ids = found["cluster"]["resourcesVpcConfig"]["subnetIds"]
         subnets = self._asked("describe_subnets", "Subnets", "subnet-id", *ids)
+        known = {"name": name, "file": self._experiment.file}
         if others := {subnet["VpcId"] for subnet in subnets} - {self._vpc}:
-            return problem_finding("vpc other", name=name, there=", ".join(others), vpc=self._vpc)
+            return problem_finding("vpc other", **known, there=", ".join(others), vpc=self._vpc)
         zones = sorted(subnet["AvailabilityZone"] for subnet in subnets)
         if new := [zone for zone in [*self._ids][:2] if zone not in zones]:
-            return problem_finding("vpc new-zone", name=name, zones=", ".join(zones), new=", ".join(new))
+            return problem_finding("vpc new-zone", **known, zones=", ".join(zones), new=", ".join(new))
         return fine(f"cluster {name} is in {', '.join(zones)}")
 
     def subnet(self, zone: str) -> Finding:
@@ -162,7 +163,7 @@ class ExistingVpc:
         return fine(f"inside the VPC: {', '.join(self._interfaces) or 'none'}; the others by the way out")
 
     def _asked(self, operation: str, key: str, name: str, *values: str) -> list[_Described]:
-        return list(self._ec2.every(operation, key, Filters=[{"Name": name, "Values": list(values)}]))
+        return list(self._ec2.paginate(operation, key, Filters=[{"Name": name, "Values": list(values)}]))
 
     @cached_property
     def _subnets(self) -> dict[str, _Described]:
@@ -219,7 +220,7 @@ class ExistingVpc:
         wide = [network["CidrIp"] for rule in rules for network in rule.get("IpRanges", ())]
         lists = [entry["PrefixListId"] for rule in rules for entry in rule.get("PrefixListIds", ())]
         for name in dict.fromkeys(lists):
-            entries = self._ec2.every("get_managed_prefix_list_entries", "Entries", PrefixListId=name)
+            entries = self._ec2.paginate("get_managed_prefix_list_entries", "Entries", PrefixListId=name)
             wide += [entry["Cidr"] for entry in entries if ":" not in entry["Cidr"]]
         inside = [IPv4Network(known["CidrBlock"]) for known in self._subnets.values()]
         return all(any(subnet.subnet_of(IPv4Network(other)) for other in wide) for subnet in inside)

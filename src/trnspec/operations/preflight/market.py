@@ -30,7 +30,7 @@ _THREADS = 12
 _T = TypeVar("_T")
 NOTES = (
     "On demand: AWS publishes no price. Nobody knows before whether EC2 has a node, on demand or by spot: "
-    "`./trnspec run --wait 12h` asks again and again.",
+    "`run --wait 12h` asks again and again.",
     "A spot price changes while nodes run. A Capacity Block is paid in advance and cannot be cancelled; another account may buy "
     "it first. The hours are predicted.",
 )
@@ -130,7 +130,7 @@ def ask(experiment: Experiment, aws: Aws, *, now: datetime) -> Market:
     try:
         asked = {
             pool.submit(
-                _place, aws.elsewhere(name), instance, nodes=experiment.nodes, hours=hours, now=now
+                _place, aws.in_region(name), instance, nodes=experiment.nodes, hours=hours, now=now
             ): name
             for name in enabled
         }

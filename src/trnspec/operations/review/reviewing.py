@@ -143,7 +143,7 @@ def _stack_changes(
     """Yield what the CDK says of each stack that differs."""
     for stack in sorted(before.keys() - after.keys()):
         yield StackChange(
-            stack=stack, security="", resources=("[-] the whole stack; ./trnspec status names it",)
+            stack=stack, security="", resources=("[-] the whole stack; the verb status names it",)
         )
     for stack in after:
         if before.get(stack) == after[stack]:

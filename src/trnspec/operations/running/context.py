@@ -25,7 +25,6 @@ from trnspec.operations.running.run_plan import RunPlan
 from trnspec.operations.running.state import Held, RunState, RunStore
 from trnspec.operations.verification import verify
 
-READ = "read its log (./trnspec kubectl logs), then run this again"
 STUCK_S = 5 * 60
 """After so long a pod that cannot start ends its step: a new node's add-ons need some minutes, a registry may fail for one."""
 EARLIER_S = 4 * 3600
@@ -129,10 +128,14 @@ class Context:
         """The reviewed Jobs of a step, of the images that are deployed."""
         return as_deployed(self.experiment, self.aws, self.cluster, self.files, step)
 
+    def logs_command(self, job: str) -> str:
+        """Return the command that prints the logs of a Job."""
+        return f"./trnspec kubectl {self.experiment.file} logs job/{job} --all-containers"
+
     def need(self, kind: str, name: str) -> dict[str, Any]:
         """An object that a deployment applies. Raises `StepError` when the cluster does not have it."""
         if (found := self.cluster.get(kind, name)) is None:
-            remedy = deploy_workloads(self.experiment.name)
+            remedy = deploy_workloads(self.experiment)
             raise StepError(f"{kind} {name}: none in the cluster; {remedy}")
         return found
 
@@ -147,7 +150,7 @@ def to_create(context: Context, step: str) -> Mapping[str, kubernetes.Object]:
     context.wait(
         lambda: _others(context, step, jobs),
         patience_s=EARLIER_S,
-        remedy="wait for it, or remove it (./trnspec kubectl delete job NAME); then run this again",
+        remedy=f"wait for it, or remove it (./trnspec kubectl {context.experiment.file} delete job NAME); then run this again",
     )
     return jobs
 
@@ -199,7 +202,11 @@ def remove(context: Context, name: str) -> None:
         there = context.cluster.get("job", name) or kubernetes.pods_of(context.cluster.list("pods"), name)
         return f"job {name}: goes away, and keeps what it has" if there else None
 
-    context.wait(going, patience_s=300, remedy=f"remove it by hand: ./trnspec kubectl delete job {name}")
+    context.wait(
+        going,
+        patience_s=300,
+        remedy=f"remove it: ./trnspec kubectl {context.experiment.file} delete job {name}",
+    )
 
 
 def wait_for(
@@ -207,7 +214,7 @@ def wait_for(
     name: str,
     *,
     patience_s: float,
-    remedy: str = READ,
+    remedy: str = "",
     still: Callable[[], object] = lambda: None,
 ) -> None:
     """Until a Job is complete. `still` raises `StepError` for what makes it useless to go on.
@@ -220,6 +227,7 @@ def wait_for(
             still()
         return doing
 
+    remedy = remedy or f"read its log ({context.logs_command(name)}), then run this again"
     context.wait(check, patience_s=patience_s, remedy=remedy)
 
 
@@ -254,7 +262,7 @@ def why_not_up(context: Context, owner: str, name: str, *, step: str = "") -> st
     """
     pods, now = context.cluster.list("pods"), context.clock.ticking()
     events = () if have_started(pods, name) else context.cluster.list("events")
-    found = troubles(pods, name, events)
+    found = troubles(context.experiment, pods, name, events)
     turn = step and any(kubernetes.holds_node(pod) for pod in pods if kubernetes.label(pod, STEP) == step)
     stuck = {one.pod: one for one in found[::-1] if one.lasting and not (one.unscheduled and turn)}
     before = context.stuck_since.get(name, {})
@@ -268,7 +276,7 @@ def why_not_up(context: Context, owner: str, name: str, *, step: str = "") -> st
 
 def _last_words(context: Context, name: str) -> str:
     """The last line that a failed Job logged, and how to read the rest."""
-    how = f"; read ./trnspec kubectl logs job/{name} --all-containers, fix what it says, then run this again"
+    how = f"; read {context.logs_command(name)}, fix what it says, then run this again"
     for pod in kubernetes.pods_of(context.cluster.list("pods"), name):
         with suppress(Refusal):
             log = context.cluster.logs(pod["metadata"]["name"]).splitlines()

@@ -52,7 +52,7 @@ def command() -> int:
     """Run the experiment as RUN_ARGUMENTS says, inside a build of CodeBuild."""
     words = shlex.split(os.environ.get(naming.RUN_ARGUMENTS, ""))
     if not words:
-        raise Misuse(f"{naming.RUN_ARGUMENTS}: is empty; builds are started by ./trnspec run --remote")
+        raise Misuse(f"{naming.RUN_ARGUMENTS}: is empty; builds are started by the verb run with --remote")
     wanted = words[1] if words[0] == "--digest" else None
     words = words if wanted is None else words[2:]
     given = launch.command.make_context("run", [*words, "--out", str(OUT)]).params
@@ -87,14 +87,14 @@ class _Build:
         self.experiment, self.aws, self._asked, self._clock = experiment, aws, asked, clock
         self._id, self._begun = os.environ["CODEBUILD_BUILD_ID"], clock.now()
         self._bucket = naming.bucket(experiment, "results", aws.account)
-        self.command = f"./trnspec run {asked.path} --remote"
+        self.command = f"./trnspec run {experiment.file} --remote"
         self.over = False
         """Whether the time of the build is why it ends."""
 
     def due(self) -> bool:
         """Whether the run is to be interrupted now."""
         self.over = self._clock.now() >= self._begun + LASTS
-        request = experiment_resources.stored(self.aws, self._bucket, naming.STOP_REQUEST)
+        request = experiment_resources.stored(self.experiment, self.aws, "results", naming.STOP_REQUEST)
         return self.over or (request is not None and request[0] == self._id.encode())
 
     @contextmanager

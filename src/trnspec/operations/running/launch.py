@@ -214,7 +214,7 @@ def _warn_of_silence(experiment: Experiment, aws: Aws) -> None:
         why = (
             f"{names} {experiment_resources.UNCONFIRMED}"
             if names
-            else f"nobody {experiment_resources.nobody(experiment.name)}"
+            else f"nobody {experiment_resources.nobody(experiment)}"
         )
         warn(f"no alarm of {experiment.name} reaches anyone, not even one about a schedule that fails: {why}")
 

@@ -23,7 +23,7 @@ from trnspec.experiment.placement import ASKED_AT_ONCE
 from trnspec.operations.cloud import experiment_resources, kubernetes
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.running import artifact_use, preparing, trn2_nodes
-from trnspec.operations.running.context import READ, Context, StepError, of_run, why_not_up
+from trnspec.operations.running.context import Context, StepError, of_run, why_not_up
 from trnspec.operations.running.under_load import ready, run_load_job, tell_nodes
 from trnspec.store.bucket import Incomplete, inside
 
@@ -59,7 +59,7 @@ def raise_arms(context: Context, arms: Sequence[Arm]) -> None:
         whys = {line: why_not_up(context, line, name) for line, name in loads.items()}
         return "; ".join(f"{line}: {why}" if why else line for line, why in whys.items()) or None
 
-    remedy = "read ./trnspec kubectl logs deployment/<arm>, then run this again"
+    remedy = f"read ./trnspec kubectl {context.experiment.file} logs deployment/ARM, then run this again"
     try:
         context.wait(loading, patience_s=start_budget_s(context.experiment) + _COPY_S, remedy=remedy)
     except artifact_use.UnusableError as error:
@@ -79,7 +79,11 @@ def _until_gone(context: Context, arms: Sequence[Arm]) -> None:
         left = [arm.name for arm in arms if kubernetes.pods_of(pods, arm.name)]
         return f"{listed(left)}: ends" if left else None
 
-    context.wait(going, patience_s=600, remedy="read ./trnspec kubectl get pods, then run this again")
+    context.wait(
+        going,
+        patience_s=600,
+        remedy=f"read ./trnspec kubectl {context.experiment.file} get pods, then run this again",
+    )
 
 
 def try_first(context: Context) -> None:
@@ -113,7 +117,7 @@ def measure(context: Context, number: int, arms: Sequence[Arm]) -> None:
     known = set(state.results.values())
     if key not in state.before:
         context.save(before={**state.before, key: sorted(stored_runs(context) - known)})
-    name = f"{naming.BENCHMARK_NAME}-{context.state.id}-{number}"
+    name = _load_job(context, number)
 
     def made() -> dict[str, Any]:
         job = of_run(context, "load", name)
@@ -121,20 +125,24 @@ def measure(context: Context, number: int, arms: Sequence[Arm]) -> None:
         tell_nodes(context, job, arms)
         return job
 
-    remedy = "read its log (./trnspec kubectl logs); what is recorded is kept, run this again to go on"
+    remedy = f"read its log ({context.logs_command(name)}); what is recorded is kept, run this again to go on"
     run_load_job(context, made, arms, again=lambda: raise_arms(context, arms), remedy=remedy)
     new = sorted(stored_runs(context) - set(context.state.before[key]) - known)
     if not new:
         raise Refusal(
-            "benchmark: its Job is complete and nothing new is in the bucket of results; read ./trnspec kubectl logs of its Job"
+            f"benchmark: its Job is complete and nothing new is in the bucket of results; read {context.logs_command(name)}"
         )
     context.save(results={**context.state.results, key: new[-1]})
+
+
+def _load_job(context: Context, number: int) -> str:
+    return f"{naming.BENCHMARK_NAME}-{context.state.id}-{number}"
 
 
 def stored_runs(context: Context) -> set[str]:
     """Folders of measured requests in the bucket of results."""
     where = {"Bucket": context.bucket("results"), "Prefix": naming.RESULTS_PREFIX, "Delimiter": "/"}
-    found = context.aws.client("s3").every("list_objects_v2", "CommonPrefixes", **where)
+    found = context.aws.client("s3").paginate("list_objects_v2", "CommonPrefixes", **where)
     return {entry["Prefix"] for entry in found if not entry["Prefix"].startswith(_NO_ROUNDS)}
 
 
@@ -206,13 +214,19 @@ def _ask(context: Context, part: str, arms: Sequence[Arm]) -> None:
         restrict(job["spec"]["template"]["spec"], arms)
         return job
 
-    run_load_job(context, made, arms, again=lambda: raise_arms(context, arms), remedy=READ)
+    run_load_job(
+        context,
+        made,
+        arms,
+        again=lambda: raise_arms(context, arms),
+        remedy=f"read its log ({context.logs_command(name)}), then run this again",
+    )
     prefix = f"{naming.RESULTS_PREFIX}lmeval-{name}/"
     for arm in arms:
         if not _has_answers(context, prefix, arm):
             raise StepError(
                 f"job {name}: is complete and s3://{context.bucket('results')}/{prefix} has no answers of {arm.name}; remove the Job "
-                f"(./trnspec kubectl delete job {name}), then run this again"
+                f"(./trnspec kubectl {context.experiment.file} delete job {name}), then run this again"
             )
         where = {"Bucket": context.bucket("results"), "Key": _kept(context, arm)}
         context.aws.client("s3").put_object(**where, Body=json.dumps({"answers": prefix}).encode())
@@ -223,7 +237,7 @@ def _take_kept(context: Context, arm: Arm) -> bool:
     """Whether the answers of an arm are there, of this run or of an earlier one."""
     if (key := f"{_QUALITY}{arm.name}") in context.state.results:
         return True
-    kept = experiment_resources.marker(context.aws, context.bucket("results"), _kept(context, arm)) or {}
+    kept = experiment_resources.marker(context.experiment, context.aws, "results", _kept(context, arm)) or {}
     prefix = str(kept.get("answers", ""))
     if not prefix.startswith(_NO_ROUNDS) or not _has_answers(context, prefix, arm):
         return False
@@ -245,7 +259,7 @@ def _kept(context: Context, arm: Arm) -> str:
 
 def _has_answers(context: Context, prefix: str, arm: Arm) -> bool:
     where = {"Bucket": context.bucket("results"), "Prefix": f"{prefix}{arm.name}/"}
-    entries = context.aws.client("s3").every("list_objects_v2", "Contents", **where)
+    entries = context.aws.client("s3").paginate("list_objects_v2", "Contents", **where)
     return any("/samples_" in entry["Key"] for entry in entries)
 
 
@@ -277,7 +291,7 @@ def _bring_round(context: Context, number: int, arms: Sequence[Arm]) -> None:
     folder = context.out / f"round-{number}" if several else context.out
     if not (files := fetch(context.aws, context.bucket("results"), prefix, folder)):
         where = f"s3://{context.bucket('results')}/{prefix}"
-        raise StepError(f"{where}: is empty; read ./trnspec kubectl logs of the benchmark's Job")
+        raise StepError(f"{where}: is empty; read {context.logs_command(_load_job(context, number))}")
     context.say(f"    {count(files, 'file')} in {folder}")
     _fetch_beside(context, folder, arms)
     context.report(folder)
@@ -300,7 +314,7 @@ def fetch(aws: Aws, name: str, prefix: str, folder: Path, *, of: Collection[str]
     """
     s3, written = aws.client("s3"), 0
     where = f"s3://{name}/{prefix}"
-    for entry in s3.every("list_objects_v2", "Contents", Bucket=name, Prefix=prefix):
+    for entry in s3.paginate("list_objects_v2", "Contents", Bucket=name, Prefix=prefix):
         file = entry["Key"].removeprefix(prefix)
         above, below, _ = file.partition("/")
         if entry["Key"].endswith("/") or (of is not None and below and above not in of):

@@ -58,7 +58,7 @@ def check_arguments(context: Context) -> None:
         try:
             if name in stuck:
                 raise stuck[name]
-            remedy = f"./trnspec kubectl describe job {name}"
+            remedy = f"./trnspec kubectl {context.experiment.file} describe job {name}"
             wait_for(context, name, patience_s=ARGUMENTS_DEADLINE_S + 300, remedy=remedy)
             context.say(f"    {image}: takes the arguments and heads of its arms")
         except ImageError:
@@ -77,10 +77,10 @@ def _refuse(context: Context, name: str, image: str) -> None:
     if not refused:
         return
     first, more = refused[0], len(refused) - 1
-    rest = f" ({more} more: ./trnspec kubectl logs job/{name})" if more else ""
+    rest = f" ({more} more: {context.logs_command(name)})" if more else ""
     raise StepError(
         f"arm {first['arm']}: {image} refuses {first['key']}: {first['why']}{rest}; change it in the experiment, render the "
-        "manifests (./trnspec render), review and deploy, or run this with --skip-verify where the image is wrong"
+        f"manifests (./trnspec render {context.experiment.file}), review and deploy, or run this with --skip-verify where the image is wrong"
     )
 
 
@@ -103,7 +103,9 @@ def fetch_weights(context: Context) -> None:
     ]
     created = [create(context, jobs[fetch_job(weights)], ended=ENDED) for weights in missing]
     for name in dict.fromkeys(created):
-        remedy = "read its log (./trnspec kubectl logs), then run this again: it goes on where it stopped"
+        remedy = (
+            f"read its log ({context.logs_command(name)}), then run this again: it goes on where it stopped"
+        )
         wait_for(context, name, patience_s=FETCH_S, remedy=remedy)
     for weights in missing:
         if not experiment_resources.has_weights(experiment, aws, weights):
@@ -188,7 +190,7 @@ def compile_missing(context: Context, arms: Sequence[Arm]) -> None:
     context.wait(
         lambda: _compiling(context, waiting, created, failures, at_once),
         patience_s=(compile_deadline_s(experiment) + 300) * -(-max(1, len(waiting)) // at_once),
-        remedy="read its log (./trnspec kubectl logs), then run this again: finished artifacts are kept",
+        remedy=f"read the logs of its Jobs (./trnspec kubectl {context.experiment.file} logs job/NAME), then run this again: finished artifacts are kept",
     )
     if failures:
         first, kept = next(iter(failures.values())), len(waiting) - len(failures)
@@ -281,7 +283,7 @@ def comparisons(context: Context, arms: Sequence[Arm]) -> dict[str, bytes]:
 
 
 def _saved(context: Context, key: str) -> dict[str, Any] | None:
-    return experiment_resources.marker(context.aws, context.bucket("artifacts"), key)
+    return experiment_resources.marker(context.experiment, context.aws, "artifacts", key)
 
 
 def _treated(context: Context, arms: Sequence[Arm]) -> list[Arm]:

@@ -179,7 +179,7 @@ class Follower:
         build = under_way(self.experiment, self.aws)
         if build is None:
             raise Refusal(
-                f"{self.experiment.name}: no run is under way in CodeBuild; see ./trnspec status {self.asked.path}"
+                f"{self.experiment.name}: no run is under way in CodeBuild; see ./trnspec status {self.experiment.file}"
             )
         ask_to_stop(self.experiment, self.aws, build)
         self.say(f"{build['id']}: asked to stop")
@@ -248,7 +248,7 @@ class Follower:
         return naming.bucket(self.experiment, "results", self.aws.account)
 
     def _last_answer(self) -> dict[str, Any]:
-        return marker(self.aws, self._results, naming.LAST_ANSWER) or {}
+        return marker(self.experiment, self.aws, "results", naming.LAST_ANSWER) or {}
 
     def _brought(self, last: dict[str, Any]) -> Answer:
         """What a build left of its run, as it comes home."""
@@ -258,4 +258,4 @@ class Follower:
         return {**last, "out": str(folder)}, f"run {run}: {count(files, 'file')} in {folder}"
 
     def _command(self, *options: str) -> str:
-        return " ".join(["./trnspec run", str(self.asked.path), "--remote", *options])
+        return " ".join([f"./trnspec run {self.experiment.file} --remote", *options])

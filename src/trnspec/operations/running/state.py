@@ -111,7 +111,7 @@ class RunState(BaseModel):
         return self.model_dump(mode="json", by_alias=True)
 
 
-def parse(text: bytes, where: str) -> RunState:
+def parse(text: bytes, where: str, experiment: Experiment) -> RunState:
     """The state that was read at `where`. Raises `Refusal` for what is not a state of this release."""
     try:
         if len(text) > MOST_BYTES:
@@ -124,7 +124,7 @@ def parse(text: bytes, where: str) -> RunState:
     except Refusal as error:
         why = str(error)
     raise Refusal(
-        f"{where}: cannot be read by this release ({why[:200]}); ./trnspec nodes 0 stops the nodes, then remove the "
+        f"{where}: cannot be read by this release ({why[:200]}); ./trnspec nodes {experiment.file} 0 stops the nodes, then remove the "
         "object (aws s3 rm), the results stay"
     )
 
@@ -142,14 +142,16 @@ class RunStore:
 
     def __init__(self, experiment: Experiment, aws: Aws) -> None:
         self._bucket = bucket(experiment, "results", aws.account)
-        self._aws = aws
+        self._aws, self._experiment = aws, experiment
         self._unsure: list[RunState] = []
         """What was sent and not acknowledged: S3 may have it."""
 
     def current(self) -> Held | None:
-        if (answer := stored(self._aws, self._bucket, ACTIVE_RUN, max_bytes=MOST_BYTES + 1)) is None:
+        if (
+            answer := stored(self._experiment, self._aws, "results", ACTIVE_RUN, max_bytes=MOST_BYTES + 1)
+        ) is None:
             return None
-        return Held(parse(answer[0], self.address), answer[1])
+        return Held(parse(answer[0], self.address, self._experiment), answer[1])
 
     @property
     def address(self) -> str:
@@ -189,7 +191,7 @@ class RunStore:
             if error.code in _LOST_CODES:
                 return self._once_more(state)
             if (found := self._arrived(state)) is None:
-                raise missing_bucket(self._bucket, self._aws, error) from None
+                raise missing_bucket(self._experiment, self._aws, "results", error) from None
             return found
         self._unsure.clear()
         return held
@@ -208,8 +210,8 @@ class RunStore:
         self._unsure.clear()
         if found is None or found.state not in unsure:
             raise NotOursError(
-                f"{self.address}: another run of this experiment is under way; wait for it (./trnspec status "
-                "shows it), this one stops here"
+                f"{self.address}: another run of this experiment is under way; wait for it ("
+                f"./trnspec status {self._experiment.file} shows it), this one stops here"
             )
         return found if found.state == state else self._change(state, IfMatch=found.etag)
 
@@ -223,7 +225,7 @@ def unfinished(experiment: Experiment, store: RunStore, *, now: datetime, take_o
     if held.state.digest != digest(experiment):
         raise Refusal(
             f"run {held.state.id}: was begun with another state of {experiment.name}; take that file back and finish it, or "
-            "end it with ./trnspec nodes 0 and remove state/active.json from the bucket of results"
+            f"end it with ./trnspec nodes {experiment.file} 0 and remove state/active.json from the bucket of results"
         )
     return held
 

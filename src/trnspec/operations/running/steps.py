@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 from trnspec.core.command_line import refusal_of
-from trnspec.core.console import typed_file
 from trnspec.core.words import count
 from trnspec.experiment import Arm, Experiment
 from trnspec.experiment.compilation import native_arms
@@ -109,9 +108,9 @@ def run_to_end(context: Context, *, keep_nodes: bool) -> dict[str, Any]:
     try:
         address = with_nodes_off_on_failure(context, lambda: _all_steps(context), keep_nodes=keep_nodes)
     except KeyboardInterrupt:
-        context.aws.hurry()  # somebody waits at the terminal
+        context.aws.shorten_timeouts()  # somebody waits at the terminal
         _release_lease(context, problem="interrupted")
-        context.say(f"run {context.state.id}: interrupted at {context.state.step}; {what_bills(context)}")
+        context.say(f"run {context.state.id}: interrupted at {context.state.step}; {what_is_billed(context)}")
         raise
     state = context.state
     usd = state.node_hours / context.plan.nodes * context.plan.predicted.usd_per_hour
@@ -146,7 +145,7 @@ def with_nodes_off_on_failure(context: Context, act: Callable[[], str], *, keep_
         if not kept and not (unproven and _if_possible(context, lambda: _keep_for_inspection(context))):
             _if_possible(context, lambda: stop_paying(context))
         _release_lease(context, problem=str(known))
-        context.say(f"run {context.state.id}: stopped at {context.state.step}; {what_bills(context)}")
+        context.say(f"run {context.state.id}: stopped at {context.state.step}; {what_is_billed(context)}")
         raise known from error
 
 
@@ -213,10 +212,9 @@ def _release_lease(context: Context, *, problem: str) -> None:
     _if_possible(context, lambda: context.save(owner="", problem=problem[:1000]))
 
 
-def what_bills(context: Context) -> str:
+def what_is_billed(context: Context) -> str:
     """One sentence about the nodes, from EKS, or from what was last asked for when EKS does not answer."""
     experiment = context.experiment
-    file = typed_file(f"experiments/{experiment.name}.yaml")
     try:
         nodes, answers = nodegroup.read(experiment, context.aws).desired, True
     except Exception:
@@ -228,9 +226,9 @@ def what_bills(context: Context) -> str:
     quoted = context.plan.predicted.node
     price = f"at ${nodes * quoted.usd_per_hour:.2f} an hour ({quoted.quoted}) until {until}"
     if not answers:
-        check = f"check with ./trnspec status {file}"
+        check = f"check with ./trnspec status {experiment.file}"
         return f"EKS does not answer: {count(nodes, 'Trn2 node')} may still run {price}; {check}"
     return (
-        f"{count(nodes, 'Trn2 node')} running {price}; run it again to go on, or stop them with ./trnspec nodes {file} 0 (now "
+        f"{count(nodes, 'Trn2 node')} running {price}; run it again to go on, or stop them with ./trnspec nodes {experiment.file} 0 (now "
         f"{stamp(context.clock.now())})"
     )

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from infra.off_schedules import block_over
-from trnspec.core.console import typed_file
 from trnspec.core.findings import Finding
 from trnspec.core.words import count, listed
 from trnspec.experiment import Experiment
@@ -46,7 +45,7 @@ def need(context: Context) -> nodegroup.Group:
     if off_at and group.desired and moment(off_at) + _GRACE <= context.clock.now():
         raise StepError(
             f"{group.name}: still has {count(group.desired, 'node')}, which its schedule was to set to 0 at {off_at}; the run ends here, and "
-            "sets them to 0: read ./trnspec status, then run this again"
+            f"sets them to 0: read ./trnspec status {context.experiment.file}, then run this again"
         )
     if group.desired < context.state.nodes:
         raise StepError(
@@ -84,7 +83,7 @@ def missing(context: Context) -> str | None:
         raise kind(f"{group.name}: no nodes ({issue}); {_remedy(context.experiment, issue)}")
     waits = f"{group.name}: {len(names)} of {count(wanted, 'node')} are ready"
     if now - context.away_since >= timedelta(seconds=NODES_S):
-        remedy = "read ./trnspec status, which shows the issues of the node group"
+        remedy = f"read ./trnspec status {context.experiment.file}, which shows the issues of the node group"
         raise StepError(f"{waits}, for {NODES_S // 60} minutes; {remedy}")
     return waits
 
@@ -111,16 +110,20 @@ def _remedy(experiment: Experiment, issue: str) -> str:
     if nodegroup.is_no_capacity(issue):
         return (
             f"EC2 has no {experiment.cluster.instance} here now: run this again with --wait 12h, or see what else is offered "
-            f"(./trnspec preflight {typed_file()})"
+            f"(./trnspec preflight {experiment.file})"
         )
     if any(words in issue for words in ("LimitExceeded", "vCPU limit", "MaxSpotInstanceCountExceeded")):
-        return f"the quota is too small: ./trnspec preflight {typed_file()} prints the command that asks for more"
+        return f"the quota is too small: ./trnspec preflight {experiment.file} prints the command that asks for more"
     return "fix what it names, then run this again"
 
 
 def wait_for_nodes(context: Context) -> None:
     """Wait until all nodes are there."""
-    context.wait(lambda: missing(context), patience_s=NODES_S, remedy="read ./trnspec status")
+    context.wait(
+        lambda: missing(context),
+        patience_s=NODES_S,
+        remedy=f"read ./trnspec status {context.experiment.file}",
+    )
 
 
 def nodes_unchanged(context: Context) -> Callable[[], bool]:

@@ -98,7 +98,7 @@ def _watch(
     def dead() -> str | None:
         nonlocal dead_since
         pods, up = context.cluster.list("pods"), ready(context, beside)
-        troubles = {arm.name: trouble(pods, arm.name) for arm in arms if not up[arm.name]}
+        troubles = {arm.name: trouble(context.experiment, pods, arm.name) for arm in arms if not up[arm.name]}
         line = next((f"arm {arm} died under load: {why}" for arm, why in troubles.items() if why), None)
         now = context.clock.ticking()
         dead_since = None if line is None else now if dead_since is None else dead_since
