@@ -346,7 +346,8 @@ def test_in_a_region_that_is_not_in_the_table_the_price_is_unknown_and_ec2_is_as
     experiment = load(file)
     unknown = as_json(experiment)["unknown_until_run"]
     assert (
-        "region eu-north-1: whether EC2 offers trn2.48xlarge there (./trnspec preflight FILE asks)" in unknown
+        f"region eu-north-1: whether EC2 offers trn2.48xlarge there (./trnspec preflight {file} asks)"
+        in unknown
     )
     note = "no on-demand price is published: the rate of a Capacity Block in ap-south-2 counts instead"
     code, out, _ = say("forecast", str(file))

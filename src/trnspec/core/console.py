@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, suppress
+from pathlib import Path
 from typing import Any, TextIO
 
 import click
@@ -81,13 +82,11 @@ def warn(text: str) -> None:
     print(f"{context.command_path}: {text}" if context else text, file=sys.stderr, flush=True)
 
 
-def typed_file(default: str = "FILE") -> str:
-    """Return the file that the running verb was given, for a command that can be pasted."""
-    context = click.get_current_context(silent=True)
-    path = context.params.get("path") if context else None
-    if path and (whole := os.path.abspath(path)).startswith(f"{os.getcwd()}{os.sep}"):
-        path = os.path.relpath(whole)
-    return shlex.quote(str(path)) if path else default
+def pasted(path: Path) -> str:
+    """Return a path for a command that can be pasted: quoted, and relative if it is in the current folder."""
+    if (whole := os.path.abspath(path)).startswith(f"{os.getcwd()}{os.sep}"):
+        path = Path(os.path.relpath(whole))
+    return shlex.quote(str(path))
 
 
 def print_json(value: Any) -> None:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
@@ -159,6 +160,8 @@ class Experiment:
     """Published figures that a run should meet."""
     prompt_format: str = ""
     """Format of the prompt file; empty if the prompts are in the experiment file."""
+    path: Path = field(default=Path("FILE"), compare=False)
+    """The experiment file, for commands that can be pasted."""
 
     @property
     def instance(self) -> Instance:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
-from trnspec.core.console import typed_file
+from trnspec.core.console import pasted
 from trnspec.core.screen import folded, table, wrapped
 from trnspec.core.words import count
 from trnspec.experiment import cost, expected
@@ -108,12 +108,12 @@ def _unknowns(experiment: Experiment) -> Iterator[str]:
         driver = f"driver {image.neuron_driver}, the newest that all take"
         yield f"{' and '.join(names)} on one node: {driver}; what differs between them is also their software"
     if region not in ZONES:
-        yield f"region {region}: whether EC2 offers {experiment.instance.name} there (./trnspec preflight {typed_file()} asks)"
+        yield f"region {region}: whether EC2 offers {experiment.instance.name} there (./trnspec preflight {pasted(experiment.path)} asks)"
 
 
 def as_text(experiment: Experiment) -> str:
     """Return the resolved experiment as text."""
-    following = [f"./trnspec {verb} {typed_file()}" for verb in ("forecast", "preflight")]
+    following = [f"./trnspec {verb} {pasted(experiment.path)}" for verb in ("forecast", "preflight")]
     return "\n".join([*folded(_lines(experiment)), "", "next: " + "\nthen: ".join(following)])
 
 

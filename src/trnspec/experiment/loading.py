@@ -48,7 +48,7 @@ def load(path: Path) -> Experiment:
     problems += unread
     if experiment is None or problems:
         raise InvalidExperiment(str(path), problems, lines)
-    return experiment
+    return replace(experiment, path=path)
 
 
 def read(document: Any) -> tuple[ExperimentFile | None, list[Finding]]:

@@ -18,7 +18,7 @@ from trnspec.benchmark.commands.arm_options import points, read_by, shares
 from trnspec.benchmark.formats.vllm_bench import ALL
 from trnspec.benchmark.measure import journal
 from trnspec.benchmark.plan import Plan
-from trnspec.core.console import print_json, print_text, warn
+from trnspec.core.console import pasted, print_json, print_text, warn
 from trnspec.core.findings import Misuse, Refusal
 from trnspec.core.screen import folded, table, wrapped
 from trnspec.core.words import count, listed
@@ -152,7 +152,9 @@ def command(
     decision = (
         decide(predictions, arm.name, rental, tokens_per_month)
         if predictions
-        else without_acceptance(needed, arm.name, rental, plain_usd(experiment, arm, steps))
+        else without_acceptance(
+            needed, arm.name, rental, plain_usd(experiment, arm, steps), file=pasted(experiment.path)
+        )
     )
     if as_json:
         print_json(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trnspec.core.console import print_table, print_text, typed_file
+from trnspec.core.console import pasted, print_table, print_text
 from trnspec.experiment import Experiment
 from trnspec.experiment.cost import RunPrice, idle, per_hour, running
 from trnspec.experiment.purchase import payable, purchase_text
@@ -79,4 +79,4 @@ def show(experiment: Experiment, run: RunPrice) -> None:
         f"A first run takes {run.hours:.2f} Trn2 hours and costs {purchase_text(ways)}. These are rates of {dated}; "
         "for today's:",
     )
-    print(f"./trnspec preflight {typed_file()}")
+    print(f"./trnspec preflight {pasted(experiment.path)}")

@@ -13,7 +13,6 @@ from trnspec.benchmark.analyse.draft_cost import CURVES, StepTimes, step_times
 from trnspec.benchmark.analyse.window_advice import forecast
 from trnspec.benchmark.analyse.windows import AdviceOptions
 from trnspec.benchmark.formats.acceptance_files import survivals
-from trnspec.core.console import typed_file
 from trnspec.core.findings import Misuse
 from trnspec.core.words import count, listed
 from trnspec.experiment import Arm, Experiment
@@ -238,7 +237,7 @@ def decide(
 
 
 def without_acceptance(
-    first: BreakEven, arm: str, rental: PurchaseOption, usd_per_million: tuple[float, float]
+    first: BreakEven, arm: str, rental: PurchaseOption, usd_per_million: tuple[float, float], *, file: str
 ) -> dict[str, Any]:
     """What has to be measured before anybody can decide; `usd_per_million` is what the baseline costs."""
     hopeless = first.most_tokens_per_step < first.low
@@ -247,7 +246,7 @@ def without_acceptance(
     decision = _decision(
         "do not rent" if hopeless else "measure", _sentence(arm, rental, first=first, least=least)
     )
-    return decision | {"next": None if hopeless else f"./trnspec forecast {typed_file()} --run DIR"}
+    return decision | {"next": None if hopeless else f"./trnspec forecast {file} --run DIR"}
 
 
 def _decision(

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from trnspec.core.command_line import refusal_of
-from trnspec.core.console import typed_file
+from trnspec.core.console import pasted
 from trnspec.core.words import count
 from trnspec.experiment import Arm, Experiment
 from trnspec.experiment.compilation import native_arms
@@ -216,7 +216,7 @@ def _release_lease(context: Context, *, problem: str) -> None:
 def what_bills(context: Context) -> str:
     """One sentence about the nodes, from EKS, or from what was last asked for when EKS does not answer."""
     experiment = context.experiment
-    file = typed_file(f"experiments/{experiment.name}.yaml")
+    file = pasted(experiment.path)
     try:
         nodes, answers = nodegroup.read(experiment, context.aws).desired, True
     except Exception:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from infra.off_schedules import block_over
-from trnspec.core.console import typed_file
+from trnspec.core.console import pasted
 from trnspec.core.findings import Finding
 from trnspec.core.words import count, listed
 from trnspec.experiment import Experiment
@@ -111,10 +111,10 @@ def _remedy(experiment: Experiment, issue: str) -> str:
     if nodegroup.is_no_capacity(issue):
         return (
             f"EC2 has no {experiment.cluster.instance} here now: run this again with --wait 12h, or see what else is offered "
-            f"(./trnspec preflight {typed_file()})"
+            f"(./trnspec preflight {pasted(experiment.path)})"
         )
     if any(words in issue for words in ("LimitExceeded", "vCPU limit", "MaxSpotInstanceCountExceeded")):
-        return f"the quota is too small: ./trnspec preflight {typed_file()} prints the command that asks for more"
+        return f"the quota is too small: ./trnspec preflight {pasted(experiment.path)} prints the command that asks for more"
     return "fix what it names, then run this again"
 
 

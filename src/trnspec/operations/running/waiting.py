@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from infra.off_schedules import AGAIN_AFTER
 from trnspec.core.command_line import refusal_of
-from trnspec.core.console import progress, typed_file
+from trnspec.core.console import pasted, progress
 from trnspec.core.findings import Finding, Refusal
 from trnspec.experiment import Experiment
 from trnspec.operations.cloud import ec2, kubernetes, nodegroup
@@ -171,6 +171,6 @@ def begins(experiment: Experiment, aws: Aws) -> datetime | None:
     found = ec2.reservation(aws, capacity.reservation_id)
     state = found.state if found else "unknown"
     if found is None or state in ("payment-failed", "failed", "cancelled", "expired"):
-        remedy = f"buy another (./trnspec preflight {typed_file()}), deploy, then run this again"
+        remedy = f"buy another (./trnspec preflight {pasted(experiment.path)}), deploy, then run this again"
         raise Refusal(Finding(block_name(experiment), None, f"is {state} in {aws.region}", remedy))
     return found.starts
