@@ -23,11 +23,11 @@ from trnspec.core.findings import Misuse, Refusal
 from trnspec.core.screen import folded, table, wrapped
 from trnspec.core.words import count, listed
 from trnspec.experiment import Arm, Experiment, load
-from trnspec.experiment.cost import RunPrice, node_price, run_price
+from trnspec.experiment.cost import node_price, run_hours
 from trnspec.experiment.expected import ArmForecast, as_lines, expected, expected_of
 from trnspec.experiment.expected import as_json as in_json
 from trnspec.experiment.ledger import beside_dollars, ledger, ledger_lines
-from trnspec.experiment.purchase import payable
+from trnspec.experiment.purchase import file_prices
 from trnspec.experiment.step_time import step_lines
 from trnspec.operations import pricing
 from trnspec.operations.options import FILE, experiment_argument, json_option
@@ -110,14 +110,13 @@ def command(
         why = "weighs classes whose acceptance is known; give --run DIR or --acceptance FILE"
         raise click.UsageError(f"--mix: {why}")
     experiment = load(path)
-    price = run_price(experiment)
-    rental = payable(experiment, price.hours)[0]
+    rental = file_prices(experiment, run_hours(experiment))[0]
     beside: dict[str, Any] = {
         "schema": 1,
         "origin": "predicted",
         "experiment": experiment.name,
         "expected": [in_json(one) for one in expected(experiment)],
-        "cost": pricing.as_json(experiment, price),
+        "cost": pricing.as_json(experiment),
         "published": ledger(),
         "beside_dollars": beside_dollars(experiment),
     }
@@ -132,7 +131,7 @@ def command(
         if as_json:
             print_json({**beside, "problems": error.as_json()})
         else:
-            _show_beside(experiment, price, everything=everything)
+            _show_beside(experiment, everything=everything)
         warn(str(error))
         return error.exit_code
     predictions: tuple[Prediction, ...] = ()
@@ -176,14 +175,14 @@ def command(
         text = _text(experiment, own, steps, predictions, doubts)
         following = [decision["next"]] if decision.get("next") else []
         print("\n".join([*wrapped(decision["sentence"]), *following, *text, ""]))
-        _show_beside(experiment, price, everything=everything)
+        _show_beside(experiment, everything=everything)
     return int(bool(predictions) and all(one.verdict == "does not pay" for one in predictions))
 
 
-def _show_beside(experiment: Experiment, price: RunPrice, *, everything: bool) -> None:
+def _show_beside(experiment: Experiment, *, everything: bool) -> None:
     """Print what is billed, and, with `everything`, what the forecast rests on."""
     print_text("Cost", "")
-    pricing.show(experiment, price)
+    pricing.show(experiment)
     if everything:
         print_text("", "Steps")
         for one in expected(experiment):

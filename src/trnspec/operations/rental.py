@@ -17,7 +17,7 @@ from trnspec.core.findings import Misuse
 from trnspec.core.words import count, listed
 from trnspec.experiment import Arm, Experiment
 from trnspec.experiment.expected import ArmForecast, expected_of
-from trnspec.experiment.purchase import PurchaseOption, usd_range
+from trnspec.experiment.purchase import RunPrice, usd_range
 
 WHOLE = "all classes"
 """Class of the mixture."""
@@ -213,7 +213,7 @@ def _rows(
 
 
 def decide(
-    predictions: Sequence[Prediction], arm: str, rental: PurchaseOption, tokens_per_month: float | None
+    predictions: Sequence[Prediction], arm: str, rental: RunPrice, tokens_per_month: float | None
 ) -> dict[str, Any]:
     """Rent for the classes for which drafting pays, else for those for which it is likely to; after how many output tokens of these
     classes, and months of all traffic, the run is paid back."""
@@ -237,7 +237,7 @@ def decide(
 
 
 def without_acceptance(
-    first: BreakEven, arm: str, rental: PurchaseOption, usd_per_million: tuple[float, float], *, file: str
+    first: BreakEven, arm: str, rental: RunPrice, usd_per_million: tuple[float, float], *, file: str
 ) -> dict[str, Any]:
     """What has to be measured before anybody can decide; `usd_per_million` is what the baseline costs."""
     hopeless = first.most_tokens_per_step < first.low
@@ -262,7 +262,7 @@ def _decision(
     return {"advice": advice, "sentence": sentence, "classes": classes, **repaid}
 
 
-def _sentence(arm: str, rental: PurchaseOption, **known: Any) -> str:
+def _sentence(arm: str, rental: RunPrice, **known: Any) -> str:
     from jinja2 import Environment, FileSystemLoader
 
     template = Environment(
