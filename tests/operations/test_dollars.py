@@ -32,7 +32,7 @@ from trnspec.operations.__main__ import main
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.forecast import of_experiment
 from trnspec.operations.preflight.ec2_offers import instance_offered as where_offered
-from trnspec.operations.rental import Prediction, Steps, measured, of_file, predict, published
+from trnspec.operations.rental import Prediction, Steps, acceptance_in, measured, predict, published
 
 ALL = [1.0] * 7
 NONE = [0.0] * 7
@@ -48,7 +48,7 @@ def _file(folder: Path, shares: dict[str, list[float]]) -> Path:
 
 
 def _predict(experiment: Experiment, steps: Steps, path: Path) -> tuple[Prediction, ...]:
-    return predict(experiment, experiment.arms[1], steps=steps, evidence=of_file(path), mix=None)
+    return predict(experiment, experiment.arms[1], steps=steps, evidence=acceptance_in(path), mix=None)
 
 
 def test_a_mixture_lies_between_the_ceiling_and_what_cannot_pay(
