@@ -89,7 +89,6 @@ def _value(name: str, values: Mapping[str, str]) -> str:
 
 
 FINGERPRINT = "rendered.sha256"
-_REMEDY = "run ./trnspec render EXPERIMENT and review what changes"
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _FastDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 """The C loader: twenty times as fast, and in every wheel of PyYAML."""
@@ -131,15 +130,14 @@ def read(experiment: Experiment, parent: Path, *, fresh: bool = True) -> tuple[M
     Raises `Misuse` when they are missing, were rendered from something else, or were changed by hand.
     """
     folder = folder_of(experiment, parent)
+    remedy = f"run ./trnspec render {experiment.file} and review what changes"
     try:
         recorded = (folder / FINGERPRINT).read_text(encoding="utf-8")
         contents = {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.yaml"))}
     except (OSError, UnicodeDecodeError):
-        raise Misuse(f"{folder}: experiment {experiment.name} is not rendered there; {_REMEDY}") from None
+        raise Misuse(f"{folder}: experiment {experiment.name} is not rendered there; {remedy}") from None
     if fresh and recorded != _fingerprint(experiment, contents):
-        raise Misuse(
-            f"{folder}: rendered from another state of {experiment.name}, or edited since; {_REMEDY}"
-        )
+        raise Misuse(f"{folder}: rendered from another state of {experiment.name}, or edited since; {remedy}")
     return tuple(
         ManifestFile(name, tuple(yaml.load_all(text, Loader=_Loader))) for name, text in contents.items()
     )

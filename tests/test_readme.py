@@ -11,8 +11,8 @@ from tests.cdk8s_charts.objects import objects_of
 from tests.conftest import REFERENCE, ROOT
 from tests.docs.blocks import between
 from trnspec.experiment import Experiment, InvalidExperiment, load
-from trnspec.experiment.cost import idle, per_hour, run_price
-from trnspec.experiment.purchase import payable, purchase_text
+from trnspec.experiment.cost import idle, per_hour, run_hours
+from trnspec.experiment.purchase import file_prices, price_text
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 MISTAKES = (
@@ -71,19 +71,21 @@ def test_the_demo_shown_ends_with_an_answer_for_each_class_and_what_comes_next()
 
 def test_the_demo_shown_counts_what_is_committed_and_its_price(reference: Experiment) -> None:
     """Every other count of it is compared with a fresh demonstration by `.ci/run`."""
-    shown, price = shown_as("demo"), run_price(reference)
+    shown, price = shown_as("demo"), run_hours(reference)
     assert f"rendered {len(objects_of(REFERENCE))} Kubernetes objects" in shown
-    ways = payable(reference, price.hours)
-    dated = f"{price.hours:.1f} predicted Trn2 hours, rates of {max(way.rate.as_of for way in ways)}"
-    text = f"{dated}: {purchase_text(ways)}"
+    ways = file_prices(reference, price)
+    dated = f"{price:.1f} predicted Trn2 hours, rates of {max(way.rate.as_of for way in ways)}"
+    text = f"{dated}: {price_text(ways)}"
     assert text in " ".join(shown.split())
     first_screen = " ".join(README.split("\n## ")[0].split())
     (block,) = ways
-    asked = f"({price.hours:.1f} hours of a {reference.instance.name}) ${block.usd:.0f} by the smallest Capacity Block"
+    asked = (
+        f"({price:.1f} hours of a {reference.instance.name}) ${block.usd:.0f} by the smallest Capacity Block"
+    )
     assert asked in first_screen
     assert f"about ${per_hour(idle(reference)):.2f} an hour" in first_screen
     small = load(REFERENCE.with_name("llama-3.1-8b-eagle3.yaml"))
-    least = purchase_text(payable(small, run_price(small).hours))
+    least = price_text(file_prices(small, run_hours(small)))
     assert f"{least.split(' in ')[0]} with one chip an arm" in first_screen
     assert len(README.split()) <= 930
 

@@ -257,7 +257,7 @@ def test_what_would_change_decoding_is_refused_with_its_lines_unless_it_is_the_r
     _, (problem,) = asked(tmp_path, entries)
     assert problem.line() == (
         "prompts.file = 'line 2 of mine.jsonl': asks for `temperature` of its own, and the run's is 0; the same in 4 more "
-        "entries; remove it, or leave it out of the requests: --ignore temperature (a file of an experiment: prompts.ignore)"
+        "entries; remove it, or ignore it: `--ignore temperature` of new and measure, `prompts.ignore: [temperature]` of an experiment"
     )
     prompts, problems = asked(tmp_path, entries, ignored=("temperature",))
     assert (len(prompts), problems) == (10, [])

@@ -16,8 +16,8 @@ from trnspec.benchmark.__main__ import main as benchmark
 from trnspec.core.screen import table
 from trnspec.experiment import load
 from trnspec.experiment.__main__ import main as experiment
-from trnspec.experiment.cost import run_price
-from trnspec.experiment.purchase import payable, purchase_text
+from trnspec.experiment.cost import run_hours
+from trnspec.experiment.purchase import file_prices, price_text
 from trnspec.operations import demonstration as demo
 from trnspec.operations.__main__ import main as operations
 
@@ -91,14 +91,12 @@ def test_the_answer_of_a_demonstration_fits(
     from tests.benchmark.records import result_of
 
     monkeypatch.setenv("COLUMNS", str(columns))
-    price = run_price(load(REFERENCE))
-    found: Any = SimpleNamespace(
-        result=result_of(all_runs()["reference"]), price=price, step="a plain step takes 45 ms"
-    )
+    hours = run_hours(load(REFERENCE))
+    found: Any = SimpleNamespace(result=result_of(all_runs()["reference"]), step="a plain step takes 45 ms")
     on_aws = {
-        "trn2_hours": price.hours,
+        "trn2_hours": hours,
         "rates_as_of": "2026-10-03",
-        "ways": purchase_text(payable(load(REFERENCE), price.hours)),
+        "ways": price_text(file_prices(load(REFERENCE), hours)),
     }
     answer = {"on_aws": on_aws, "report": "results/demo-20260921T141400Z/report.html", "next": "./trnspec"}
     assert narrowest("\n".join(demo.as_lines(found, answer, inventory=False))) <= columns

@@ -21,9 +21,9 @@ from trnspec.experiment import load, model
 from trnspec.experiment.catalogue.instances import INSTANCES
 from trnspec.experiment.catalogue.models import MODELS
 from trnspec.experiment.catalogue.runtimes import HEAD_MODES, MODES, RUNTIMES, Mode
-from trnspec.experiment.cost import run_price
+from trnspec.experiment.cost import run_hours
 from trnspec.experiment.header import headers
-from trnspec.experiment.purchase import payable
+from trnspec.experiment.purchase import file_prices
 
 DOCS, EXPERIMENTS = ROOT / "docs", ROOT / "experiments"
 SCHEMA = EXPERIMENTS / "experiment.schema.json"
@@ -148,7 +148,7 @@ def gallery() -> Iterator[str]:
     for path, header in headers(EXPERIMENTS).items():
         experiment = load(path)
         usd = {"spot": "-", "capacity-block": "-"}
-        for way in payable(experiment, run_price(experiment).hours):
+        for way in file_prices(experiment, run_hours(experiment)):
             low, high = f"{way.low_usd:,.0f}", f"{way.high_usd:,.0f}"
             usd[way.rate.kind] = low if low == high else f"{low} to {high}"
         question = f"[{header.answers}](../experiments/{path.name})"

@@ -13,9 +13,9 @@ from tests.docs.programs import run
 from trnspec.experiment import Experiment, load
 from trnspec.experiment.catalogue.published import DRAFTED
 from trnspec.experiment.catalogue.published import REFERENCE as PUBLISHED
-from trnspec.experiment.cost import COMPILE_H, idle, per_hour, run_price, running
+from trnspec.experiment.cost import COMPILE_H, idle, per_hour, run_hours, run_parts, running
 from trnspec.experiment.expected import expected_of
-from trnspec.experiment.purchase import payable, purchase_text
+from trnspec.experiment.purchase import file_prices, price_text
 from trnspec.experiment.step_time import of_row, published_forecaster
 
 DOCS = ROOT / "docs"
@@ -36,11 +36,11 @@ def test_the_costs_shown_are_those_computed(reference: Experiment) -> None:
     assert f"| every hour with no Trn2 node | {per_hour(idle(reference)):.2f} |" in table
     node, whole = (per_hour(items) for items in (running(reference)[:1], running(reference)))
     assert f"| every hour with one Trn2 node | {whole:.2f}, of it {node:.2f} for the node" in table
-    first, later = (run_price(reference, to_compile=number) for number in (2, 0))
-    assert later.hours <= 2
+    first, later = (run_hours(reference, to_compile=number) for number in (2, 0))
+    assert later <= 2
     for one, words in ((first, "the first answer"), (later, "a later one")):
-        text = purchase_text(payable(reference, one.hours))
-        assert f"| {words}, {one.hours:.2f} Trn2 hours (*predicted*) | {text} |" in table
+        text = price_text(file_prices(reference, one))
+        assert f"| {words}, {one:.2f} Trn2 hours (*predicted*) | {text} |" in table
     assert f"${24 * per_hour(idle(reference)):.2f} a day" in _guide("aws.md")
     ten_commands = between(aws, "ten")
     (block,) = [block for block in command_blocks(aws) if block.text in ten_commands]
@@ -50,7 +50,7 @@ def test_the_costs_shown_are_those_computed(reference: Experiment) -> None:
 def test_a_sweep_is_predicted_to_compile_in_turns() -> None:
     sweep = load(REFERENCE.with_name("qwen3-32b-tp4-sweep.yaml"))
     for number, turns in ((16, 4), (3, 1)):
-        parts = run_price(sweep, to_compile=number).parts
+        parts = run_parts(sweep, to_compile=number)
         assert [part.hours for part in parts if part.step == "compile"] == [turns * COMPILE_H]
 
 

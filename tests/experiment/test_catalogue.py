@@ -244,9 +244,7 @@ def test_a_node_image_that_panics_cannot_be_pinned(date: str) -> None:
 
 def test_a_published_start_is_quoted_and_an_hour_assumed_where_none_is(variation: Variation) -> None:
     def compiling(*edits: Edit) -> cost.RunPart:
-        return next(
-            part for part in cost.run_price(load(variation(both(*edits)))).parts if part.step == "compile"
-        )
+        return next(part for part in cost.run_parts(load(variation(both(*edits)))) if part.step == "compile")
 
     plain = put("arms", [{"name": "a"}, {"name": "b", "engine": {"num_seqs_buckets": [1, 4]}}])
     native = both(NATIVE, plain)
@@ -262,7 +260,7 @@ def test_a_published_start_is_quoted_and_an_hour_assumed_where_none_is(variation
         assert (guessed.hours, guessed.assumption[:8]) == (cost.COMPILE_H, "assumed:")
     like = next(
         part
-        for part in cost.run_price(load(ROOT / "experiments" / "llama-3.1-8b-eagle3.yaml")).parts
+        for part in cost.run_parts(load(ROOT / "experiments" / "llama-3.1-8b-eagle3.yaml"))
         if part.step == "compile"
     )
     assert like.hours == pytest.approx(2 * 491.4 / 3600), (
@@ -273,10 +271,10 @@ def test_a_published_start_is_quoted_and_an_hour_assumed_where_none_is(variation
 
 def test_the_first_native_arm_is_predicted_to_be_compiled_and_started_before_the_others() -> None:
     small = load(ROOT / "experiments" / "llama-3.1-8b-eagle3.yaml")
-    hours = {part.step: part.hours for part in cost.run_price(small).parts}
+    hours = {part.step: part.hours for part in cost.run_parts(small)}
     assert hours["first"] == pytest.approx(491.4 / 3600 + cost.LOAD_H), "the plain arm"
     for experiment, missing in ((small, 1), (small, 0), (load(REFERENCE), 2)):
-        steps = {part.step for part in cost.run_price(experiment, to_compile=missing).parts}
+        steps = {part.step for part in cost.run_parts(experiment, to_compile=missing)}
         assert "first" not in steps
 
 

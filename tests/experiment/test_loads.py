@@ -14,7 +14,7 @@ from trnspec.benchmark.cell_size import block_s
 from trnspec.benchmark.measure.records import REPEATED
 from trnspec.benchmark.measure.schedule import measured_blocks
 from trnspec.experiment import Experiment, load
-from trnspec.experiment.cost import RunPart, loading_s, run_price
+from trnspec.experiment.cost import RunPart, loading_s, run_parts
 from trnspec.experiment.description import as_text
 from trnspec.experiment.model import Benchmark
 
@@ -51,7 +51,7 @@ def test_all_arms_are_loaded_and_what_the_batch_does_not_hold_waits(reference: E
 
 def test_check_and_price_say_what_a_run_may_take_and_which_loads_are_a_queue(variation: Variation) -> None:
     def part(experiment: Experiment) -> RunPart:
-        return next(part for part in run_price(experiment).parts if part.step == "benchmark")
+        return next(part for part in run_parts(experiment) if part.step == "benchmark")
 
     text = as_text(load(variation(both(put("benchmark.concurrency", [1, 8]), put("benchmark.requests", 40)))))
     assert "concurrency 1, 8, 40 requests a class or more\n" in text

@@ -17,7 +17,7 @@ from trnspec.experiment.catalogue.instances import INSTANCES
 from trnspec.experiment.catalogue.prices import BLOCK_RATES, NODE_RATES
 from trnspec.experiment.cost import BLOCK_END_H, node_price, per_hour, running
 from trnspec.experiment.description import as_text
-from trnspec.experiment.purchase import payable, purchase_options, purchase_text
+from trnspec.experiment.purchase import file_prices, price_text, run_prices
 from trnspec.operations.__main__ import main
 
 Variation = Callable[[Callable[[dict[str, Any]], object]], Path]
@@ -60,7 +60,7 @@ def test_spot_without_a_record_counts_the_block_and_says_so(variation: Variation
 
 def test_a_block_is_paid_as_a_whole_and_spot_by_its_range(reference: Experiment) -> None:
     beside = per_hour(running(reference)) - node_price(reference).usd_per_hour
-    spot, block, *_ = purchase_options(reference, 2.2)
+    spot, block, *_ = run_prices(reference, 2.2)
     assert (spot.rate.kind, spot.rate.zone, spot.hours_billed) == ("spot", "us-east-2c", 2.2)
     assert spot.low_usd == pytest.approx(2.2 * (8.99 + beside))
     assert spot.high_usd == pytest.approx(2.2 * (15.37 + beside))
@@ -73,7 +73,7 @@ def test_a_longer_answer_takes_the_cheapest_block_that_holds_it_before_its_last_
     reference: Experiment, hours: float, billed: float
 ) -> None:
     assert timedelta(hours=BLOCK_END_H) == BEFORE_BLOCK_ENDS
-    blocks = [way for way in purchase_options(reference, hours) if way.rate.kind == "capacity-block"]
+    blocks = [way for way in run_prices(reference, hours) if way.rate.kind == "capacity-block"]
     assert blocks[0].hours_billed == billed
 
 
@@ -93,7 +93,7 @@ def test_a_run_is_paid_by_spot_in_a_zone_of_the_file_or_by_a_whole_block(
 ) -> None:
     names = [f"us-east-2{letter}" for letter in zones]
     change = {"capacity": {"kind": kind}, "availability_zones": names}
-    assert purchase_text(payable(load(variation(lambda data: data["cluster"].update(change))), 2.2)) == says
+    assert price_text(file_prices(load(variation(lambda data: data["cluster"].update(change))), 2.2)) == says
 
 
 def test_check_says_how_nodes_are_bought() -> None:
@@ -105,7 +105,7 @@ def test_check_says_how_nodes_are_bought() -> None:
 
 def test_two_small_nodes_cost_twice_as_much() -> None:
     small = load(SMALL)
-    ways = purchase_options(small, 1.0)
+    ways = run_prices(small, 1.0)
     assert {way.rate.region for way in ways} == {"sa-east-1", "ap-southeast-4"}
     beside = per_hour(running(small)) - 2 * node_price(small).usd_per_hour
     assert ways[0].usd == pytest.approx(2 * 2.27 + beside)

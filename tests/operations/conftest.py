@@ -219,7 +219,7 @@ def offers() -> Offers:
     def asked(file: Path) -> tuple[dict[str, Any], str]:
         experiment = load(file)
         found = market.ask(experiment, Aws(experiment.cluster.region), now=ASKED)
-        return json.loads(json_text(market.as_json(found))), "\n".join([*market.as_lines(found, file)])
+        return json.loads(json_text(market.as_json(found))), "\n".join([*market.as_lines(found)])
 
     return asked
 

@@ -32,7 +32,7 @@ from trnspec.operations.__main__ import main
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.forecast import of_experiment
 from trnspec.operations.preflight.ec2_offers import instance_offered as where_offered
-from trnspec.operations.rental import Prediction, Steps, measured, of_file, predict, published
+from trnspec.operations.rental import Prediction, Steps, acceptance_in, measured, predict, published
 
 ALL = [1.0] * 7
 NONE = [0.0] * 7
@@ -48,7 +48,7 @@ def _file(folder: Path, shares: dict[str, list[float]]) -> Path:
 
 
 def _predict(experiment: Experiment, steps: Steps, path: Path) -> tuple[Prediction, ...]:
-    return predict(experiment, experiment.arms[1], steps=steps, evidence=of_file(path), mix=None)
+    return predict(experiment, experiment.arms[1], steps=steps, evidence=acceptance_in(path), mix=None)
 
 
 def test_a_mixture_lies_between_the_ceiling_and_what_cannot_pay(
@@ -346,7 +346,7 @@ def test_in_a_region_that_is_not_in_the_table_the_price_is_unknown_and_ec2_is_as
     experiment = load(file)
     unknown = as_json(experiment)["unknown_until_run"]
     assert (
-        f"region eu-north-1: whether EC2 offers trn2.48xlarge there (./trnspec preflight {experiment.file} asks)"
+        f"region eu-north-1: whether EC2 offers trn2.48xlarge there (./trnspec preflight {file} asks)"
         in unknown
     )
     note = "no on-demand price is published: the rate of a Capacity Block in ap-south-2 counts instead"

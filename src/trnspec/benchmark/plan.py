@@ -93,7 +93,7 @@ class PlannedArm(Part):
     also_changes: Annotated[tuple[_Text, ...], _TEXTS, OMIT_IF_EMPTY] = ()
     """Other differences of its engine besides speculation, in words for the report."""
     api_key_env: Annotated[EnvName | None, OMIT_IF_EMPTY] = None
-    """The environment variable with its API key. Default: BENCHMARK_API_KEY, or OPENAI_API_KEY."""
+    """The environment variable with its API key. If no arm names one: BENCHMARK_API_KEY, or OPENAI_API_KEY."""
     headers_env: Annotated[
         Mapping[HeaderName, EnvName],
         must_be("an object of HTTP headers and environment variables"),

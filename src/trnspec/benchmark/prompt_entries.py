@@ -220,7 +220,7 @@ def sendable(entry: Entry, *, endpoint: str, run: Mapping[str, Any]) -> Entry:
             ours = (*ours, entry[key]) if entry[key] | run[key] == run[key] | entry[key] else ours
         if key in entry and entry[key] not in ours:
             of_run = f"the run's is {short(run[key])}" if key in run else "the run leaves it to the servers"
-            remedy = f"remove it, or leave it out of the requests: --ignore {key} (a file of an experiment: prompts.ignore)"
+            remedy = f"remove it, or ignore it: `--ignore {key}` of new and measure, `prompts.ignore: [{key}]` of an experiment"
             raise Unusable(f"asks for `{key}` of its own, and {of_run}", remedy)
     return prompt | ({"request": request} if request else {})
 

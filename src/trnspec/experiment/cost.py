@@ -1,4 +1,4 @@
-"""The cost of an experiment: per hour, per run, and for the whole answer with each purchase option, from dated prices."""
+"""What an experiment costs per hour, from dated prices, and how many hours a run takes. `purchase` has the price of a run."""
 
 from __future__ import annotations
 
@@ -134,39 +134,6 @@ class RunPart:
     assumption: str
 
 
-@dataclass(frozen=True)
-class RunPrice:
-    """The duration of a run, from the first Trn2 node to the last, and everything that is billed in that time."""
-
-    parts: tuple[RunPart, ...]
-    """Empty if the hours were given."""
-    hours: float
-    node: Price
-    """The price of one Trn2 node."""
-    usd_per_hour: float
-    """All nodes, and everything else that is billed while they run."""
-
-    @property
-    def usd(self) -> float:
-        return self.hours * self.usd_per_hour
-
-
-def run_price(
-    experiment: Experiment,
-    *,
-    to_compile: int | None = None,
-    hours: float | None = None,
-) -> RunPrice:
-    """Return the price of a run in which `to_compile` artifacts do not exist yet (default: those of all arms).
-
-    The price is predicted; each part names its assumption. `hours` replaces the prediction.
-    """
-    parts = () if hours is not None else _parts(experiment, to_compile)
-    length = sum(part.hours for part in parts) if hours is None else hours
-    items = running(experiment)
-    return RunPrice(parts=parts, hours=length, node=items[0].of(1), usd_per_hour=per_hour(items))
-
-
 def loading_s(experiment: Experiment, arms: Sequence[Arm], *, answer_s: float) -> float:
     """Return the seconds for which the arms of a round are loaded in turn, if each answer takes `answer_s`."""
     settings = experiment.benchmark
@@ -244,7 +211,13 @@ def start_budget_s(experiment: Experiment) -> int:
     )
 
 
-def _parts(experiment: Experiment, to_compile: int | None) -> tuple[RunPart, ...]:
+def run_hours(experiment: Experiment, *, to_compile: int | None = None) -> float:
+    """Return the predicted Trn2 hours of a run, from the first node to the last."""
+    return sum(part.hours for part in run_parts(experiment, to_compile=to_compile))
+
+
+def run_parts(experiment: Experiment, *, to_compile: int | None = None) -> tuple[RunPart, ...]:
+    """Predict the parts of a run in which `to_compile` artifacts do not exist yet (default: those of all arms)."""
     settings, standing, arms = experiment.benchmark, experiment.rounds, experiment.arms
     missing = len(arms) if to_compile is None else to_compile
     # Drafting is assumed to be no faster than plain decoding, so this is the maximum.

@@ -16,14 +16,15 @@ from trnspec.experiment.catalogue.runtimes import Runtime
 from trnspec.experiment.compilation import artifact_key, cold_start_s
 from trnspec.experiment.ledger import beside_dollars
 from trnspec.experiment.placement import GIB, ArmPlace, arm_memory_bytes, place
-from trnspec.experiment.purchase import payable, purchase_text
+from trnspec.experiment.purchase import file_prices, price_text
 
 
 def as_json(experiment: Experiment) -> dict[str, Any]:
     """Return the resolved experiment as plain data."""
     places = {entry.arm: entry for entry in reversed(place(experiment))}  # the first of each
     cluster, image = experiment.cluster, experiment.node_image
-    run, items = cost.run_price(experiment), cost.running(experiment)
+    hours, items = cost.run_hours(experiment), cost.running(experiment)
+    prices = [price.as_json() for price in file_prices(experiment, hours)]
     sizes = Counter(prompt.class_name for prompt in experiment.prompts)
     return {
         "valid": True,
@@ -48,11 +49,8 @@ def as_json(experiment: Experiment) -> dict[str, Any]:
             "no_trn2_node": round(cost.per_hour(cost.idle(experiment)), 2),
             "prices": [asdict(item) for item in items],
         },
-        "first_run": {
-            "trn2_hours": round(run.hours, 2),
-            "usd": round(payable(experiment, run.hours)[0].usd, 2),
-        },
-        "ways_to_buy": [way.as_json() for way in payable(experiment, run.hours)],
+        "first_run": {"trn2_hours": round(hours, 2), "usd": round(prices[0]["usd"], 2)},
+        "ways_to_buy": prices,
         "expected": [expected.as_json(one) for one in expected.expected(experiment)],
         "beside_dollars": beside_dollars(experiment),
         "should_meet": expected.should_meet(experiment),
@@ -256,8 +254,8 @@ def _asked(experiment: Experiment) -> Iterator[str]:
 
 
 def _cost(experiment: Experiment) -> Iterator[str]:
-    items, run = cost.running(experiment), cost.run_price(experiment)
+    items, hours = cost.running(experiment), cost.run_hours(experiment)
     price, idle = items[0], cost.per_hour(cost.idle(experiment))
-    yield f"  first run   {run.hours:.2f} Trn2 hours, predicted: {purchase_text(payable(experiment, run.hours))}"
+    yield f"  first run   {hours:.2f} Trn2 hours, predicted: {price_text(file_prices(experiment, hours))}"
     yield f"  an hour     ${idle:.2f} without Trn2 nodes, until teardown; with {count(price.units, 'node')} ${cost.per_hour(items):.2f}"
     yield f"              ({price.quoted}{f'; {price.note}' if price.note else ''}); storage and traffic come on top"

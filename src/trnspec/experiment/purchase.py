@@ -13,7 +13,7 @@ from trnspec.experiment.cost import BLOCK_END_H, file_spot_rates, node_price, pe
 
 
 @dataclass(frozen=True, kw_only=True)
-class PurchaseOption:
+class RunPrice:
     """One purchase option in one place, with the dollars of the whole answer."""
 
     rate: NodeRate
@@ -50,9 +50,9 @@ def usd_range(low: float, high: float, decimals: int = 0) -> str:
     return " to ".join(ends)
 
 
-def purchase_options(
+def run_prices(
     experiment: Experiment, hours: float, rates: Iterable[NodeRate] = NODE_RATES
-) -> tuple[PurchaseOption, ...]:
+) -> tuple[RunPrice, ...]:
     """Return what an answer that takes `hours` costs at each rate of its instance type in any region, the cheapest first."""
     nodes = experiment.nodes
     other_usd = hours * (per_hour(running(experiment)) - nodes * node_price(experiment).usd_per_hour)
@@ -64,7 +64,7 @@ def purchase_options(
     return tuple(sorted(options, key=lambda option: option.usd))
 
 
-def _option(rate: NodeRate, hours: float, *, nodes: int, other_usd: float) -> PurchaseOption:
+def _option(rate: NodeRate, hours: float, *, nodes: int, other_usd: float) -> RunPrice:
     billed = hours
     if rate.smallest_h:
         billed = rate.smallest_h + 24 * max(0, math.ceil((hours + BLOCK_END_H - rate.smallest_h) / 24))
@@ -72,22 +72,20 @@ def _option(rate: NodeRate, hours: float, *, nodes: int, other_usd: float) -> Pu
         nodes * billed * (rate.usd_per_hour if price is None else price) + other_usd
         for price in (rate.low_usd, rate.usd_per_hour, rate.high_usd)
     )
-    return PurchaseOption(
-        rate=rate, low_usd=low, usd=usd, high_usd=high, hours_used=hours, hours_billed=billed
-    )
+    return RunPrice(rate=rate, low_usd=low, usd=usd, high_usd=high, hours_used=hours, hours_billed=billed)
 
 
-def payable(experiment: Experiment, hours: float) -> tuple[PurchaseOption, ...]:
+def file_prices(experiment: Experiment, hours: float) -> tuple[RunPrice, ...]:
     """Return what a run of so many Trn2 hours costs at published rates, the option of the file first: spot in a zone that the file
     names, where a price of one is published, and the cheapest Capacity Block, in the file's region where one was offered."""
     cluster = experiment.cluster
-    spot = purchase_options(experiment, hours, file_spot_rates(experiment))
-    blocks = [*purchase_options(experiment, hours, block_rates(experiment.instance.name))]
+    spot = run_prices(experiment, hours, file_spot_rates(experiment))
+    blocks = [*run_prices(experiment, hours, block_rates(experiment.instance.name))]
     blocks.sort(key=lambda way: way.rate.region != cluster.region)
     found = (*spot[:1], *blocks[:1])
     return found if cluster.capacity.kind == "spot" else found[::-1]
 
 
-def purchase_text(options: Iterable[PurchaseOption]) -> str:
+def price_text(options: Iterable[RunPrice]) -> str:
     """Return the options in one sentence."""
     return "; ".join(option.text for option in options)

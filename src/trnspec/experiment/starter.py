@@ -27,12 +27,12 @@ from trnspec.experiment.catalogue.models import HEADS, MODELS, Model
 from trnspec.experiment.catalogue.prices import BLOCK_RATES, spot_rates
 from trnspec.experiment.catalogue.published import DRAFT, DRAFTED, PLAIN, REFERENCE, TARGET, WINDOW, Drafted
 from trnspec.experiment.catalogue.runtimes import HEAD_MODES, MODES, RUNTIMES, Runtime
-from trnspec.experiment.cost import run_price
+from trnspec.experiment.cost import run_hours
 from trnspec.experiment.expected import expected
 from trnspec.experiment.loading import judge
 from trnspec.experiment.model import Benchmark, ExperimentFile, PromptsSection
 from trnspec.experiment.prompts import Prompt, read_prompts
-from trnspec.experiment.purchase import payable, purchase_text
+from trnspec.experiment.purchase import file_prices, price_text
 from trnspec.experiment.refusals import refused
 from trnspec.experiment.resolving import QUANTIZED, unknown_name
 
@@ -150,9 +150,7 @@ def compose(
             file = ExperimentFile.model_validate(yaml.load(text, Loader=yaml.CSafeLoader))
             experiment, problems = judge(file, asked, folder, format_)
             if experiment and not problems:
-                chosen["price"] = (
-                    f"a first run: {purchase_text(payable(experiment, run_price(experiment).hours))}"
-                )
+                chosen["price"] = f"a first run: {price_text(file_prices(experiment, run_hours(experiment)))}"
                 known = any(
                     row.num_speculative_tokens == chosen["window"]
                     for row in _published(base.name, route.mode)

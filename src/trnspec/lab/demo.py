@@ -29,10 +29,10 @@ from trnspec.core.safe_output import printable
 from trnspec.core.screen import width, wrapped
 from trnspec.core.words import count
 from trnspec.experiment import Experiment, load
-from trnspec.experiment.cost import RunPrice, run_price
+from trnspec.experiment.cost import run_hours
 from trnspec.experiment.expected import expected_of, file_text
 from trnspec.experiment.naming import metrics_namespace
-from trnspec.experiment.purchase import payable, purchase_text
+from trnspec.experiment.purchase import file_prices, price_text
 from trnspec.lab.programs import (
     LOG,
     Container,
@@ -96,8 +96,8 @@ class Stages:
 class Demonstration:
     rehearsal: Rehearsal
     result: Result
-    price: RunPrice
-    """Predicted price of the whole experiment on AWS."""
+    trn2_hours: float
+    """Predicted for the whole experiment on AWS."""
     ways: str
     """The price with each purchase option of the nodes."""
     rates_as_of: str
@@ -133,13 +133,13 @@ def demonstrate(path: Path, *, out: Path, max_tokens: int, stages: Stages) -> De
                 _publish(experiment, out=out, endpoint=endpoint)
                 stage.done = "published the run to the local CloudWatch"
     result = model_in(out / "summary.json", Result)
-    price = run_price(experiment)
-    options = payable(experiment, price.hours)
+    hours = run_hours(experiment)
+    options = file_prices(experiment, hours)
     return Demonstration(
         rehearsal=rehearsed,
         result=result,
-        price=price,
-        ways=purchase_text(options),
+        trn2_hours=hours,
+        ways=price_text(options),
         rates_as_of=max(one.rate.as_of for one in options),
         step=_step(experiment),
     )

@@ -1,5 +1,4 @@
-"""What people and pipelines do with a deployed experiment: the verbs behind `scripts/`.
+"""The verbs of `./trnspec` about experiments and AWS, and what the pipeline does with a deployed stage.
 
-A verb reads the experiment file, AWS and the cluster; decisions are pure functions over what was read. Driven in tests
-against moto, botocore's Stubber and a small Kubernetes API server; not verified on AWS.
+Tests drive them against moto, botocore's Stubber and a small Kubernetes API server. Nothing here was verified on AWS.
 """

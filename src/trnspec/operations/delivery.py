@@ -21,7 +21,7 @@ from trnspec.operations.cloud.aws import Aws, CheckedClient, aws_of
 from trnspec.operations.cloud.clock import Clock
 from trnspec.operations.cloud.kubernetes import pod_containers
 from trnspec.operations.options import json_option, manifests_option, with_experiment
-from trnspec.operations.preflight.checklist import PINS_AND_ZONE, QUOTAS, misfits
+from trnspec.operations.preflight.checklist import PINS_AND_ZONE, QUOTAS, failing
 from trnspec.operations.running.launch import say
 from trnspec.operations.running.remote import Build, reason, watched
 
@@ -111,9 +111,9 @@ def smoke(path: Path, manifests: Path, as_json: bool) -> int:
     experiment = load(path)
     files = read(experiment, manifests)
     aws = aws_of(experiment)
-    for note in misfits(experiment, aws, *QUOTAS):
+    for note in failing(experiment, aws, *QUOTAS):
         warn(note.line())
-    problems = misfits(experiment, aws, *PINS_AND_ZONE)
+    problems = failing(experiment, aws, *PINS_AND_ZONE)
     with cluster_of(experiment, aws) as cluster:
         problems += findings(experiment, files, cluster.get)
     lines = [one.line() for one in problems] or [f"{experiment.name}: is deployed as it was reviewed"]

@@ -77,7 +77,7 @@ def _remove_empty(folder: Path) -> None:
 def _as_data(demonstration: Demonstration, path: Path, out: Path) -> dict[str, Any]:
     from trnspec.lab.demo import shown
 
-    price, rehearsal = demonstration.price, demonstration.rehearsal
+    rehearsal = demonstration.rehearsal
     return {
         "schema": 1,
         "experiment": shown(path),
@@ -89,7 +89,7 @@ def _as_data(demonstration: Demonstration, path: Path, out: Path) -> dict[str, A
             "resources": Counter(resource.outcome for resource in rehearsal.resources),
         },
         "on_aws": {
-            "trn2_hours": round(price.hours, 2),
+            "trn2_hours": round(demonstration.trn2_hours, 2),
             "ways": demonstration.ways,
             "rates_as_of": demonstration.rates_as_of,
         },

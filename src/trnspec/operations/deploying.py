@@ -30,7 +30,7 @@ from trnspec.operations.options import (
     experiments,
     json_option,
 )
-from trnspec.operations.preflight.checklist import refuse_misfits
+from trnspec.operations.preflight.checklist import check_deployable
 from trnspec.operations.running.state import MEASURING, RunStore, refuse_if_driven
 
 FIXED = {
@@ -78,7 +78,7 @@ def command(ctx: click.Context, words: tuple[str, ...], dry_run: bool, as_json: 
         if not dry_run:
             _refuse_without_builder()
             _refuse_under_a_run(experiment, aws)
-            refuse_misfits(experiment, aws)
+            check_deployable(experiment, aws)
             refuse_replacements(path, experiment, aws)
             cloudformation.let_replace(experiment, aws)
     npx = Path(sys.prefix) / "bin" / "npx"

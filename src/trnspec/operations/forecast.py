@@ -23,11 +23,11 @@ from trnspec.core.findings import Misuse, Refusal
 from trnspec.core.screen import folded, table, wrapped
 from trnspec.core.words import count, listed
 from trnspec.experiment import Arm, Experiment, load
-from trnspec.experiment.cost import RunPrice, node_price, run_price
+from trnspec.experiment.cost import node_price, run_hours
 from trnspec.experiment.expected import ArmForecast, as_lines, expected, expected_of
 from trnspec.experiment.expected import as_json as in_json
 from trnspec.experiment.ledger import beside_dollars, ledger, ledger_lines
-from trnspec.experiment.purchase import payable
+from trnspec.experiment.purchase import file_prices
 from trnspec.experiment.step_time import step_lines
 from trnspec.operations import pricing
 from trnspec.operations.options import FILE, experiment_argument, json_option
@@ -36,10 +36,10 @@ from trnspec.operations.rental import (
     WHOLE,
     Prediction,
     Steps,
+    acceptance_in,
     break_even,
     decide,
     measured,
-    of_file,
     plain_usd,
     predict,
     published,
@@ -110,17 +110,6 @@ def command(
         why = "weighs classes whose acceptance is known; give --run DIR or --acceptance FILE"
         raise click.UsageError(f"--mix: {why}")
     experiment = load(path)
-    price = run_price(experiment)
-    rental = payable(experiment, price.hours)[0]
-    beside: dict[str, Any] = {
-        "schema": 1,
-        "origin": "predicted",
-        "experiment": experiment.name,
-        "expected": [in_json(one) for one in expected(experiment)],
-        "cost": pricing.as_json(experiment, price),
-        "published": ledger(),
-        "beside_dollars": beside_dollars(experiment),
-    }
     try:
         arm = _arm(experiment, name)
         own = expected_of(experiment, arm)
@@ -128,67 +117,91 @@ def command(
     except Misuse as error:
         if name or step_times:
             raise
-        # What is billed is known without the length of a step.
+        # The cost is known without the length of a step.
         if as_json:
-            print_json({**beside, "problems": error.as_json()})
+            print_json({**_known(experiment), "problems": error.as_json()})
         else:
-            _show_beside(experiment, price, everything=everything)
+            _show_known(experiment, everything=everything)
         warn(str(error))
         return error.exit_code
-    predictions: tuple[Prediction, ...] = ()
-    doubts: list[str] = []
-    if run or acceptance:
-        try:
-            raw = journal.read(run) if run else None
-            if raw:
-                _check_asked_alike(experiment, raw.plan, run)
-            evidence = partial(advise, cells_of(raw)) if raw else of_file(acceptance or Path())
-            predictions = predict(experiment, arm, steps=steps, evidence=evidence, mix=mix)
-        except Refusal as error:
-            raise Misuse(str(error)) from None
-        plan = raw.plan if raw else None
-        predictions, doubts = of_experiment(predictions, experiment, plan, mixed=bool(mix))
-    needed = break_even(arm, steps)
-    decision = (
-        decide(predictions, arm.name, rental, tokens_per_month)
-        if predictions
-        else without_acceptance(
-            needed, arm.name, rental, plain_usd(experiment, arm, steps), file=experiment.file
-        )
-    )
+    predictions, doubts = _predictions(experiment, arm, steps, run=run, acceptance=acceptance, mix=mix)
+    rental, needed = file_prices(experiment, run_hours(experiment))[0], break_even(arm, steps)
+    if predictions:
+        decision = decide(predictions, arm.name, rental, tokens_per_month)
+    else:
+        usd, file = plain_usd(experiment, arm, steps), experiment.file
+        decision = without_acceptance(needed, arm.name, rental, usd, file=file)
     if as_json:
+        classes = [
+            {**asdict(one), "usd_per_million": one.usd_per_million, "verdict": one.verdict}
+            for one in predictions
+        ]
         print_json(
             {
-                **beside,
+                **_known(experiment),
                 "arm": arm.name,
                 "step_times": steps.origin,
                 "doubts": doubts,
                 "rental": rental.as_json(),
                 "decision": decision,
                 "break_even": {**asdict(needed), "accepted": needed.accepted},
-                "classes": [
-                    {**asdict(one), "usd_per_million": one.usd_per_million, "verdict": one.verdict}
-                    for one in predictions
-                ],
+                "classes": classes,
             }
         )
     else:
         text = _text(experiment, own, steps, predictions, doubts)
-        following = [decision["next"]] if decision.get("next") else []
-        print("\n".join([*wrapped(decision["sentence"]), *following, *text, ""]))
-        _show_beside(experiment, price, everything=everything)
+        print("\n".join([*wrapped(decision["sentence"]), *filter(None, [decision["next"]]), *text, ""]))
+        _show_known(experiment, everything=everything)
     return int(bool(predictions) and all(one.verdict == "does not pay" for one in predictions))
 
 
-def _show_beside(experiment: Experiment, price: RunPrice, *, everything: bool) -> None:
-    """Print what is billed, and, with `everything`, what the forecast rests on."""
+def _known(experiment: Experiment) -> dict[str, Any]:
+    """Return what is known without acceptance and step times."""
+    return {
+        "schema": 1,
+        "origin": "predicted",
+        "experiment": experiment.name,
+        "expected": [in_json(one) for one in expected(experiment)],
+        "cost": pricing.as_json(experiment),
+        "published": ledger(),
+        "beside_dollars": beside_dollars(experiment),
+    }
+
+
+def _show_known(experiment: Experiment, *, everything: bool) -> None:
+    """Print the cost, and, with `everything`, what the forecast rests on."""
     print_text("Cost", "")
-    pricing.show(experiment, price)
+    pricing.show(experiment)
     if everything:
         print_text("", "Steps")
         for one in expected(experiment):
             print_text("", f"{one.arm.name}:", *step_lines(one.plain, one.drafted))
         print_text("", "Published", "", *ledger_lines())
+
+
+def _predictions(
+    experiment: Experiment,
+    arm: Arm,
+    steps: Steps,
+    *,
+    run: Path | None,
+    acceptance: Path | None,
+    mix: dict[str, float] | None,
+) -> tuple[tuple[Prediction, ...], list[str]]:
+    """Return a prediction for each class whose acceptance is known, and what is not known, in sentences."""
+    try:
+        if run:
+            raw = journal.read(run)
+            plan, evidence = raw.plan, partial(advise, cells_of(raw))
+            _check_asked_alike(experiment, plan, run)
+        elif acceptance:
+            plan, evidence = None, acceptance_in(acceptance)
+        else:
+            return (), []
+        found = predict(experiment, arm, steps=steps, evidence=evidence, mix=mix)
+    except Refusal as error:
+        raise Misuse(str(error)) from None
+    return of_experiment(found, experiment, plan, mixed=bool(mix))
 
 
 def _arm(experiment: Experiment, name: str | None) -> Arm:
@@ -201,32 +214,31 @@ def _arm(experiment: Experiment, name: str | None) -> Arm:
     return speculating[name or next(iter(speculating))]
 
 
-def _check_asked_alike(experiment: Experiment, plan: Plan, run: Path | None) -> None:
-    """Raises Misuse if a run asked in another way than the experiment will: then its acceptance says nothing about it."""
+def _check_asked_alike(experiment: Experiment, plan: Plan, run: Path) -> None:
+    """Raise Misuse if a run sent its prompts in another way than the experiment does: then its acceptance says nothing about it."""
     settings, can_think = experiment.benchmark, experiment.baseline.target.model.can_think
     if plan.endpoint != settings.endpoint:
-        remedy = f"measure with --endpoint {settings.endpoint}"
         raise Misuse(
-            f"{run}: asked {plan.endpoint}, {experiment.name} asks {settings.endpoint} (benchmark.endpoint); {remedy}"
+            f"{run}: asked {plan.endpoint}, {experiment.name} asks {settings.endpoint} (benchmark.endpoint); "
+            f"measure with --endpoint {settings.endpoint}"
         )
     asked = plan.extra_body.get("chat_template_kwargs", {})
     thinks = not isinstance(asked, dict) or asked.get("enable_thinking", True)
     if can_think and settings.endpoint == "chat" and thinks != settings.thinking:
-        wanted = str(settings.thinking).lower()
-        remedy = (
-            f"""measure with --extra-body '{{"chat_template_kwargs": {{"enable_thinking": {wanted}}}}}'"""
+        wanted, said = str(settings.thinking).lower(), "with thinking" if thinks else "without thinking"
+        body = f'{{"chat_template_kwargs": {{"enable_thinking": {wanted}}}}}'
+        raise Misuse(
+            f"{run}: asked {said}, {experiment.name} has benchmark.thinking {wanted}; measure with --extra-body '{body}'"
         )
-        said = "with thinking" if thinks else "without thinking"
-        raise Misuse(f"{run}: asked {said}, {experiment.name} has benchmark.thinking {wanted}; {remedy}")
 
 
 def of_experiment(
     predictions: tuple[Prediction, ...], experiment: Experiment, plan: Plan | None, *, mixed: bool
 ) -> tuple[tuple[Prediction, ...], list[str]]:
-    """The predictions as far as they are about the experiment, and what is not known, in sentences.
+    """Return the predictions that apply to the experiment, and what is not known, in sentences.
 
-    A run is about a class whose prompts it asked, whatever it calls them; a file of shares is taken at its word. Unless shares of
-    the classes were given (`mixed`), they are taken together only where all of them are known.
+    A run applies to a class if it sent the prompts of the class, whatever it calls them. A file of shares is believed. Without given
+    shares of the classes (`mixed`), there is a row for all classes only if all of them are known.
     """
     mine = _by_class((one.class_name, one.contents) for one in experiment.prompts)
     known, doubts = {one.class_name for one in predictions}, list[str]()

@@ -1,5 +1,4 @@
-"""Whether renting a Trn2 node pays: what is predicted of drafting class by class, from step times and from acceptance measured
-anywhere, what it costs, and when it has paid for itself."""
+"""Does renting a Trn2 node pay? Drafting is predicted class by class, from step times and from acceptance that was measured anywhere."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from trnspec.core.findings import Misuse
 from trnspec.core.words import count, listed
 from trnspec.experiment import Arm, Experiment
 from trnspec.experiment.expected import ArmForecast, expected_of
-from trnspec.experiment.purchase import PurchaseOption, usd_range
+from trnspec.experiment.purchase import RunPrice, usd_range
 
 WHOLE = "all classes"
 """Class of the mixture."""
@@ -31,7 +30,7 @@ Evidence = Callable[[AdviceOptions], Mapping[str, Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class Steps:
-    """Step times as they likely are, and at both ends of what is possible."""
+    """Likely step times, and both ends of their range."""
 
     likely: StepTimes
     slow: StepTimes
@@ -90,10 +89,11 @@ class BreakEven:
     low: float
     high: float
     most_tokens_per_step: int
+    """The most that a step of the arm can yield."""
 
     @property
     def accepted(self) -> float:
-        """The chance of a draft that its predecessors were right, the same for each, that yields so many tokens; 1 where none does."""
+        """The share of drafts that must be accepted, equal at each position, to yield so many tokens; 1 if no share does."""
         low, high = 0.0, 1.0
         for _ in range(40):
             middle = (low + high) / 2
@@ -110,10 +110,10 @@ def break_even(arm: Arm, steps: Steps) -> BreakEven:
 
 
 def measured(points: Mapping[int, float], k: int) -> Steps:
-    """Step times that somebody timed: seconds by window, with 0 for plain decoding.
+    """Return step times that somebody timed: seconds by window, with 0 for plain decoding. An arm's window that was not timed has a
+    range.
 
-    Bounds are put around them where the arm's window was not timed. Raises Misuse for a drafted step that is shorter than the plain
-    one, which no engine has.
+    Raises Misuse for a drafted step that is shorter than the plain one, which no engine has.
     """
     times = step_times(points)
     if shorter := [window for window, seconds in points.items() if window and seconds < points[0]]:
@@ -128,9 +128,9 @@ def measured(points: Mapping[int, float], k: int) -> Steps:
 
 
 def published(one: ArmForecast) -> Steps:
-    """What published results predict for an arm; a drafted step as a range of plain ones.
+    """Return what published results predict for an arm; a drafted step is a range of plain ones.
 
-    Raises Misuse where they say nothing about it: nothing is guessed beyond them.
+    Raises Misuse where no published result applies.
     """
     plain_s, step, k = one.plain.likely_s, one.drafted, one.arm.num_speculative_tokens
     if plain_s is None or one.plain_s is None or step is None or step.likely is None or step.high is None:
@@ -143,8 +143,8 @@ def published(one: ArmForecast) -> Steps:
     return Steps(likely=likely, slow=slow, fast=fast, plain_s=one.plain_s, origin="from published results")
 
 
-def of_file(path: Path) -> Evidence:
-    """Acceptance as a file has it. Raises `Misuse` for a file that cannot be read."""
+def acceptance_in(path: Path) -> Evidence:
+    """Return the acceptance in a file. Raises `Misuse` for a file that cannot be read."""
     return partial(forecast, survivals(path), basis=str(path))
 
 
@@ -157,7 +157,7 @@ def plain_usd(experiment: Experiment, arm: Arm, steps: Steps) -> tuple[float, fl
 def predict(
     experiment: Experiment, arm: Arm, *, steps: Steps, evidence: Evidence, mix: Mapping[str, float] | None
 ) -> tuple[Prediction, ...]:
-    """Every class of the evidence and, last, their mixture as `all classes` where there are several.
+    """Predict every class of the evidence and, last, their mixture as `all classes` if there are several.
 
     Raises `Misuse`, also for a mixture of classes of which nothing is known.
     """
@@ -188,7 +188,7 @@ def predict(
 def _rows(
     arm: Arm, evidence: Evidence, mix: Mapping[str, float] | None, times: StepTimes
 ) -> dict[str, Mapping[str, Any]]:
-    """The row of the arm's window, by class: of the arm of the evidence that looked furthest ahead, at its lowest load."""
+    """Return the row of the arm's window, by class, from the arm of the evidence with the largest window, at its lowest load."""
     k = arm.num_speculative_tokens
     advice = evidence(AdviceOptions(mix=mix, step_times=times, unused_drafts=k + 1 - arm.tokens_per_step))
 
@@ -213,7 +213,7 @@ def _rows(
 
 
 def decide(
-    predictions: Sequence[Prediction], arm: str, rental: PurchaseOption, tokens_per_month: float | None
+    predictions: Sequence[Prediction], arm: str, rental: RunPrice, tokens_per_month: float | None
 ) -> dict[str, Any]:
     """Rent for the classes for which drafting pays, else for those for which it is likely to; after how many output tokens of these
     classes, and months of all traffic, the run is paid back."""
@@ -222,61 +222,80 @@ def decide(
         [one for one in own if one.verdict == verdict] for verdict in ("pays", "open", "does not pay")
     )
     chosen = sure or [one for one in unsure if one.speed_up > 1]
-    known: Any = {"own": own, "sure": sure, "unsure": unsure, "lost": lost, "chosen": chosen}
     if not chosen:
-        return _decision("do not rent", _sentence(arm, rental, **known))
+        costs = "is likely to cost" if unsure else "costs"
+        return _decision(
+            "do not rent",
+            f"Do not rent. With arm {arm} drafting {costs} more than it saves for {_names(own)} (predicted: {_speed(own)}). "
+            f"Nothing would pay back a run, which costs {rental.text}.",
+        )
     share, before = sum(one.share for one in chosen), chosen[0].baseline_usd_per_million
     kept = sum(one.share / one.speed_up for one in chosen) / share  # of the dollars of plain decoding
     after = before[0] * kept, before[1] * kept
     millions = rental.low_usd / (before[1] - after[1]), rental.high_usd / (before[0] - after[0])
     months = [each * 1e6 / share / tokens_per_month for each in millions] if tokens_per_month else None
-    known |= {"before": before, "after": after, "million_tokens": millions, "months": months}
-    sentence = _sentence(arm, rental, **known, rest=[one for one in unsure if one not in chosen])
-    classes = [one.class_name for one in chosen]
-    return _decision("rent" if sure else "find out", sentence, classes, millions, months)
+    traffic = f" ({_span(months, _months)} of your traffic)" if months else ""
+    rest = [one for one in unsure if one not in chosen]
+    sentences = (
+        "Rent." if sure else "Rent only to find out.",
+        f"With arm {arm} decoding is predicted to be {_speed(chosen)} for {_names(chosen)}, at {usd_range(*after, 1)} instead of "
+        f"{usd_range(*before, 1)} per million output tokens.",
+        f"A run that {'confirms' if sure else 'decides'} it costs {rental.text}, and is paid back after "
+        f"{_span(millions, _millions)} output tokens of {_names(chosen)}{traffic}.",
+        f"For {_names(lost)} drafting costs more than it saves." if lost else "",
+        f"For {_names(rest)} it is open whether drafting pays." if rest else "",
+    )
+    decision = _decision("rent" if sure else "find out", " ".join(filter(None, sentences)))
+    repaid = {"repaid_after_million_tokens": millions, "repaid_after_months": months}
+    return decision | {"classes": [one.class_name for one in chosen], **repaid}
 
 
 def without_acceptance(
-    first: BreakEven, arm: str, rental: PurchaseOption, usd_per_million: tuple[float, float], *, file: str
+    needed: BreakEven, arm: str, rental: RunPrice, usd_per_million: tuple[float, float], *, file: str
 ) -> dict[str, Any]:
     """What has to be measured before anybody can decide; `usd_per_million` is what the baseline costs."""
-    hopeless = first.most_tokens_per_step < first.low
-    best = first.most_tokens_per_step / first.tokens_per_step
-    least = rental.low_usd / (usd_per_million[1] * (1 - 1 / best)) if best > 1 else None
+    most, likely = needed.most_tokens_per_step, needed.tokens_per_step
+    if most < needed.low:
+        return _decision(
+            "do not rent",
+            f"Do not rent. With arm {arm} a step yields at most {most} tokens and takes as long as {needed.low:.1f} plain steps or "
+            "more (predicted), so drafting never pays.",
+        )
+    paid_back = ""
+    if most > likely:
+        least = _millions(rental.low_usd / (usd_per_million[1] * (1 - likely / most)))
+        paid_back = (
+            f" A run costs {rental.text}, and is paid back after {least} output tokens at the earliest."
+        )
     decision = _decision(
-        "do not rent" if hopeless else "measure", _sentence(arm, rental, first=first, least=least)
+        "measure",
+        f"We do not know your acceptance yet. Drafting with arm {arm} pays above {likely:.1f} tokens a step ({needed.low:.1f} to "
+        f"{needed.high:.1f}) of at most {most}: each draft must be accepted in {100 * needed.accepted:.0f} % of the cases."
+        f"{paid_back} Measure it first, on any GPU (docs/decide.md).",
     )
-    return decision | {"next": None if hopeless else f"./trnspec forecast {file} --run DIR"}
+    return decision | {"next": f"./trnspec forecast {file} --run DIR"}
 
 
-def _decision(
-    advice: str,
-    sentence: str,
-    classes: Sequence[str] = (),
-    millions: Sequence[float] | None = None,
-    months: Sequence[float] | None = None,
-) -> dict[str, Any]:
+def _decision(advice: str, sentence: str) -> dict[str, Any]:
     """What to do, as JSON: `rent` where drafting pays for some class, `find out` where it is likely to, `do not rent` where it is not,
     `measure` where it is not known how often drafts are accepted."""
-    repaid = {"repaid_after_million_tokens": millions, "repaid_after_months": months}
-    return {"advice": advice, "sentence": sentence, "classes": classes, **repaid}
+    repaid = {"repaid_after_million_tokens": None, "repaid_after_months": None}
+    return {"advice": advice, "sentence": sentence, "classes": (), **repaid, "next": None}
 
 
-def _sentence(arm: str, rental: PurchaseOption, **known: Any) -> str:
-    from jinja2 import Environment, FileSystemLoader
-
-    template = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), trim_blocks=True, lstrip_blocks=True
-    )
-    filters: dict[str, Any] = template.filters
-    filters |= {"one": "{:.1f}".format, "two": "{:.2f}".format, "listed": lambda names: listed([*names])}
-    filters |= {"usd": lambda ends: usd_range(ends[0], ends[1], 1)}
-    filters |= {"millions": lambda ends: _ends(ends, _millions), "months": lambda ends: _ends(ends, _months)}
-    return template.get_template("rental.txt.jinja").render(arm=arm, price=rental.text, **known).strip()
+def _names(predictions: Sequence[Prediction]) -> str:
+    return listed([one.class_name for one in predictions])
 
 
-def _ends(ends: Sequence[float], said: Callable[[float], str]) -> str:
-    return " to ".join(dict.fromkeys(map(said, ends)))
+def _speed(predictions: Sequence[Prediction]) -> str:
+    likely = sorted(one.speed_up for one in predictions)
+    ends = _span((likely[0], likely[-1]), "{:.2f}".format)
+    low, high = min(one.low for one in predictions), max(one.high for one in predictions)
+    return f"{ends} times as fast (range {low:.2f} to {high:.2f})"
+
+
+def _span(ends: Sequence[float], text: Callable[[float], str]) -> str:
+    return " to ".join(dict.fromkeys(map(text, ends)))
 
 
 def _millions(millions: float) -> str:

@@ -10,7 +10,7 @@ from trnspec.core.console import print_json, print_table, warn
 from trnspec.core.findings import Finding, Refusal, State
 from trnspec.core.words import count
 from trnspec.experiment import Experiment, load
-from trnspec.experiment.cost import node_price, run_price
+from trnspec.experiment.cost import node_price, per_hour, running
 from trnspec.operations.cloud import cloudformation, experiment_resources, kubernetes, nodegroup
 from trnspec.operations.cloud.access import cluster_of
 from trnspec.operations.cloud.aws import Aws, aws_of
@@ -144,8 +144,8 @@ class _StatusSections:
         if self._state is None:
             return {}
         hours = trn2_nodes.node_hours(self._state, Clock().now())
-        price = run_price(self.experiment, hours=hours / self.experiment.nodes)
-        return {"node_hours": hours, "usd": price.usd}
+        usd = hours / self.experiment.nodes * per_hour(running(self.experiment))
+        return {"node_hours": hours, "usd": usd}
 
     def undescribed(self) -> dict[str, Any]:
         found, unknown = cloudformation.orphaned_stacks(self.experiment, self.aws)

@@ -102,7 +102,7 @@ def test_two_vendors_get_a_key_each_and_no_file_or_message_has_one(
         "none",
     ]
     words += ["--exit-zero", "--requests", "2", "--concurrency", "1"]
-    assert main(words) == 3, "each server says what it got: the key of all arms is not that of the first"
+    assert main(words) == 3, "an arm names a variable, so the first gets no key"
     assert "/models: answered HTTP 401; set BENCHMARK_API_KEY or OPENAI_API_KEY" in capsys.readouterr().err
     words += ["--api-key-env", "steady=VENDOR_A", "--api-key-env", "spec=VENDOR_B"]
     endpoint.says = lambda body: f"I got {' and '.join(SECRETS.values())}."

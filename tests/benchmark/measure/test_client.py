@@ -36,6 +36,22 @@ def test_the_first_key_that_is_set_is_sent(monkeypatch: pytest.MonkeyPatch) -> N
         assert asyncio.run(sent()) == expected
 
 
+@pytest.mark.parametrize("named", [{"api_key_env": "VENDOR"}, {"headers_env": {"x-key": "VENDOR"}}])
+def test_the_key_of_all_arms_goes_to_none_once_one_arm_names_its_own(
+    monkeypatch: pytest.MonkeyPatch, named: dict[str, object]
+) -> None:
+    steady, spec = plan_content()["arms"]
+    plan = from_dict(plan_content(arms=[steady, spec | named]))
+    monkeypatch.setenv("BENCHMARK_API_KEY", "of another vendor")
+    monkeypatch.setenv("VENDOR", "theirs")
+
+    async def sent() -> list[str]:
+        async with http_sessions(plan) as http:
+            return [value for session in http.values() for value in session.headers.values()]
+
+    assert not [value for value in asyncio.run(sent()) if "another vendor" in value]
+
+
 @pytest.mark.parametrize(
     ("path", "idle_s", "requests", "connections"),
     [("early-eos", 1.0, 2, 1), ("early-eos", 4.5, 2, 2), ("late-end", 0.0, 10, 5)],

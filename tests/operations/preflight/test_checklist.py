@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -23,7 +22,7 @@ from tests.operations import clients
 from tests.operations.clients import shared_client
 from tests.operations.clock import START
 from tests.store.conftest import TOKEN, StandInHub, hub
-from trnspec.core.findings import Finding, Outside, State, fine
+from trnspec.core.findings import Finding, Outside, State
 from trnspec.experiment import Experiment, load
 from trnspec.experiment.catalogue.models import MODELS
 from trnspec.experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
@@ -33,8 +32,8 @@ from trnspec.operations.cloud import ec2
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.cloud.clock import stamp
 from trnspec.operations.preflight import account_setup, ec2_offers, external_services
-from trnspec.operations.preflight.checklist import judge
-from trnspec.operations.preflight.external_services import Web, licences, models_with_token
+from trnspec.operations.preflight.checklist import run_checks
+from trnspec.operations.preflight.external_services import licences, models_with_token
 
 __all__ = ["hub"]
 RESERVATION = "cr-0123456789abcdef0"
@@ -169,19 +168,14 @@ FOUND: list[tuple[Check, Told, str, str]] = [
     (
         account_setup.cluster_version,
         cluster("1.36"),
-        "cluster qwen3-32b has Kubernetes 1.36, the file asks for 1.35, and EKS takes no version back",
+        "cluster qwen3-32b has Kubernetes 1.36, the file asks for 1.35; EKS cannot downgrade",
         'write kubernetes: "1.36" into the section cluster',
     ),
-    (
-        account_setup.cluster_version,
-        cluster("1.37"),
-        "has Kubernetes 1.37",
-        "and src/trnspec/experiment/catalogue/node_images.py, then",
-    ),
+    (account_setup.cluster_version, cluster("1.37"), "has Kubernetes 1.37", "catalogue/node_images.py, then"),
     (account_setup.node_images, images(*IMAGES), "release 1.35.6-20260625 with Neuron driver 2.28.0.0", ""),
     (account_setup.addons, addons(), "all pinned versions are offered for 1.35", ""),
-    (account_setup.incomplete_stacks, stack("UPDATE_COMPLETE"), "no stack is half done", ""),
-    (account_setup.kubernetes_version, version("1.35", "STANDARD_SUPPORT"), "support until 2027-03-27", ""),
+    (account_setup.incomplete_stacks, stack("UPDATE_COMPLETE"), "no stack is incomplete", ""),
+    (account_setup.kubernetes_version, version("1.35", "STANDARD_SUPPORT"), "EKS 1.35, standard support", ""),
     (ec2_offers.instance_offered, zones("us-east-2a", "us-east-2c"), "offered in us-east-2a", ""),
     (of_block(ends_at=stamp(ENDS)), block(), ACTIVE, ""),
     (of_spot(), spot(9.5, 14.56), "costs $14.56 per hour in us-east-2a; whether one is there is known", ""),
@@ -255,89 +249,45 @@ def test_what_is_there_is_fine_and_what_is_missing_a_finding_with_what_to_do(exp
     assert SYSTEM_INSTANCE_TYPE.endswith(".xlarge"), "the four vCPUs that the quota counts"
 
 
-class _Registry(BaseHTTPRequestHandler):
-    """Wants a token, has one image, and is asked by machines from 203.0.113.7."""
+class _Address(BaseHTTPRequestHandler):
+    """Is asked by machines from 203.0.113.7."""
 
     def log_message(self, format: str, *args: Any) -> None:
         """Quiet."""
 
     def do_GET(self) -> None:
-        here = f"http://{self.headers['Host']}"
-        if self.path.startswith("/token"):
-            assert "scope=repository%3Aneuron%2Fvllm%3Apull" in self.path
-            return self._send(200, json.dumps({"token": "let-me-in"}))
-        if self.path == "/ip":
-            return self._send(200, "203.0.113.7\n")
-        if self.path.startswith("/v2/foreign/"):
-            realm = self.path.split("/")[3]
-            address = {"none": "nowhere", "file": "file:///etc/hostname", "endless": f"{here}/endless"}[realm]
-            return self._send(401, "", {"WWW-Authenticate": f'Bearer realm="{address}"'})
-        if self.path.startswith("/endless"):
-            return self._send(200, "[" * 2**21)
-        if self.path.startswith("/v2/broken/"):
-            return self._send(503, "")
-        if self.headers.get("Authorization") != "Bearer let-me-in":
-            challenge = f'Bearer realm="{here}/token",service="x",scope="repository:neuron/vllm:pull"'
-            return self._send(401, "", {"WWW-Authenticate": challenge})
-        known = self.path == "/v2/neuron/vllm/manifests/1.0"
-        self._send(200 if known else 404, "", {"Docker-Content-Digest": "sha256:abc"} if known else {})
-
-    do_HEAD = do_GET
-
-    def _send(self, status: int, text: str, headers: dict[str, str] | None = None) -> None:
-        self.send_response(status)
-        for name, value in {**(headers or {}), "Content-Length": str(len(text))}.items():
-            self.send_header(name, value)
+        self.send_response(200)
         self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(text.encode())
+        self.wfile.write(b"<html>" if self.path == "/page" else b"203.0.113.7\n")
 
 
 @pytest.fixture(scope="module")
-def registry() -> Iterator[str]:
-    """Host and port of a registry without a certificate."""
-    http = ThreadingHTTPServer(("127.0.0.1", 0), _Registry)
+def address() -> Iterator[str]:
+    """The URL of a server that says from where it is asked."""
+    http = ThreadingHTTPServer(("127.0.0.1", 0), _Address)
     thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
-    yield f"127.0.0.1:{http.server_address[1]}"
+    yield f"http://127.0.0.1:{http.server_address[1]}/"
     http.shutdown()
     http.server_close()
     thread.join()
 
 
-def test_an_image_is_asked_for_as_a_kubelet_would(registry: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def found(image: str) -> Finding:
-        return external_services.image_exists(f"{registry}/{image}", Web(scheme="http"))
-
-    there = found("neuron/vllm:1.0")
-    assert (there.state, "sha256:abc" in there.why) == (State.FINE, True)
-    for absent in ("neuron/vllm:2.0", "neuron/vllm:1.0@sha256:00", "neuron/vllm"):
-        assert "no such image" in found(absent).why, "a digest counts for more than a tag, `latest` is one"
-    strange = dict.fromkeys(("foreign/none:1.0", "foreign/file:1.0"), "names no http address")
-    strange |= {
-        "broken/vllm:1.0": "the registry answers HTTP 503",
-        "foreign/endless:1.0": "longer than 1 MiB",
-    }
-    for image, why in strange.items():
-        with pytest.raises(Outside, match=why):
-            found(image)
-    with pytest.raises(Outside, match="does not answer"):
-        external_services.image_exists("127.0.0.1:1/neuron/vllm:1.0", Web(scheme="http"))
-    monkeypatch.setattr(external_services, "_PATIENCE_S", 0.3)
-    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(Outside, match="no whole answer"):
-        Web(scheme="http").ask(f"http://127.0.0.1:{silent.getsockname()[1]}/")
-
-
 def test_this_machine_must_be_among_the_admin_cidrs_and_a_private_endpoint_needs_the_plugin(
-    experiment: Experiment, registry: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    experiment: Experiment, address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def judged(*cidrs: str) -> Finding:
         cluster = experiment.cluster.model_copy(update={"admin_cidrs": cidrs})
-        web = Web(address_service=f"http://{registry}/ip")
-        return external_services.admin_cidrs(replace(experiment, cluster=cluster), web)
+        return external_services.admin_cidrs(replace(experiment, cluster=cluster))
+
+    monkeypatch.setattr(external_services, "ADDRESS_SERVICE", address)
 
     assert judged("198.51.100.0/24", "203.0.113.0/24").state is State.FINE
     assert judged("198.51.100.0/24").remedy == "add 203.0.113.7/32 to cluster.admin_cidrs and deploy"
+    for wrong in (f"{address}page", "http://127.0.0.1:1/"):
+        monkeypatch.setattr(external_services, "ADDRESS_SERVICE", wrong)
+        with pytest.raises(Outside, match="gives no address"):
+            judged("203.0.113.0/24")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "session-manager-plugin is not installed" in judged().why
     (tmp_path / "session-manager-plugin").write_text("")
@@ -350,10 +300,11 @@ def test_models_that_hugging_face_gives_to_accepted_users_only_are_asked_for_bef
 ) -> None:
     def ask(token: str | None, *, model: str = "org/model", revision: str | None = None) -> Finding:
         monkeypatch.setenv("HF_TOKEN", token or "")
+        monkeypatch.setattr(external_services, "HUB", hub.url)
         known = replace(MODELS["Qwen/Qwen3-0.6B"], name=model, gated=True)
         weights = replace(experiment.baseline.target, model=known, revision=revision)
         arms = (replace(experiment.baseline, target=weights),)
-        return licences(replace(experiment, arms=arms, token_secret="hf-token"), endpoint=hub.url)
+        return licences(replace(experiment, arms=arms, token_secret="hf-token"))
 
     unseen = "org/other does not exist on Hugging Face, or HF_TOKEN may not see it"
     assert ask(TOKEN, model="org/other").why == unseen
@@ -381,19 +332,16 @@ def test_models_that_hugging_face_gives_to_accepted_users_only_are_asked_for_bef
 
 
 def test_preflight_as_it_is_called(
-    account: None, registry: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    account: None, address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """On an account in which nobody did anything yet; EKS's versions, which moto does not list, are refused."""
     eks = boto3.client("eks", region_name="us-east-2")
     monkeypatch.setattr(Aws, "_boto_client", lambda _, name: eks if name == "eks" else shared_client(name))
-    monkeypatch.setattr(Web, "address_service", f"http://{registry}/ip")
-    monkeypatch.setattr(external_services, "image_exists", lambda image, _: fine(image))
+    monkeypatch.setattr(external_services, "ADDRESS_SERVICE", address)
     with Stubber(eks) as stub:
         stub.add_client_error("describe_cluster_versions", "AccessDeniedException")
         assert main(["preflight", "--json"]) == 1
     found = {one["check"]: one for one in json.loads(capsys.readouterr().out)["checks"]}
-    chart = "public.ecr.aws/neuron/neuron-helm-chart:1.10.0"
-    assert found["image"]["why"] == chart, "asked for as images are"
     assert (next(iter(found)), found["credentials"]["state"]) == ("credentials", "fine")
     assert ".venv/bin/npx cdk bootstrap aws://123456789012/us-east-2 --cloud" in found["bootstrap"]["remedy"]
     assert found["admins"]["remedy"].startswith("write arn:aws:sts::123456789012:user/moto there")
@@ -408,13 +356,10 @@ def test_without_credentials_only_what_needs_none_is_checked(
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setenv("HF_TOKEN", TOKEN)
-    monkeypatch.setattr(external_services, "image_exists", lambda *_: fine(""))
-    web = Web()
-    web.hub = hub.url
+    monkeypatch.setattr(external_services, "HUB", hub.url)
     llama = load(ROOT / "experiments" / "llama-3.1-8b-eagle3.yaml")
-    findings = list(judge(llama, Aws("us-east-2"), web, now=START))
-    others = [one.check for one in findings if one.check != "image"]
-    assert others == ["credentials", "account", "licences", "admin_cidrs"]
+    findings = list(run_checks(llama, Aws("us-east-2"), now=START))
+    assert [one.check for one in findings] == ["credentials", "account", "licences", "admin_cidrs"]
     assert {one.state for one in findings[:2]} == {State.UNKNOWN}
     assert "versions, bootstrap and stacks were not asked about" in findings[1].why
     (found,) = (one for one in findings if one.check == "licences")

@@ -15,14 +15,14 @@ from trnspec.experiment import Experiment
 from trnspec.experiment.model import Network
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.preflight.checklist import run_check
-from trnspec.operations.preflight.existing_vpc import SERVICES, ExistingVpc
+from trnspec.operations.preflight.existing_vpc import ExistingVpc
 
 ZONES = ("us-east-2a", "us-east-2b")
 Found = Callable[..., dict[str, Finding]]
 
 
 class Built:
-    """A VPC with a subnet a zone, behind a NAT gateway, with S3's gateway endpoint and both kinds of DNS."""
+    """A VPC with a subnet a zone, behind a NAT gateway, with both kinds of DNS."""
 
     def __init__(self, *, networks: tuple[str, str] = ("10.7.0.0/22", "10.7.4.0/22")) -> None:
         self.ec2 = shared_client("ec2")
@@ -33,8 +33,6 @@ class Built:
         for subnet in self.subnets.values():
             self.ec2.associate_route_table(RouteTableId=self.table, SubnetId=subnet)
         self.route(NatGatewayId=self.nat())
-        gateway: dict[str, Any] = {"VpcEndpointType": "Gateway", "RouteTableIds": [self.table]}
-        self.ec2.create_vpc_endpoint(VpcId=self.vpc, ServiceName="com.amazonaws.us-east-2.s3", **gateway)
 
     def subnet(self, zone: str, network: str, vpc: str = "") -> str:
         made = self.ec2.create_subnet(VpcId=vpc or self.vpc, CidrBlock=network, AvailabilityZone=zone)
@@ -49,29 +47,6 @@ class Built:
 
     def cut_off(self) -> None:
         self.ec2.delete_route(RouteTableId=self.table, DestinationCidrBlock="0.0.0.0/0")
-
-    def group(self, name: str) -> str:
-        made = self.ec2.create_security_group(GroupName=name, Description="x", VpcId=self.vpc)
-        return str(made["GroupId"])
-
-    def admit(self, group: str, **whom: Any) -> None:
-        rule = {"IpProtocol": "tcp", "FromPort": 443, "ToPort": 443, **whom}
-        self.ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=[rule])
-
-    def endpoint(self, *services: str, network: str = "10.7.0.0/16") -> str:
-        """Interface endpoints; returns their group, which lets a network in."""
-        group = self.group(services[0])
-        self.admit(group, IpRanges=[{"CidrIp": network}])
-        for service in services:
-            self.ec2.create_vpc_endpoint(
-                VpcEndpointType="Interface",
-                VpcId=self.vpc,
-                ServiceName=f"com.amazonaws.us-east-2.{service}",
-                SubnetIds=list(self.subnets.values()),
-                SecurityGroupIds=[group],
-                PrivateDnsEnabled=True,
-            )
-        return group
 
     def within(self, experiment: Experiment, **changes: Any) -> Experiment:
         network = Network(vpc=self.vpc, private_subnets=self.subnets)
@@ -94,25 +69,22 @@ def found(built: Built, experiment: Experiment, aws: Aws) -> Found:
     return lambda **said: judged(built.within(experiment, **said), aws)
 
 
-def test_a_whole_vpc_is_fine_and_s3_by_the_nat_gateway_is_remarked(
-    built: Built, found: Found, experiment: Experiment, aws: Aws
+def test_a_whole_vpc_is_fine_and_a_small_subnet_is_not(
+    found: Found, experiment: Experiment, aws: Aws
 ) -> None:
     assert ExistingVpc(experiment, aws).checks() == {}, "a network of our own is not asked about"
     told = found()
-    each = [f"{what} {zone}" for zone in ZONES for what in ("subnet", "addresses", "way out")]
-    assert [*told] == ["vpc", *each, "endpoints", "control plane"]
+    each = [f"{what} {zone}" for zone in ZONES for what in ("subnet", "addresses", "egress")]
+    assert [*told] == ["vpc", *each]
     assert {one.state for one in told.values()} == {State.FINE}, told
     of = r"has 101[89] free addresses; needed: 176 \(16 for the control plane, 60 for system nodes, 100 for Trn2 nodes\)"
     assert re.search(of, told["addresses us-east-2a"].why)
-    assert "S3" not in told["way out us-east-2a"].why
-    (endpoint,) = built.ec2.describe_vpc_endpoints()["VpcEndpoints"]
-    built.ec2.delete_vpc_endpoints(VpcEndpointIds=[endpoint["VpcEndpointId"]])
-    way_out = found()["way out us-east-2b"]
-    assert (way_out.state, "a gateway endpoint costs nothing" in way_out.why) == (State.FINE, True)
     small = judged(Built(networks=("10.7.0.0/25", "10.7.4.0/25")).within(experiment), aws)
     assert re.search(r"has 12\d free addresses; needed: 176", small["addresses us-east-2a"].why)
     assert small["addresses us-east-2a"].state is State.FINDING
     assert small["addresses us-east-2b"].state is State.FINE, "no Trn2 node starts there"
+    make_stacks("qwen3-32b", "cluster")
+    assert found()["addresses us-east-2a"].why == "the cluster is there already"
 
 
 def test_what_is_elsewhere_is_named_with_where_it_is(
@@ -123,7 +95,7 @@ def test_what_is_elsewhere_is_named_with_where_it_is(
     assert f"{built.vpc}: no such VPC in account 123456789012, ap-southeast-4" in told["vpc"].why
     assert "check cluster.network.vpc, cluster.region" in told["vpc"].remedy
     assert "no such subnet" in told["subnet us-east-2a"].why
-    assert "no such subnet" in told["way out us-east-2b"].why
+    assert "no such subnet" in told["egress us-east-2b"].why
     other = built.ec2.create_vpc(CidrBlock="10.8.0.0/16")["Vpc"]["VpcId"]
     foreign = built.subnet("us-east-2a", "10.8.0.0/24", other)
     built.subnets = {"us-east-2a": foreign, "us-east-2b": built.subnet("us-east-2c", "10.7.9.0/24")}
@@ -143,32 +115,11 @@ def test_nodes_need_dns_and_no_control_plane_in_an_earlier_network(built: Built,
     assert "teardown" in told.remedy
 
 
-def test_a_cluster_that_exists_takes_no_further_zone_and_moves_to_no_other_vpc(
-    built: Built, experiment: Experiment, found: Found, aws: Aws
-) -> None:
-    role, (first, second) = "arn:aws:iam::123456789012:role/x", built.subnets.values()
-    network = {"subnetIds": [first, second]}
-    shared_client("eks").create_cluster(name="qwen3-32b", roleArn=role, resourcesVpcConfig=network)
-    assert found()["control plane"].why == "cluster qwen3-32b is in us-east-2a, us-east-2b"
-    built.subnets["us-east-2a"] = built.subnet("us-east-2a", "10.7.16.0/22")
-    assert found()["control plane"].state is State.FINE, "another subnet of the same zone"
-    new = {"us-east-2c": built.subnet("us-east-2c", "10.7.8.0/22")}
-    built.subnets = built.subnets | new
-    assert found()["control plane"].state is State.FINE, "a third zone is for nodes"
-    built.subnets = new | built.subnets
-    told = found()["control plane"]
-    assert "created in us-east-2a, us-east-2b, EKS keeps" in told.why
-    assert (told.state, "us-east-2c is new" in told.why) == (State.FINDING, True)
-    elsewhere = judged(Built().within(experiment), aws)["control plane"]
-    assert f"cluster qwen3-32b is in {built.vpc}, and does not move to" in elsewhere.why
-
-
 @pytest.mark.parametrize(
     ("target", "why", "remedy"),
     [
         ("", "come from public.ecr.aws and Hugging Face", "aws ec2 create-route"),
         ("igw", "serves public addresses only", "name a private subnet of us-east-2a"),
-        ("pcx", "a peering connection, which leads to addresses of the other VPC", "aws ec2 replace-route"),
         ("gone", "nat-0123456789abcdef0, which is gone", "aws ec2 replace-route"),
     ],
 )
@@ -180,34 +131,10 @@ def test_a_subnet_needs_a_way_out_that_works(
         gateway = built.ec2.create_internet_gateway()["InternetGateway"]["InternetGatewayId"]
         built.ec2.attach_internet_gateway(InternetGatewayId=gateway, VpcId=built.vpc)
         built.route(GatewayId=gateway)
-    if target == "pcx":
-        other = built.ec2.create_vpc(CidrBlock="10.8.0.0/16")["Vpc"]["VpcId"]
-        peering = built.ec2.create_vpc_peering_connection(VpcId=built.vpc, PeerVpcId=other)
-        built.route(VpcPeeringConnectionId=peering["VpcPeeringConnection"]["VpcPeeringConnectionId"])
     checks = ExistingVpc(built.within(experiment), aws)
     if target == "gone":  # moto keeps routes of what was deleted as they were
         gone = {"DestinationCidrBlock": "0.0.0.0/0", "NatGatewayId": "nat-0123456789abcdef0"}
         routes, main = [{**gone, "State": "blackhole"}], [{"Main": True}]
         checks.__dict__["_tables"] = [{"RouteTableId": built.table, "Routes": routes, "Associations": main}]
-    told = checks.way_out("us-east-2a")
+    told = checks.egress("us-east-2a")
     assert (told.state, why in told.why, remedy in told.remedy) == (State.FINDING, True, True), told
-
-
-def test_without_a_way_out_every_service_needs_an_endpoint(built: Built, found: Found) -> None:
-    built.cut_off()
-    assert found()["endpoints"].why.endswith(", ".join(SERVICES))
-    built.endpoint(*SERVICES)
-    assert found()["endpoints"].state is State.FINE
-
-
-def test_an_endpoint_must_admit_every_subnet_by_its_addresses_or_in_a_list(
-    built: Built, found: Found
-) -> None:
-    theirs = built.endpoint("ecr.api", "sts", network="10.7.0.0/22")  # the first subnet alone
-    told = found()["endpoints"]
-    assert (told.state, "(ecr.api)" in told.why, "(sts)" in told.why) == (State.FINDING, True, True)
-    listed = built.ec2.create_managed_prefix_list(
-        PrefixListName="ours", AddressFamily="IPv4", MaxEntries=1, Entries=[{"Cidr": "10.7.0.0/16"}]
-    )
-    built.admit(theirs, PrefixListIds=[{"PrefixListId": listed["PrefixList"]["PrefixListId"]}])
-    assert found()["endpoints"].state is State.FINE

@@ -131,9 +131,7 @@ def test_an_arm_comes_goes_and_may_leave_its_artifact_to_another(base: FileState
     assert "| `qwen-sd-five` (new) | **yes**, key none -> " in markdown(compare(base, head), base="main")
     assert not any("Job" in note.text for note in gone.notes), "no Job is deployed"
     replaced = row(only(head, edited(with_k(5))), SPEC)
-    assert (replaced.compiles, replaced.reuses) == (None, "qwen-sd-five")
-    assert replaced.restarts_for
-    assert "no, the artifact of qwen-sd-five fits" in markdown(compare(head, edited(with_k(5))), base="main")
+    assert (replaced.compiles, bool(replaced.restarts_for)) == (None, True), "BASE has that artifact"
 
 
 def test_an_object_that_leaves_its_file_is_named(base: FileState, head: FileState) -> None:
@@ -157,7 +155,7 @@ def test_what_a_removed_experiment_or_an_old_region_bills_is_said(base: FileStat
     assert came.name == "qwen3-32b-two"
     assert marks(came, "compiles") == {PLAIN, SPEC}, "into its own bucket"
     gone = notes(both, base)[0]
-    assert "in us-east-2 stay and bill until someone tears them down" in gone
+    assert "in us-east-2 stay and are billed until you remove them" in gone
     assert "./trnspec teardown --name qwen3-32b-two --region us-east-2" in gone
     one: Experiment = base.experiments[NAME]
     moved = replace(one, cluster=one.cluster.model_copy(update={"region": "ap-southeast-4"}))

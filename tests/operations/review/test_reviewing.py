@@ -145,7 +145,7 @@ def test_a_base_of_other_charts_is_read_and_a_change_of_the_code_is_said(
     code, out, err = review(base(earlier))
     assert code == 1, err
     assert "**ServiceAccount " in out
-    assert "1 file of the code changed (infra/__init__.py). Both sides were read by this tree's code" in out
+    assert "1 file of the code changed (infra/__init__.py). This tree's code read both sides" in out
 
 
 STALE = r"rendered from another state of .*; run ./trnspec render .*"

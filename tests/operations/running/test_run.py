@@ -21,7 +21,7 @@ from tests.operations.driver import Driver, driver_of, interrupt
 from tests.operations.world import World
 from trnspec.core.findings import Finding, Refusal
 from trnspec.experiment import Experiment, load
-from trnspec.experiment.cost import run_price
+from trnspec.experiment.cost import per_hour, running
 from trnspec.experiment.naming import STEP, artifact_path, compile_job, weights_path
 from trnspec.operations.cloud.aws import Aws, AwsError
 from trnspec.operations.cloud.clock import moment, stamp
@@ -90,7 +90,7 @@ def test_a_run_goes_from_the_stacks_to_the_records_and_back_to_no_node(
     assert metric["Namespace"] == "SpeculativeDecoding/qwen3-32b", "the alarms know that it is over"
     assert json.loads((driver.out / "summary.json").read_text())["by"].startswith("qwen-llmperf-")
     assert (driver.out / "llmperf" / "a.json").exists()
-    predicted = run_price(world.experiment, hours=answer["node_hours"]).usd
+    predicted = answer["node_hours"] * per_hour(running(world.experiment))
     assert answer["usd"] == pytest.approx(predicted, abs=0.05), "what it took is counted as it was predicted"
     assert 0 < answer["node_hours"] < 1
     assert driver.store.current() is None

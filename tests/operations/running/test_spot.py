@@ -18,7 +18,7 @@ from tests.operations.clock import START
 from tests.operations.driver import Driver, driver_of
 from trnspec.core.findings import Refusal
 from trnspec.experiment import load, naming
-from trnspec.experiment.cost import run_price
+from trnspec.experiment.cost import per_hour, running
 from trnspec.experiment.naming import BENCHMARK_NAME
 from trnspec.operations import status
 from trnspec.operations.cloud.aws import Aws, AwsError
@@ -179,7 +179,7 @@ def test_a_node_that_is_taken_away_while_nobody_drives_the_run_is_known_to_the_n
         spot.run()
     monkeypatch.setattr(status, "Clock", lambda: spot.clock)
     dollars = status._StatusSections(world.experiment, spot.aws).dollars()
-    assert dollars["usd"] == pytest.approx(run_price(world.experiment, hours=dollars["node_hours"]).usd)
+    assert dollars["usd"] == pytest.approx(dollars["node_hours"] * per_hour(running(world.experiment)))
     assert dollars["node_hours"] > 0
 
     world.on_tick.clear()

@@ -235,7 +235,7 @@ def records(cells: Cells) -> Iterator[Evidence]:
             )
     yield from (Evidence(check=RECORDS, outcome="caution", says=text) for text in says)
     for arm, classes in raw.made_up.items():
-        remedy = "measure it on any vLLM server that drafts, then ./trnspec forecast EXPERIMENT --run DIR"
+        remedy = "measure it on any vLLM server that drafts; ./trnspec forecast --run DIR reads that run"
         for one in classes:
             text = f"the emulator does not know how many drafts of {arm} are accepted for {one}"
             yield Evidence(check=RECORDS, arm=arm, class_=one, outcome="withheld", says=text, remedy=remedy)

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 @click.command(
     epilog="The plan has more settings (docs/measure.md): seed, warmup, baseline, mixed, cell_minutes, "
-    "ignore_eos, dummy_weights, timeout_s. An option replaces the plan's value. An arm without --api-key-env gets the key in "
-    "BENCHMARK_API_KEY, or in OPENAI_API_KEY."
+    "ignore_eos, dummy_weights, timeout_s. An option replaces the plan's value. Without --api-key-env all arms get the key "
+    "in BENCHMARK_API_KEY, or in OPENAI_API_KEY; with it, each arm gets the key that is named for it."
 )
 @click.option(
     *("--arm", "url"),

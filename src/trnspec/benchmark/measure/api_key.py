@@ -11,7 +11,7 @@ import os
 import re
 from array import array
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 
@@ -19,10 +19,10 @@ from trnspec.benchmark.errors import PlanError
 from trnspec.benchmark.plan import PlannedArm
 
 VARIABLES = ("BENCHMARK_API_KEY", "OPENAI_API_KEY")
-"""Environment variables with the API key of an arm that names none. The first one that is set is used."""
+"""Environment variables with the API key of all arms. The first one that is set is used, unless an arm names a variable of its own."""
 _named: dict[str, None] = {}
 """Environment variables that arms name."""
-KEY_REMEDY = f"set {' or '.join(VARIABLES)} to the key of all arms, or say where each has its own: --api-key-env ARM=VARIABLE"
+KEY_REMEDY = f"set {' or '.join(VARIABLES)} to the key of all arms, or name the variable of each arm: --api-key-env ARM=VARIABLE"
 REPLACEMENT = "(API key)"
 _MIN_CHARS = 6
 """A shorter key is a placeholder, such as EMPTY for a server without a key, and may occur in an answer."""
@@ -40,9 +40,10 @@ _ESCAPE = re.compile(
 _CONTROLS = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"f": b"\f"}
 
 
-def secret_headers(arm: PlannedArm) -> dict[str, str]:
-    """The headers of an arm that hold its API key or come from its variables; `hidden` hides their values from now on.
+def secret_headers(arm: PlannedArm, arms: Sequence[PlannedArm]) -> dict[str, str]:
+    """Return the headers of an arm that hold its API key or come from its variables; `hidden` hides their values from now on.
 
+    If one of all `arms` names a variable, the others get no key: theirs may be servers of another vendor.
     Raises PlanError for a variable of the arm that is not set, and for a value that is not possible in a header.
     """
     variables = (*filter(None, [arm.api_key_env]), *arm.headers_env.values())
@@ -51,7 +52,8 @@ def secret_headers(arm: PlannedArm) -> dict[str, str]:
         raise PlanError(
             f"arm {arm.name}: the environment variable {missing} is not set; export it with the key or header of {arm.name}"
         )
-    name = arm.api_key_env or next(filter(_value, VARIABLES), "")
+    apart = any(one.api_key_env or one.headers_env for one in arms)
+    name = arm.api_key_env or ("" if apart else next(filter(_value, VARIABLES), ""))
     for variable in filter(None, (name, *variables)):
         if not (_value(variable).isascii() and _value(variable).isprintable()):
             raise PlanError(

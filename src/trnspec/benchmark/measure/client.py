@@ -54,7 +54,9 @@ Sessions = Mapping[str, aiohttp.ClientSession]
 async def http_sessions(plan: Plan) -> AsyncIterator[Sessions]:
     """A session for each arm. Raises PlanError, before anything is sent, for a key or a header that cannot be sent."""
     timeout = aiohttp.ClientTimeout(total=plan.timeout_s, sock_connect=min(plan.timeout_s, 10.0))
-    headers = {arm.name: {**secret_headers(arm), "Accept-Encoding": "identity"} for arm in plan.arms}
+    headers = {
+        arm.name: {**secret_headers(arm, plan.arms), "Accept-Encoding": "identity"} for arm in plan.arms
+    }
     async with contextlib.AsyncExitStack() as opened:
         yield {
             arm: await opened.enter_async_context(

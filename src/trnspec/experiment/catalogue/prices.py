@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Literal
 
 from trnspec.experiment.catalogue.models import table_of
@@ -50,6 +51,10 @@ class NodeRate:
     (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-capacity-blocks.html)."""
     as_of: str
     source: str
+    offer_id: str = ""
+    """Of a block that EC2 offers now; `smallest_h` are all its hours."""
+    starts: datetime | None = None
+    ends: datetime | None = None
 
     @property
     def place(self) -> str:

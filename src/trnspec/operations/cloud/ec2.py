@@ -41,16 +41,6 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class BlockOffer(NodeRate):
-    """A Capacity Block that can be bought; `smallest_h` are all its hours."""
-
-    id: str
-    nodes: int
-    starts: datetime
-    ends: datetime
-
-
-@dataclass(frozen=True, kw_only=True)
 class Reservation:
     """A capacity reservation or block of the account."""
 
@@ -212,7 +202,7 @@ def spread(changes: Iterable[tuple[datetime, float]], *, now: datetime) -> tuple
 
 
 @_reads("ec2:DescribeCapacityBlockOfferings")
-def blocks(aws: Aws, instance: str, *, nodes: int, hours: float, now: datetime) -> list[BlockOffer]:
+def blocks(aws: Aws, instance: str, *, nodes: int, hours: float, now: datetime) -> list[NodeRate]:
     """Blocks that cover the hours and the last one, in which there are no nodes any more. The next duration that is sold is asked
     for only where the first brings none."""
     least = timedelta(hours=hours + BLOCK_END_H)  # also from now on, where a block has begun
@@ -223,25 +213,26 @@ def blocks(aws: Aws, instance: str, *, nodes: int, hours: float, now: datetime) 
         # One reservation in one zone has to hold all nodes all the time: that is what a node group takes.
         whole = [one for one in entries if len(one.get("CapacityBlockOfferingSegments", ())) < 2]
         found = [_block(one, aws, instance, now) for one in whole if one["InstanceCount"] == nodes]
-        if fitting := [one for one in found if one.ends - max(now, one.starts) >= least]:
+        if fitting := [
+            one for one in found if one.starts and one.ends and one.ends - max(now, one.starts) >= least
+        ]:
             return fitting
     return []
 
 
-def _block(entry: Mapping[str, Any], aws: Aws, instance: str, now: datetime) -> BlockOffer:
+def _block(entry: Mapping[str, Any], aws: Aws, instance: str, now: datetime) -> NodeRate:
     _same(entry, InstanceType=instance, CurrencyCode="USD")
     starts, ends, nodes = _time(entry, "StartDate"), _time(entry, "EndDate"), int(entry["InstanceCount"])
     if starts is None or ends is None or starts >= ends:
         raise ValueError(f"StartDate is {starts}, EndDate {ends}")
     hours = (ends - starts) / timedelta(hours=1)
-    return BlockOffer(
+    return NodeRate(
         **_about(instance, aws.region, now, "ec2:DescribeCapacityBlockOfferings"),
         kind="capacity-block",
         zone=_text(entry, "AvailabilityZone"),
         usd_per_hour=_usd(entry, "UpfrontFee") / hours / nodes,
         smallest_h=hours,
-        id=_text(entry, "CapacityBlockOfferingId"),
-        nodes=nodes,
+        offer_id=_text(entry, "CapacityBlockOfferingId"),
         starts=starts,
         ends=ends,
     )

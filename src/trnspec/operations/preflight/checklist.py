@@ -20,10 +20,10 @@ from trnspec.operations.options import with_experiment
 from trnspec.operations.preflight import account_setup, ec2_offers, external_services, market
 from trnspec.operations.preflight.existing_vpc import ExistingVpc
 
-PINS_AND_ZONE = ("instance", "kubernetes", "cluster", "node images", "add-ons")
+PINS_AND_ZONE = ("instance", "kubernetes", "node images", "add-ons")
 QUOTAS = ("quota", "system quota")
 _NEEDED_LATER = ("capacity", "stacks", *QUOTAS)
-"""Checks that do not keep a deployment from working: it starts no Trn2 node, and repairs a stack that is half done."""
+"""Checks that do not keep a deployment from working: it starts no Trn2 node, and repairs an incomplete stack."""
 Checks = dict[str, Callable[[], Finding]]
 
 
@@ -35,15 +35,10 @@ def command(path: Path, as_json: bool) -> int:
     section of the file to paste. Exit 0 if everything is fine, 1 with findings, 3 if something could not be asked.
     """
     experiment = load(path)
-    aws, now, web, findings = (
-        aws_of(experiment),
-        Clock().now(),
-        external_services.Web(),
-        list[Finding](),
-    )
-    total = 1 + len(_of_account(experiment, aws, now)) + len([*_of_external_services(experiment, web)])
+    aws, now, findings = aws_of(experiment), Clock().now(), list[Finding]()
+    total = 1 + len(_of_account(experiment, aws, now)) + len(_of_others(experiment))
     with progress(f"preflight {experiment.name}", total) as advance:
-        for check in judge(experiment, aws, web, now=now):
+        for check in run_checks(experiment, aws, now=now):
             print(f"    {check.check}: {check.state}", file=sys.stderr)
             findings.append(check)
             advance(steps=1)
@@ -55,26 +50,18 @@ def command(path: Path, as_json: bool) -> int:
         except Refusal as error:
             findings.append(replace(error.findings[0], check="offers"))
     if as_json:
-        offers = market.as_json(offered) if offered else None
-        print_json(
-            {
-                "experiment": experiment.name,
-                "checks": [check.as_json() for check in findings],
-                "offers": offers,
-            }
-        )
+        checks, offers = [check.as_json() for check in findings], offered and market.as_json(offered)
+        print_json({"experiment": experiment.name, "checks": checks, "offers": offers})
     else:
         rows = [(check.check, check.state, check.line()) for check in findings]
         print_table(("check", "state", "what"), rows)
         if offered:
-            print("", *market.as_lines(offered, path), sep="\n")
+            print("", *market.as_lines(offered), sep="\n")
     states = {check.state for check in findings}
     return 1 if State.FINDING in states else 3 if State.UNKNOWN in states else 0
 
 
-def judge(
-    experiment: Experiment, aws: Aws, web: external_services.Web, *, now: datetime
-) -> Iterator[Finding]:
+def run_checks(experiment: Experiment, aws: Aws, *, now: datetime) -> Iterator[Finding]:
     """Yield findings in the order of the checks; without credentials, one finding replaces all checks that need them."""
     first = run_check("credentials", partial(credentials, aws))
     yield first
@@ -85,7 +72,7 @@ def judge(
         why = "quotas, instance, capacity, versions, bootstrap and stacks were not asked about"
         remedy = "correct the credentials, then run this again"
         yield Finding("", None, why, remedy, check="account", state=State.UNKNOWN)
-    for name, check in _of_external_services(experiment, web):
+    for name, check in _of_others(experiment).items():
         yield run_check(name, check)
 
 
@@ -110,19 +97,16 @@ def _of_account(experiment: Experiment, aws: Aws, now: datetime) -> Checks:
     }
 
 
-def _of_external_services(
-    experiment: Experiment, web: external_services.Web
-) -> Iterator[tuple[str, Callable[[], Finding]]]:
-    """Yield the checks that need no credentials of AWS."""
-    for image in external_services.images(experiment):
-        yield "image", lambda image=image: external_services.image_exists(image, web)
+def _of_others(experiment: Experiment) -> Checks:
+    """Return the checks that need no credentials of AWS."""
+    checks: Checks = {}
     if external_services.models_with_token(experiment):
-        yield "licences", lambda: external_services.licences(experiment, endpoint=web.hub)
-    yield "admin_cidrs", lambda: external_services.admin_cidrs(experiment, web)
+        checks["licences"] = lambda: external_services.licences(experiment)
+    return {**checks, "admin_cidrs": lambda: external_services.admin_cidrs(experiment)}
 
 
-def misfits(experiment: Experiment, aws: Aws, *names: str) -> list[Finding]:
-    """Return what is not fine of these checks; without names, of all that a deployment depends on."""
+def failing(experiment: Experiment, aws: Aws, *names: str) -> list[Finding]:
+    """Return the findings of these checks that are not fine; without names, of all that a deployment depends on."""
     checks = _of_account(experiment, aws, datetime.now(UTC))
     chosen = names or [name for name in checks if name not in _NEEDED_LATER]
     found = [run_check(name, checks[name]) for name in chosen]
@@ -130,12 +114,12 @@ def misfits(experiment: Experiment, aws: Aws, *names: str) -> list[Finding]:
     return [check for check in named if check.state is not State.FINE]
 
 
-def refuse_misfits(experiment: Experiment, aws: Aws) -> None:
+def check_deployable(experiment: Experiment, aws: Aws) -> None:
     """Raise `Refusal` for what would end a deployment, before it makes anything; `Outside` if there is nothing of that and
-    something could not be asked. What only a run needs, a quota, is a line."""
-    found = misfits(experiment, aws)
+    something could not be asked. A quota that is too small is a line, because only a run needs it."""
+    found = failing(experiment, aws)
     notes = [check for check in found if check.state is State.WARNING]
-    for note in (*notes, *misfits(experiment, aws, *QUOTAS)):
+    for note in (*notes, *failing(experiment, aws, *QUOTAS)):
         warn(note.line())
     if wrong := [check for check in found if check.state is State.FINDING]:
         raise Refusal(*wrong)

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from pathlib import Path
-from shlex import quote
 from typing import Any, TypeVar
 
 import yaml
@@ -19,12 +17,11 @@ from trnspec.core.screen import folded, table
 from trnspec.core.words import count, listed
 from trnspec.experiment import Experiment
 from trnspec.experiment.catalogue.prices import NodeRate
-from trnspec.experiment.cost import run_price
-from trnspec.experiment.purchase import PurchaseOption, purchase_options
+from trnspec.experiment.cost import run_hours
+from trnspec.experiment.purchase import RunPrice, run_prices
 from trnspec.operations.cloud import ec2
 from trnspec.operations.cloud.aws import Aws, AwsError
 from trnspec.operations.cloud.clock import stamp
-from trnspec.operations.cloud.ec2 import BlockOffer
 
 _THREADS = 12
 _T = TypeVar("_T")
@@ -54,16 +51,12 @@ class RegionOffers:
 
 @dataclass(frozen=True, kw_only=True)
 class Offer:
-    """One purchase option that AWS offers now."""
+    """One way to buy the nodes now."""
 
-    place: RegionOffers
-    option: PurchaseOption
+    region: RegionOffers
+    price: RunPrice
     obstacle: str
     """Why it cannot be taken as things are."""
-
-    @property
-    def block(self) -> BlockOffer | None:
-        return self.option.rate if isinstance(self.option.rate, BlockOffer) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +68,7 @@ class Market:
     hours: float
     """Trn2 hours of a first run, predicted."""
     regions_asked: int
-    places: tuple[RegionOffers, ...]
+    regions: tuple[RegionOffers, ...]
     no_answer: tuple[str, ...]
     not_enabled: tuple[str, ...]
     """Regions that the account has not enabled; they were not asked."""
@@ -83,61 +76,46 @@ class Market:
     @property
     def offers(self) -> list[Offer]:
         """The cheapest run first."""
-        places = {place.region: place for place in self.places}
-        rates = [rate for place in self.places for rate in place.rates]
-        return [
-            Offer(
-                place=(place := places[way.rate.region]),
-                option=way,
-                obstacle=_obstacle(self.experiment, place, way.rate),
-            )
-            for way in purchase_options(self.experiment, self.hours, rates)
-        ]
+        regions = {one.region: one for one in self.regions}
+        rates = [rate for one in self.regions for rate in one.rates]
+        prices = run_prices(self.experiment, self.hours, rates)
+        return [self._offer(regions[price.rate.region], price) for price in prices]
+
+    def _offer(self, region: RegionOffers, price: RunPrice) -> Offer:
+        """Return an offer with what keeps spot from being taken; a Capacity Block counts against no quota."""
+        need, have = self.experiment.instance.vcpus * self.experiment.nodes, region.spot_vcpus
+        most, obstacle = self.experiment.cluster.capacity.max_usd_per_hour, ""
+        if price.rate.kind == "spot" and most is not None and price.rate.usd_per_hour > most:
+            obstacle = f"the price is above max_usd_per_hour, ${most:g}"
+        elif price.rate.kind == "spot" and have is not None and have < need:
+            obstacle = f"quota {have:g} vCPUs, needs {need}"
+        return Offer(region=region, price=price, obstacle=obstacle)
 
     @property
     def finding(self) -> Finding:
         """The answer as a check of `preflight`."""
-        instance, where = self.experiment.instance.name, listed([place.region for place in self.places])
+        instance, where = self.experiment.instance.name, listed([one.region for one in self.regions])
         if offers := self.offers:
             return fine(f"{count(len(offers), 'offer')} of {instance} in {where}, below")
         if where:
-            return finding(
-                f"no spot price and no Capacity Block of {instance} in {where}",
-                "ask again later, or run --wait",
-            )
+            why = f"no spot price and no Capacity Block of {instance} in {where}"
+            return finding(why, "ask again later, or run --wait")
         return finding(f"no enabled region offers {instance}", "enable a region that does (below)")
-
-
-def _obstacle(experiment: Experiment, place: RegionOffers, rate: NodeRate) -> str:
-    """What keeps spot from being taken; a Capacity Block counts against no quota."""
-    need, have, most = (
-        experiment.instance.vcpus * experiment.nodes,
-        place.spot_vcpus,
-        experiment.cluster.capacity.max_usd_per_hour,
-    )
-    if rate.kind != "spot":
-        return ""
-    if most is not None and rate.usd_per_hour > most:
-        return f"the price is above max_usd_per_hour, ${most:g}"
-    return f"quota {have:g} vCPUs, needs {need}" if have is not None and have < need else ""
 
 
 def ask(experiment: Experiment, aws: Aws, *, now: datetime) -> Market:
     """Ask every enabled region. A region that does not answer is a line. Raises `AwsError` where not even the regions are known."""
-    instance, hours = experiment.instance.name, run_price(experiment).hours
-    enabled, not_enabled = ec2.regions(aws)
-    places, silent, pool = list[RegionOffers](), list[str](), ThreadPoolExecutor(_THREADS)
+    hours, (enabled, not_enabled) = run_hours(experiment), ec2.regions(aws)
+    regions, silent, pool = list[RegionOffers](), list[str](), ThreadPoolExecutor(_THREADS)
     try:
         asked = {
-            pool.submit(
-                _place, aws.in_region(name), instance, nodes=experiment.nodes, hours=hours, now=now
-            ): name
+            pool.submit(_offers_of, aws.in_region(name), experiment, hours=hours, now=now): name
             for name in enabled
         }
-        with progress(f"asks {len(enabled)} regions about {instance}", len(enabled)) as advance:
+        with progress(f"asks {len(enabled)} regions about {experiment.instance.name}", len(asked)) as advance:
             for future in as_completed(asked):
-                if place := _answer(asked[future], silent, future.result):
-                    places.append(place)
+                if found := _answer(asked[future], silent, future.result):
+                    regions.append(found)
                 advance(steps=1, doing=f"{asked[future]} has answered")
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
@@ -146,7 +124,7 @@ def ask(experiment: Experiment, aws: Aws, *, now: datetime) -> Market:
         asked_at=now,
         hours=hours,
         regions_asked=len(enabled),
-        places=tuple(sorted(places, key=lambda place: place.region)),
+        regions=tuple(sorted(regions, key=lambda one: one.region)),
         no_answer=tuple(sorted(silent)),
         not_enabled=tuple(not_enabled),
     )
@@ -161,9 +139,9 @@ def _answer(what: str, problems: list[str], ask: Callable[[], _T]) -> _T | None:
         return None
 
 
-def _place(aws: Aws, instance: str, *, nodes: int, hours: float, now: datetime) -> RegionOffers | None:
-    """Return what a region answers; None where it does not offer the type. Raises `AwsError` where that is not known."""
-    problems = list[str]()
+def _offers_of(aws: Aws, experiment: Experiment, *, hours: float, now: datetime) -> RegionOffers | None:
+    """Return what a region offers; None where it does not have the type. Raises `AwsError` where that is not known."""
+    instance, nodes, problems = experiment.instance.name, experiment.nodes, list[str]()
     if not (zones := ec2.zones_with(aws, instance)):
         return None
     spot = _answer("spot prices", problems, lambda: ec2.spot_prices(aws, instance, now=now))
@@ -187,37 +165,32 @@ def _place(aws: Aws, instance: str, *, nodes: int, hours: float, now: datetime) 
 def ways_to_take(market: Market) -> Iterator[dict[str, Any]]:
     """Yield how to take the cheapest spot offer without an obstacle, and the cheapest block with the command that buys it
     (https://docs.aws.amazon.com/cli/latest/reference/ec2/purchase-capacity-block.html). An existing VPC stays in its region."""
-    cluster = market.experiment.cluster
-    known = [
-        (number, offer)
-        for number, offer in enumerate(market.offers, start=1)
-        if not offer.obstacle and (not cluster.network.vpc or offer.place.region == cluster.region)
-    ]
-    spot = next((each for each in known if not each[1].block), None)
-    block = next((each for each in known if each[1].block), None)
-    for number, offer in filter(None, (spot, block)):
-        command = None
-        if offer.block:
-            buy = f"aws ec2 purchase-capacity-block --region {offer.place.region} --instance-platform Linux/UNIX"
-            command = f"{buy} --capacity-block-offering-id {offer.block.id}"
-        yield {"row": number, "command": command, "cluster": _section(market.experiment, offer)}
+    cluster, kinds = market.experiment.cluster, ["spot", "capacity-block"]
+    cheapest: dict[str, tuple[int, Offer]] = {}
+    for number, offer in enumerate(market.offers, start=1):
+        if not offer.obstacle and (not cluster.network.vpc or offer.region.region == cluster.region):
+            cheapest.setdefault(offer.price.rate.kind, (number, offer))
+    for number, offer in (cheapest[kind] for kind in kinds if kind in cheapest):
+        command = (
+            f"aws ec2 purchase-capacity-block --region {offer.region.region} --instance-platform Linux/UNIX "
+            f"--capacity-block-offering-id {offer.price.rate.offer_id}"
+        )
+        section = _section(market.experiment, offer)
+        yield {"row": number, "command": command if offer.price.rate.offer_id else None, "cluster": section}
 
 
 def _section(experiment: Experiment, offer: Offer) -> dict[str, Any]:
     """Return what `cluster` of the file must say. The purchase names the reservation."""
-    cluster, place, rate = experiment.cluster, offer.place, offer.option.rate
-    own = cluster.availability_zones if place.region == cluster.region else ()
-    zones = dict.fromkeys((rate.zone, *own, *place.zones, *place.other_zones))
+    cluster, region, rate = experiment.cluster, offer.region, offer.price.rate
+    own = cluster.availability_zones if region.region == cluster.region else ()
+    zones = [*dict.fromkeys((rate.place, *own, *region.zones, *region.other_zones))]
     capacity: dict[str, Any] = {"kind": rate.kind}
-    if offer.block:
-        capacity |= {
-            "reservation_id": "cr-...",
-            "ends_at": stamp(offer.block.ends),
-        }
+    if rate.ends:
+        capacity |= {"reservation_id": "cr-...", "ends_at": stamp(rate.ends)}
     elif cluster.capacity.max_usd_per_hour is not None:
         capacity["max_usd_per_hour"] = cluster.capacity.max_usd_per_hour
-    zones_of = [*zones][: len(cluster.availability_zones)]
-    return {"region": place.region, "availability_zones": zones_of, "capacity": capacity}
+    zones = zones[: len(cluster.availability_zones)]
+    return {"region": region.region, "availability_zones": zones, "capacity": capacity}
 
 
 def as_json(market: Market) -> dict[str, Any]:
@@ -226,18 +199,9 @@ def as_json(market: Market) -> dict[str, Any]:
         "asked_at": stamp(market.asked_at),
         "trn2_hours": round(market.hours, 2),
         "regions_asked": market.regions_asked,
-        "offers": [
-            offer.option.as_json()
-            | {"median_usd": offer.option.rate.median_usd, "obstacle": offer.obstacle or None}
-            | (
-                {"id": block.id, "starts": stamp(block.starts), "ends": stamp(block.ends)}
-                if (block := offer.block)
-                else {}
-            )
-            for offer in market.offers
-        ],
+        "offers": [_offer_json(offer) for offer in market.offers],
         "regions": [
-            {key: value for key, value in asdict(place).items() if key != "rates"} for place in market.places
+            {key: value for key, value in asdict(one).items() if key != "rates"} for one in market.regions
         ],
         "no_answer": market.no_answer,
         "not_enabled": market.not_enabled,
@@ -246,14 +210,22 @@ def as_json(market: Market) -> dict[str, Any]:
     }
 
 
-def as_lines(market: Market, path: Path) -> Iterator[str]:
+def _offer_json(offer: Offer) -> dict[str, Any]:
+    rate = offer.price.rate
+    found = {**offer.price.as_json(), "median_usd": rate.median_usd, "obstacle": offer.obstacle or None}
+    if rate.starts and rate.ends:
+        found |= {"id": rate.offer_id, "starts": stamp(rate.starts), "ends": stamp(rate.ends)}
+    return found
+
+
+def as_lines(market: Market) -> Iterator[str]:
     """Yield the offers as a table, what was not answered, and what to type and paste."""
-    experiment = market.experiment
+    experiment, file = market.experiment, market.experiment.file
     nodes = f"{count(experiment.nodes, 'node')} of {experiment.instance.name}"
     asked = f"{count(market.regions_asked, 'region')} asked at {stamp(market.asked_at)}"
     yield from folded([f"Where to buy {nodes} for {market.hours:.1f} hours (predicted); {asked}", ""])
     headings = ("", "by", "where", "$/hour", "in 30 days", "this run, $", "note")
-    if rows := [_row(market, number, offer) for number, offer in enumerate(market.offers, start=1)]:
+    if rows := [_row(number, offer) for number, offer in enumerate(market.offers, start=1)]:
         yield from (*table(headings, rows), "")
     yield from folded([*_unanswered(market), *NOTES, ""])
     for way in (ways := [*ways_to_take(market)]):
@@ -261,36 +233,31 @@ def as_lines(market: Market, path: Path) -> Iterator[str]:
         if way["command"]:
             yield from folded(["  Deploy before it begins. This command pays for the whole block at once:"])
             yield f"  {way['command']}"
-        yield f"  In {path}:"
+        yield f"  In {file}:"
         yield textwrap.indent(yaml.safe_dump({"cluster": way["cluster"]}, sort_keys=False), "  ")
     if ways:
         yield "Then:"
-        yield from (f"  ./trnspec {verb} {quote(str(path))}" for verb in ("render", "deploy"))
-        yield f"  ./trnspec run {quote(str(path))} --wait 12h"
+        yield from (f"  ./trnspec {verb} {file}" for verb in ("render", "deploy"))
+        yield f"  ./trnspec run {file} --wait 12h"
 
 
-def _row(market: Market, number: int, offer: Offer) -> Sequence[str]:
-    option, rate, have = offer.option, offer.option.rate, offer.place.spot_vcpus
-    usd, days = f"{option.usd:,.2f}", ""
+def _row(number: int, offer: Offer) -> Sequence[str]:
+    price, rate, have = offer.price, offer.price.rate, offer.region.spot_vcpus
+    usd, days = f"{price.usd:,.2f}", ""
     if rate.low_usd is not None and rate.high_usd is not None:
         days = f"{rate.low_usd:.2f} to {rate.high_usd:.2f}"
-        usd = f"{usd} ({option.low_usd:,.0f} to {option.high_usd:,.0f})"
-    if offer.block:
-        note = f"{rate.smallest_h:g} hours from {offer.block.starts:%Y-%m-%d %H:%M} UTC"
-    else:
-        note = (
-            f"NOT NOW: {offer.obstacle}"
-            if offer.obstacle
-            else "quota not known"
-            if have is None
-            else f"quota {have:g} vCPUs"
-        )
-    kind = "block" if offer.block else "spot"
+        usd = f"{usd} ({price.low_usd:,.0f} to {price.high_usd:,.0f})"
+    note = "quota not known" if have is None else f"quota {have:g} vCPUs"
+    if rate.starts:
+        note = f"{rate.smallest_h:g} hours from {rate.starts:%Y-%m-%d %H:%M} UTC"
+    elif offer.obstacle:
+        note = f"NOT NOW: {offer.obstacle}"
+    kind = "spot" if rate.kind == "spot" else "block"
     return str(number), kind, rate.place, f"{rate.usd_per_hour:.2f}", days, usd, note
 
 
 def _unanswered(market: Market) -> Iterator[str]:
-    yield from (f"{place.region}: {problem}" for place in market.places for problem in place.problems)
+    yield from (f"{one.region}: {problem}" for one in market.regions for problem in one.problems)
     yield from (f"no answer: {line}" for line in market.no_answer)
     if market.not_enabled:
         seen = [name for name in market.not_enabled if name in market.experiment.instance.zones]

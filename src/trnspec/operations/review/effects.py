@@ -1,4 +1,4 @@
-"""What merging does to the arms, the objects and the cost of each experiment: the content of a review, before it is formatted."""
+"""The content of a review, before it is formatted: what merging does to the arms, objects and cost of each experiment."""
 
 from __future__ import annotations
 
@@ -29,9 +29,7 @@ class ArmReview:
     state: str = ""
     """`new` or `removed`; empty for an arm of both sides."""
     compiles: str | None = None
-    """The change of its artifact key; `None` if an existing artifact can be used."""
-    reuses: str | None = None
-    """The arm of the base whose artifact has the new key."""
+    """The change of its artifact key; `None` if BASE has an artifact with the key."""
     restarts_for: tuple[str, ...] = ()
     """Rendered fields whose change replaces or scales its pods."""
     usd_per_hour: tuple[float | None, float | None]
@@ -41,12 +39,12 @@ class ArmReview:
     def changes(self) -> bool:
         """Whether merging changes something of this arm."""
         before, after = (None if usd is None else round(usd, 2) for usd in self.usd_per_hour)
-        return bool(self.state or self.compiles or self.reuses or self.restarts_for or before != after)
+        return bool(self.state or self.compiles or self.restarts_for or before != after)
 
 
 @dataclass(frozen=True)
 class Note:
-    """A remark about an experiment."""
+    """One sentence about an experiment."""
 
     text: str
     needs_human: bool = True
@@ -78,17 +76,15 @@ def experiments(base: FileState, head: FileState) -> Iterator[ExperimentReview]:
 
 
 def _arms(old: Experiment | None, new: Experiment, before: Objects, after: Objects) -> Iterator[ArmReview]:
-    """Return the arms of one experiment, removed arms last. Only the experiment's own bucket has its artifacts."""
+    """Yield the arms of one experiment, removed arms last. Only the experiment's own bucket has its artifacts."""
     was, now = artifact_keys(before), artifact_keys(after)
-    known = {key: name for name, key in was.items()}
     former = {arm.name: cost.arm_usd_per_hour(old, arm) for arm in old.arms} if old else {}
     for arm in new.arms:
-        key, earlier = now[arm.name], was.get(arm.name)
+        key = now[arm.name]
         yield ArmReview(
             name=arm.name,
             state="" if arm.name in former else "new",
-            compiles=None if key in known else f"{earlier or 'none'} -> {key}",
-            reuses=known[key] if key in known and key != earlier else None,
+            compiles=None if key in was.values() else f"{was.get(arm.name, 'none')} -> {key}",
             restarts_for=tuple(_restarting(before, after, arm.name)),
             usd_per_hour=(former.pop(arm.name, None), cost.arm_usd_per_hour(new, arm)),
         )
@@ -97,7 +93,7 @@ def _arms(old: Experiment | None, new: Experiment, before: Objects, after: Objec
 
 
 def _restarting(before: Objects, after: Objects, arm: str) -> Iterator[str]:
-    """Return fields of an arm's Deployment whose change replaces pods."""
+    """Yield the fields of an arm's Deployment whose change replaces pods."""
     for key in before.keys() & after.keys():
         for change in _changes(before[key], after[key]) if (key[0], key[2]) == ("Deployment", arm) else ():
             if change.path.startswith(("spec.template", "spec.replicas")):
@@ -105,11 +101,11 @@ def _restarting(before: Objects, after: Objects, arm: str) -> Iterator[str]:
 
 
 def _cost(old: Experiment | None, new: Experiment) -> Iterator[Note]:
-    """Return what is billed per hour, before and after, and what stays behind in another region."""
-    for of, when in ((cost.running, "while all arms run"), (cost.idle, "while no Trn2 node runs")):
-        ends = [f"${cost.per_hour(of(one)):.2f}" if one else "$0.00" for one in (old, new)]
-        if ends[0] != ends[1]:
-            yield Note(f"an hour {when}: {ends[0]} -> {ends[1]} (quoted prices)")
+    """Yield what is billed per hour, before and after, and what stays behind in another region."""
+    for items, when in ((cost.running, "while all arms run"), (cost.idle, "while no Trn2 node runs")):
+        was, now = (f"${cost.per_hour(items(one)):.2f}" if one else "$0.00" for one in (old, new))
+        if was != now:
+            yield Note(f"an hour {when}: {was} -> {now} (quoted prices)")
     for key in ("nodes", "max_nodes"):
         before, after = (getattr(one.cluster, key) if one else 0 for one in (old, new))
         if before != after:
@@ -120,16 +116,15 @@ def _cost(old: Experiment | None, new: Experiment) -> Iterator[Note]:
 
 
 def _left_behind(old: Experiment) -> str:
-    """Return what is still billed, and how to remove it."""
     region = old.cluster.region
     return (
-        f"its stacks, nodes and buckets in {region} stay and bill until someone tears them down, if they were deployed: "
+        f"if it was deployed, its stacks, nodes and buckets in {region} stay and are billed until you remove them: "
         f"{removal(old.name, region)}"
     )
 
 
 def _objects(arms: set[str], before: Objects, after: Objects) -> Iterator[Note]:
-    """Return objects that come, go or change who may do what. An arm's own objects are in its row; Jobs are not deployed."""
+    """Yield objects that are added, removed, or change access. An arm's own objects are in its row; Jobs are not deployed."""
     for key in sorted(before.keys() | after.keys()):
         kind, _, name = key
         access = bool(_ACCESS.fullmatch(kind)) or name == REVIEWED_JOBS

@@ -25,6 +25,8 @@ DEPLOYMENT = Path("deployment.yaml")
 
 @dataclass(frozen=True, kw_only=True)
 class FileState:
+    """What the files of one side hold, by the name of the experiment."""
+
     experiments: Mapping[str, Experiment]
     paths: Mapping[str, Path]
     """The experiments' files."""
@@ -70,7 +72,7 @@ def synthesized(state: FileState, name: str, outdir: Path) -> dict[str, Any]:
 
 
 def _without_paths(template: Mapping[str, Any]) -> dict[str, Any]:
-    """Where in the code a resource is made says nothing about what is made."""
+    """Remove `Metadata`: it says where in the code a resource is made, not what is made."""
     resources = {
         name: {key: value for key, value in one.items() if key != "Metadata"}
         for name, one in template["Resources"].items()
@@ -79,8 +81,8 @@ def _without_paths(template: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def by_key(files: Sequence[ManifestFile]) -> dict[Key, Object]:
-    """Return the objects of an experiment. Their names are without the hash of their content; Jobs of a step change their whole name
-    with what they do."""
+    """Return the objects of an experiment by names without a hash of their content. The name of a step's Job is all hash, so its label
+    counts."""
     found = {}
     for item in (item for file in files for item in file.objects if item):
         metadata = item["metadata"]
@@ -91,8 +93,8 @@ def by_key(files: Sequence[ManifestFile]) -> dict[Key, Object]:
 
 
 def artifact_keys(objects: Mapping[Key, Object]) -> dict[str, str]:
-    """Return the artifact key of each arm, as its Deployment was rendered with it: this code would compute another one for BASE where
-    the catalogue changed."""
+    """Return the artifact key of each arm from its rendered Deployment. This code would compute another key for BASE if the
+    catalogue changed."""
     deployments = (item for (kind, *_), item in objects.items() if kind == "Deployment")
     noted = {one["metadata"]["name"]: one["spec"]["template"]["metadata"] for one in deployments}
     found = {name: one.get("annotations", {}).get(ARTIFACT_KEY) for name, one in noted.items()}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 import os
 import re
 import subprocess
+import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ _LOST = re.compile(r"^\[-\]|(replace|replaced|destroy|orphan)$")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StackChange:
-    """The CDK's own words about a stack."""
+    """What the CDK prints about a stack."""
 
     stack: str
     security: str
@@ -70,7 +71,6 @@ class Review:
             ("arm", "to compile"): sum(row.compiles is not None for row in rows),
             ("arm", "restarted"): sum(bool(row.restarts_for) for row in rows),
             ("arm", "removed"): sum(row.state == "removed" for row in rows),
-            ("arm", "with another artifact"): sum(bool(row.reuses) for row in rows),
             ("note", "in bold"): sum(note.needs_human for one in self.experiments for note in one.notes),
             ("stack", "with other rights or lost resources"): sum(one.needs_human for one in self.stacks),
             ("file", "of the code"): len(self.code),
@@ -92,7 +92,7 @@ def command(base: str, as_json: bool) -> int:
         tree, outdir = Path(folder).resolve() / "base", Path(folder) / "cdk.out"
         commit = _check_out(base, tree)
         warn(f"{commit} against the working tree")
-        names = git(ROOT, "ls-files", "--others", "-z", "--", ":(glob)experiments/*.yaml") or b""
+        names = git("ls-files", "--others", "-z", "--", ":(glob)experiments/*.yaml") or b""
         untracked = sorted(os.fsdecode(names).split("\0")[:-1])
         for file in untracked:
             warn(f"{file}: not compared, because git does not track it; git add it to compare it")
@@ -107,7 +107,7 @@ def command(base: str, as_json: bool) -> int:
 
 
 def _read(base: str, tree: Path, untracked: Sequence[str]) -> tuple[FileState, FileState]:
-    """Read both sides. Raises `Misuse` that names the side, BASE first: missing parts would look removed, or new."""
+    """Read both sides. Raises `Misuse` that names the side, BASE first, because missing parts would look removed or new."""
     states = []
     for name, root in {base: tree, "this tree": ROOT}.items():
         try:
@@ -121,7 +121,7 @@ def _read(base: str, tree: Path, untracked: Sequence[str]) -> tuple[FileState, F
 
 
 def reviewed(base: FileState, head: FileState, *, outdir: Path, code: Sequence[str] = ()) -> Review:
-    """Compare two states. `outdir` is for assemblies; `code`: what changed of the code that reads both."""
+    """Compare two states. `outdir` is for assemblies; `code` has the changed files of the code that reads both."""
     names = [
         name
         for name, new in head.experiments.items()
@@ -173,35 +173,29 @@ def _cdk_diff(stack: str, *arguments: str, cwd: Path) -> str:
 
 def _code_changed(commit: str) -> list[str]:
     """Return the files of the code that differ from BASE's."""
-    return os.fsdecode(
-        git(ROOT, "diff", "--name-only", "--relative", "-z", commit, "--", *_CODE) or b""
-    ).split("\0")[:-1]
+    names = git("diff", "--name-only", "--relative", "-z", commit, "--", *_CODE) or b""
+    return os.fsdecode(names).split("\0")[:-1]
 
 
 def _check_out(base: str, into: Path) -> str:
     """Write the files of the commit `base` into a folder, and return its short hash."""
-    commit = git(ROOT, "rev-parse", "--verify", "--quiet", "--short", f"{base}^{{commit}}")
+    commit = git("rev-parse", "--verify", "--quiet", "--short", f"{base}^{{commit}}")
     if commit is None:
         remedy = "fetch it (git fetch origin), or name another, e.g. origin/main"
         raise Misuse(f"{base}: not a commit of this repository; {remedy}")
     name = commit.decode().strip()
-    # git itself writes the files, none outside of `into`. It has an index of its own, so that neither what is staged nor a
-    # sparse checkout nor a hook changes them.
-    into.mkdir()
-    files = git(ROOT, "rev-parse", "--verify", "--quiet", f"{name}:./") or b""
-    update = ("read-tree", "--no-sparse-checkout", "--reset", "-u", files.decode().strip())
-    if git(ROOT, f"--work-tree={into}", *update, index=into / ".review-index") is None:
+    if (archive := git("archive", name)) is None:
         remedy = "fetch them (git fetch --unshallow), then run this again"
         raise Misuse(f"{base}: git cannot read its files; {remedy}")
+    with tarfile.open(fileobj=BytesIO(archive)) as files:
+        files.extractall(into, filter="data")  # writes nothing outside of `into`
     return name
 
 
-def git(folder: Path, *arguments: str, index: Path | None = None) -> bytes | None:
-    """Return the output of git in a folder, or nothing if it fails. Raises `Outside` if git cannot be run."""
-    env = {**os.environ, "GIT_INDEX_FILE": str(index)} if index else None
-    command = ["git", "-C", str(folder), *arguments]
+def git(*arguments: str) -> bytes | None:
+    """Return the output of git in this tree, or nothing if it fails. Raises `Outside` if git cannot be run."""
     try:
-        ended = subprocess.run(command, capture_output=True, check=False, env=env)
+        ended = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, check=False)
     except OSError as error:
         raise Outside(f"git: cannot be run ({error.strerror}); install git") from None
     return None if ended.returncode else ended.stdout
@@ -217,19 +211,12 @@ def markdown(review: Review, *, base: str) -> str:
     )
     filters: dict[str, Any] = environment.filters
     filters |= {"cell": _cell, "usd": lambda usd: "" if usd is None else f"${usd:.2f}"}
-    page = environment.get_template("review.md.jinja").render(review=review, base=base)
-    lines = page.rstrip().splitlines()
-    shown = list(
-        itertools.takewhile(
-            lambda size: size < MAX_CHARACTERS, itertools.accumulate(len(line) + 1 for line in lines)
-        )
-    )
-    if len(shown) < len(lines):
-        lines[len(shown) :] = [
-            "",
-            f"... {count(len(lines) - len(shown), 'more line')}: `./trnspec review {base} --json` has all",
-        ]
-    return "\n".join(lines) + "\n"
+    page = environment.get_template("review.md.jinja").render(review=review, base=base).rstrip()
+    if len(page) > MAX_CHARACTERS:
+        shown, _, rest = page[:MAX_CHARACTERS].rpartition("\n")
+        left = count(len((rest + page[MAX_CHARACTERS:]).splitlines()), "more line")
+        page = f"{shown}\n\n... {left}: `./trnspec review {base} --json` has all"
+    return f"{page}\n"
 
 
 def _cell(text: str) -> str:

@@ -12,7 +12,7 @@ from trnspec.core.findings import Refusal, State
 from trnspec.core.words import count
 from trnspec.experiment import Arm, Experiment
 from trnspec.experiment.compilation import artifact_key, declared_keys
-from trnspec.experiment.cost import compile_deadline_s
+from trnspec.experiment.cost import compile_deadline_s, node_price
 from trnspec.experiment.naming import COMPILED_AT_SERVING, artifact_path, compile_job, fetch_job, weights_path
 from trnspec.operations.cloud import experiment_resources, kubernetes, nodegroup
 from trnspec.operations.cloud.aws import Aws
@@ -130,7 +130,7 @@ def _ask_for_nodes(context: Context) -> None:
     at = nodegroup.schedule_off(experiment, aws, now=now, group=group, **ends)
     # Remembered first: a kill between the two must not leave nodes that nobody knows of.
     trn2_nodes.record_nodes(context, max(wanted, group.desired), off_at=stamp(at))
-    price = context.plan.predicted.node
+    price = node_price(experiment)
     usd = f"${wanted * price.usd_per_hour:.2f} an hour ({price.quoted})"
     context.say(f"    {wanted} x {experiment.instance.name} bill {usd}, until {stamp(at)} at the latest")
     if group.desired < wanted:

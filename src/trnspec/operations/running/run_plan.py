@@ -16,12 +16,15 @@ from trnspec.experiment import Arm, Experiment
 from trnspec.experiment.catalogue.prices import block_rates
 from trnspec.experiment.cost import (
     NODE_START_H,
-    RunPrice,
+    RunPart,
     file_spot_rates,
-    run_price,
+    node_price,
+    per_hour,
+    run_parts,
+    running,
 )
 from trnspec.experiment.placement import compilations_at_once
-from trnspec.experiment.purchase import payable, purchase_text
+from trnspec.experiment.purchase import file_prices, price_text
 from trnspec.operations.cloud import nodegroup
 from trnspec.operations.cloud.clock import stamp
 
@@ -54,8 +57,8 @@ class RunPlan:
     rounds: tuple[tuple[Arm, ...], ...]
     nodes: int
     compilations_at_once: int
-    predicted: RunPrice
-    """The price of the whole run."""
+    predicted: tuple[RunPart, ...]
+    """The parts of the whole run."""
     most_per_hour: float
     """Everything that is billed while nodes run, at the highest price that the file allows."""
     left_out: Mapping[str, str]
@@ -78,8 +81,8 @@ class RunPlan:
         """Place and price the experiment. `to_compile` artifacts are missing (default: those of all arms); without `hours` nodes live
         for the predicted hours and half as much again."""
         missing, steps = len(experiment.arms) if to_compile is None else to_compile, tuple(left)
-        predicted = run_price(experiment, to_compile=missing)
-        allowed = hours or round(predicted.hours * 1.5, 2)
+        predicted = run_parts(experiment, to_compile=missing)
+        allowed = hours or round(sum(part.hours for part in predicted) * 1.5, 2)
         needs = [(name, _hours_of(name, predicted, len(experiment.rounds))) for name, _ in steps]
         out: tuple[str, ...] = ()
         if wait_h and block:
@@ -98,7 +101,7 @@ class RunPlan:
             nodes=experiment.nodes,
             compilations_at_once=compilations_at_once(experiment),
             predicted=predicted,
-            most_per_hour=most_per_hour(experiment, predicted),
+            most_per_hour=most_per_hour(experiment),
             left_out={name: title for name, title in steps if name in out},
         )
 
@@ -111,6 +114,16 @@ class RunPlan:
     def billed_h(self) -> float:
         """Most hours for which nodes run: to the end of their time, or until a schedule ends them."""
         return min(self.hours, (self.off - self.begins) / timedelta(hours=1)) if self.off else self.hours
+
+    @property
+    def predicted_h(self) -> float:
+        """Trn2 hours of the whole run."""
+        return sum(part.hours for part in self.predicted)
+
+    @property
+    def usd_per_hour(self) -> float:
+        """All nodes, and everything else that is billed while they run."""
+        return per_hour(running(self.experiment))
 
     def hours_of(self, step: str) -> float:
         """Trn2 hours that the price of the run assumes for a step; 0 where it assumes nothing."""
@@ -161,7 +174,7 @@ class RunPlan:
             "wait_hours": round(self.wait_h, 2),
             "to_compile": self.to_compile,
             "nodes": self.nodes,
-            "predicted_trn2_hours": round(self.predicted.hours, 2),
+            "predicted_trn2_hours": round(self.predicted_h, 2),
             "trn2_hours_left": round(self.hours_left, 2),
             "hours": self.hours,
             "off_at": stamp(self._off_first) if self._off_first else None,
@@ -216,18 +229,18 @@ class RunPlan:
         )
         return (
             f"{hours}, which are the limit: {unknown}; "
-            f"a first run costs {purchase_text(payable(self.experiment, self.predicted.hours))}"
+            f"a first run costs {price_text(file_prices(self.experiment, self.predicted_h))}"
         )
 
 
-def _hours_of(step: str, predicted: RunPrice, rounds: int) -> float:
+def _hours_of(step: str, predicted: Iterable[RunPart], rounds: int) -> float:
     name, _, number = step.partition("-")
     wanted = _PARTS.get(name, name)
-    assumed = sum(part.hours for part in predicted.parts if part.step == wanted)
+    assumed = sum(part.hours for part in predicted if part.step == wanted)
     return assumed / rounds if number else assumed
 
 
-def most_per_hour(experiment: Experiment, quoted: RunPrice) -> float:
+def most_per_hour(experiment: Experiment) -> float:
     """Everything that is billed while nodes run. By spot a node costs the most that the file allows, or the highest published price;
     in a block or a reservation the highest published rate of a block; otherwise the quoted price."""
     capacity = experiment.cluster.capacity
@@ -235,8 +248,9 @@ def most_per_hour(experiment: Experiment, quoted: RunPrice) -> float:
         capacity.kind, block_rates(experiment.instance.name)
     )
     published = [rate.high_usd or rate.usd_per_hour for rate in rates]
-    each = capacity.max_usd_per_hour or max(published, default=quoted.node.usd_per_hour)
-    return quoted.usd_per_hour + experiment.nodes * (each - quoted.node.usd_per_hour)
+    quoted = node_price(experiment).usd_per_hour
+    each = capacity.max_usd_per_hour or max(published, default=quoted)
+    return per_hour(running(experiment)) + experiment.nodes * (each - quoted)
 
 
 def paid_hours(experiment: Experiment, usd: float) -> float:
@@ -248,7 +262,7 @@ def paid_hours(experiment: Experiment, usd: float) -> float:
         raise Misuse(f"{where}: {none}; write cluster.capacity.max_usd_per_hour, or give --hours")
     if capacity.kind == "on-demand":
         raise Misuse(f"{where}: no on-demand price of {name} is published; give --hours")
-    most = most_per_hour(experiment, run_price(experiment, hours=0))
+    most = most_per_hour(experiment)
     hours = math.floor(100 * usd / most) / 100
     if hours < NODE_START_H:
         minutes = f"{60 * hours:.0f} minutes at ${most:.2f} an hour"

@@ -12,6 +12,7 @@ from trnspec.core.command_line import refusal_of
 from trnspec.core.words import count
 from trnspec.experiment import Arm, Experiment
 from trnspec.experiment.compilation import native_arms
+from trnspec.experiment.cost import node_price
 from trnspec.experiment.placement import first_rounds
 from trnspec.operations.cloud import nodegroup
 from trnspec.operations.cloud.clock import moment, stamp
@@ -113,14 +114,17 @@ def run_to_end(context: Context, *, keep_nodes: bool) -> dict[str, Any]:
         context.say(f"run {context.state.id}: interrupted at {context.state.step}; {what_is_billed(context)}")
         raise
     state = context.state
-    usd = state.node_hours / context.plan.nodes * context.plan.predicted.usd_per_hour
+    kind = context.experiment.cluster.capacity.kind
+    usd = state.node_hours / context.plan.nodes * context.plan.usd_per_hour
     return {
         "id": state.id,
         "state": address,
         "results": [state.results[key] for key in sorted(state.results)],
         "node_hours": round(state.node_hours, 3),
         "usd": round(usd, 2),
-        "cost": f"${usd:.2f} at quoted prices",
+        "cost": f"{state.node_hours:.2f} hours of a {kind} that is paid already"
+        if kind in ("capacity-block", "reservation")
+        else f"${usd:.2f} at quoted prices",
         "node_changes": [change.model_dump(mode="json") for change in state.node_changes],
     }
 
@@ -157,7 +161,7 @@ def _keep_for_inspection(context: Context) -> None:
     group = nodegroup.read(context.experiment, context.aws)
     at = nodegroup.schedule_off(context.experiment, context.aws, now=now, hours=minutes / 60, group=group)
     trn2_nodes.record_nodes(context, state.nodes, off_at=stamp(at))
-    usd = state.nodes * context.plan.predicted.node.usd_per_hour * minutes / 60
+    usd = state.nodes * node_price(context.experiment).usd_per_hour * minutes / 60
     context.say(
         f"    the nodes stay for inspection: {minutes:.0f} minutes, ${usd:.2f}, until {stamp(at)}; run this again before that to go on "
         "with them"
@@ -223,7 +227,7 @@ def what_is_billed(context: Context) -> str:
         none = "no Trn2 node bills" if answers else "this run asked for no Trn2 node"
         return f"{none}; run it again to go on"
     until = context.state.off_at or f"their schedule acts, {experiment.cluster.off_when}"
-    quoted = context.plan.predicted.node
+    quoted = node_price(experiment)
     price = f"at ${nodes * quoted.usd_per_hour:.2f} an hour ({quoted.quoted}) until {until}"
     if not answers:
         check = f"check with ./trnspec status {experiment.file}"
