@@ -1,5 +1,5 @@
-"""Common settings of pods that cdk8s-plus-27 cannot express, as edits of plain pod specs: nodes, security and resources;
-Neuron devices, by a resource claim (Dynamic Resource Allocation) or by the device plugin and its scheduler extension.
+"""Common settings of pods, as edits of plain pod specs: nodes, security and resources; Neuron devices, by a resource claim (Dynamic
+Resource Allocation) or by the device plugin and its scheduler extension.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def container_security(*, writable_root: bool, level: str = "baseline") -> dict[
     }
 
 
-def settle(spec: PodSpec, *, grace_s: int, priority: str, level: str) -> None:
+def harden(spec: PodSpec, *, grace_s: int, priority: str, level: str) -> None:
     """Return the security settings of every pod of this project. At `restricted` they set a user, as that level requires."""
     user = {**_AS_USER, **OWN_VOLUMES} if level == "restricted" else {}
     spec["automountServiceAccountToken"] = False

@@ -67,7 +67,7 @@ def finite_job(
     """
     body["serviceAccountName"] = account
     body["restartPolicy"] = "Never"
-    pods.settle(body, grace_s=60, priority=priority_name(experiment, JOBS), level=level)
+    pods.harden(body, grace_s=60, priority=priority_name(experiment, JOBS), level=level)
     own = naming.labels(experiment, step, "job")
     hopeless = {"containerName": only, "operator": "In", "values": [WRONG_CONFIGURATION]}
     rules: list[dict[str, Any]] = [{"action": "FailJob", "onExitCodes": hopeless}]

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import cdk8s
-import cdk8s_plus_27 as kplus
-
 from cdk8s_charts import pods, stores
-from cdk8s_charts.manifests import authored, content_suffix, kubernetes_object
+from cdk8s_charts.manifests import content_suffix, kubernetes_object
 from trnspec.experiment import naming
 
 if TYPE_CHECKING:
@@ -74,9 +71,9 @@ def namespace_objects(experiment: Experiment) -> list[dict[str, Any]]:
         ),
         "pod-security.kubernetes.io/warn": "restricted",
     }
-    metadata = cdk8s.ApiObjectMetadata(name=naming.namespace(experiment), labels=security)
+    metadata = {"labels": security, "name": naming.namespace(experiment)}
     return [
-        authored(lambda chart: kplus.Namespace(chart, "namespace", metadata=metadata)),
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata, "spec": {}},
         *(
             kubernetes_object(
                 "v1", "ServiceAccount", account, within=experiment, automountServiceAccountToken=False

@@ -204,7 +204,7 @@ def _proof_pod(experiment: Experiment, arm: Arm) -> pods.PodSpec:
     pods.on_neuron_nodes(spec)
     pods.hold_devices(spec, container, experiment, arm)
     priority, level = priority_name(experiment, JOBS), arm.serving.pod_security
-    pods.settle(spec, grace_s=30, priority=priority, level=level)
+    pods.harden(spec, grace_s=30, priority=priority, level=level)
     return spec
 
 

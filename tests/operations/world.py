@@ -428,7 +428,7 @@ def _plan_text(experiment: Experiment) -> str:
     """Read only where not all arms stand at once."""
     if len(experiment.rounds) == 1:
         return "{}"
-    from cdk8s_charts.workloads.benchmark_pod import plan_text  # starts jsii
+    from cdk8s_charts.workloads.benchmark_pod import plan_text
 
     return plan_text(experiment)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from cdk8s_charts import on_node
+from cdk8s_charts.workloads.proofs import CONTAINER, SECONDS, proof_name
 from trnspec.core.findings import Finding, State
 from trnspec.core.words import listed
 from trnspec.experiment import Experiment
@@ -42,8 +43,6 @@ def prove(
     alive: Callable[[], None],
 ) -> list[Finding]:
     """Findings of every arm of the first batch, in file order. The Jobs are removed whatever happens."""
-    from cdk8s_charts.workloads.proofs import SECONDS, proof_name  # here: it loads cdk8s
-
     reviewed = {job["metadata"]["name"]: job for job in jobs}
     begun = clock.now().strftime("%Y%m%dt%H%M%Sz")
     made = {f"verify-{arm.name}-{begun}": arm for arm in experiment.rounds[0]}
@@ -78,8 +77,6 @@ def prove(
 
 def _results(kubernetes: Kubernetes, arm: str, job: str) -> Iterator[Finding]:
     """What the pod of a Job printed; or, where it printed nothing, why."""
-    from cdk8s_charts.workloads.proofs import CONTAINER
-
     pods = kubernetes.list("pod", labels={"batch.kubernetes.io/job-name": job})
     if not pods:
         remedy = f"kubectl describe job {job}; usually a quota or a policy"
