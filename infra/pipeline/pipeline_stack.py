@@ -32,7 +32,7 @@ from infra.pipeline.stage import (
     dev_steps,
     prod_steps,
 )
-from infra.stacks.experiment_stack import allow, keep_logs
+from infra.stacks.experiment_stack import allow, configure_log_groups
 from infra.stacks.runner import RUNTIMES, build_spec
 from infra.stacks.storage import ACCESS_LOG_DAYS, closed_bucket
 from trnspec.experiment.naming import build_project
@@ -97,7 +97,7 @@ class PipelineStack(cdk.Stack):
             "costs.",
         )
         self._add_stage(pipeline, stage, prod_steps(configuration), [approval])
-        keep_logs(self._logs, DeploymentSettings())
+        configure_log_groups(self._logs, DeploymentSettings())
         pipeline.build_pipeline()
         # Where CDK's rights are too wide or outdated they are corrected once the pipeline is built, found by their path.
         for construct in pipeline.node.find_all():

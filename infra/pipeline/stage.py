@@ -12,14 +12,15 @@ import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from infra.deployment import DeployedStacks, add_stacks
+from infra.deployment import add_stacks
 from infra.pipeline.pipeline_file import (
     AROUND_MINUTES,
     PipelineConfiguration,
     StageConfiguration,
     delivery_role_name,
 )
-from infra.stacks.experiment_stack import allow, keep_logs
+from infra.stacks.cluster import ClusterStack
+from infra.stacks.experiment_stack import allow, configure_log_groups
 from infra.stacks.runner import BuildsStack
 from trnspec.experiment import naming
 
@@ -90,15 +91,15 @@ class DeliveredStage(cdk.Stage):
             ({"arguments": step.arguments, "afterwards": step.commands} for step in steps if step.arguments),
             None,
         )
-        made = add_stacks(
+        control = add_stacks(
             self,
             experiment=stage.experiment,
             files=stage.files,
             settings=stage.deployment_settings,
             runs=runs,
         )
-        delivery = DeliveryStack(self, configuration=configuration, stage=stage, steps=steps, made=made)
-        keep_logs(delivery, stage.deployment_settings)
+        delivery = DeliveryStack(self, configuration=configuration, stage=stage, steps=steps, control=control)
+        configure_log_groups(delivery, stage.deployment_settings)
 
 
 class DeliveryStack(BuildsStack):
@@ -111,7 +112,7 @@ class DeliveryStack(BuildsStack):
         configuration: PipelineConfiguration,
         stage: StageConfiguration,
         steps: tuple[ClusterStep, ...],
-        made: DeployedStacks,
+        control: ClusterStack,
     ) -> None:
         super().__init__(
             scope,
@@ -120,8 +121,8 @@ class DeliveryStack(BuildsStack):
             experiment=stage.experiment,
             settings=stage.deployment_settings,
             role_name=delivery_role_name(stage.experiment),
-            cluster=made.cluster.cluster,
-            made=made.vpc,
+            cluster=control.cluster,
+            vpc=control.vpc,
         )
         # What the smoke step asks of pins, zone and quotas.
         self._allow("SeeVersions", "eks:DescribeAddonVersions DescribeClusterVersions", "*")

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import aws_cdk as cdk
-from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
@@ -43,27 +42,6 @@ class ExperimentStack(cdk.Stack):
         )
         self.experiment, self.settings = experiment, settings
 
-    def network(self, made: ec2.IVpc | None) -> ec2.IVpc:
-        """Return the VPC of the deployment, or the existing VPC that the file describes."""
-        if made is not None:
-            return made
-        there = self.experiment.cluster.network
-        assert there.vpc is not None, "a network is made unless the experiment names one"
-        vpc = ec2.Vpc.from_vpc_attributes(
-            self,
-            "Vpc",
-            vpc_id=there.vpc,
-            availability_zones=list(there.private_subnets),
-            private_subnet_ids=list(there.private_subnets.values()),
-        )
-        # `./trnspec preflight` reads the routes and the tags, and nothing here changes them.
-        for warning in (
-            "@aws-cdk/aws-ec2:noSubnetRouteTableId",
-            "@aws-cdk/aws-eks:clusterMustManuallyTagSubnet",
-        ):
-            cdk.Annotations.of(self).acknowledge_warning(warning)
-        return vpc
-
 
 def tag(scope: Construct, tags: Mapping[str, str]) -> None:
     """Tag the stacks, whose tags CloudFormation copies to their resources, and the groups, which pass theirs on to instances."""
@@ -73,7 +51,7 @@ def tag(scope: Construct, tags: Mapping[str, str]) -> None:
         )
 
 
-def keep_logs(scope: Construct, settings: DeploymentSettings) -> None:
+def configure_log_groups(scope: Construct, settings: DeploymentSettings) -> None:
     """Configure all log groups in `scope`, also those that CDK creates: they are deleted with their stack, and use the retention, the
     key and the destination of the settings."""
     for node in scope.node.find_all():

@@ -313,7 +313,7 @@ class NodesStack(ExperimentStack):
         experiment: Experiment,
         settings: DeploymentSettings,
         cluster: eks.ICluster,
-        made: ec2.IVpc | None,
+        vpc: ec2.IVpc,
     ) -> None:
         super().__init__(scope, "nodes", "Trainium2 nodes", experiment=experiment, settings=settings)
         end = TimeToLive(self, "TimeToLive", experiment=experiment)
@@ -323,7 +323,7 @@ class NodesStack(ExperimentStack):
             experiment=experiment,
             settings=settings,
             cluster=cluster,
-            vpc=self.network(made),
+            vpc=vpc,
         )
         # A group that waits for its first node may take hours to be made, and what ends it is there before.
         nodes.group.node.add_dependency(end)

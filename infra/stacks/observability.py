@@ -13,12 +13,12 @@ from constructs import Construct
 
 from infra.deployment_file import DeploymentSettings
 from infra.monitoring.alarms import CompositeAlarm, MetricAlarm, alarms
-from infra.monitoring.dashboards import dashboards
+from infra.monitoring.dashboards import dashboard
 from infra.monitoring.panels import CloudWatchMetric
 from infra.stacks.experiment_stack import ExperimentStack, encryption_key
 from trnspec.benchmark.metrics import PERIOD_S
 from trnspec.experiment import Experiment
-from trnspec.experiment.naming import notices_topic
+from trnspec.experiment.naming import dashboard_name, notices_topic
 
 _Alarm = cw.CfnAlarm
 
@@ -45,8 +45,8 @@ class ObservabilityStack(ExperimentStack):
                 endpoint=email,
             )
         arns = _add_alarms(made, experiment, topic)
-        for construct_id, page in dashboards(experiment, arns).items():
-            cw.CfnDashboard(self, construct_id, dashboard_name=page.name, dashboard_body=page.body)
+        body = dashboard(experiment, arns)
+        cw.CfnDashboard(self, "Dashboard", dashboard_name=dashboard_name(experiment), dashboard_body=body)
         cdk.CfnOutput(self, "NoticesTopic", value=topic.topic_arn)
 
 

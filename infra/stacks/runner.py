@@ -54,11 +54,10 @@ class BuildsStack(ExperimentStack):
         *arguments: Any,
         role_name: str,
         cluster: eks.ICluster,
-        made: ec2.IVpc | None,
+        vpc: ec2.IVpc,
         **common: Any,
     ) -> None:
         super().__init__(*arguments, **common)
-        vpc = self.network(made)
         source = s3_assets.Asset(
             self,
             "Source",
@@ -141,7 +140,7 @@ class RunnerStack(BuildsStack):
         experiment: Experiment,
         settings: DeploymentSettings,
         cluster: eks.ICluster,
-        made: ec2.IVpc | None,
+        vpc: ec2.IVpc,
         store: kms.IKey,
         notices: kms.IKey,
         arguments: str = "",
@@ -155,7 +154,7 @@ class RunnerStack(BuildsStack):
             settings=settings,
             role_name=naming.runner_role_name(experiment),
             cluster=cluster,
-            made=made,
+            vpc=vpc,
         )
         self.project("run", RUN, *afterwards, variables={naming.RUN_ARGUMENTS: arguments})
         self._allow_run(store)

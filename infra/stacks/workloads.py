@@ -90,12 +90,12 @@ class WorkloadsStack(ExperimentStack):
         settings: DeploymentSettings,
         files: tuple[ManifestFile, ...],
         cluster: eks.ICluster,
-        made: ec2.IVpc | None,
+        vpc: ec2.IVpc,
     ) -> None:
         super().__init__(
             scope, "workloads", "Neuron driver and workloads", experiment=experiment, settings=settings
         )
-        access = KubectlAccess(self, "Access", cluster=cluster, vpc=self.network(made))
+        access = KubectlAccess(self, "Access", cluster=cluster, vpc=vpc)
         applied = install_neuron_software(self, experiment=experiment, cluster=access.cluster)
         applied.node.add_dependency(access.entry)
         # A placeholder that no object of this experiment names may stay empty.
