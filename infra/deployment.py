@@ -9,7 +9,7 @@ from typing import Any
 from constructs import Construct
 
 from cdk8s_charts.manifests import ManifestFile
-from infra.deployment_file import DeploymentSettings
+from infra.deployment_file import Settings
 from infra.stacks.cluster import ClusterStack
 from infra.stacks.experiment_stack import configure_log_groups, tag
 from infra.stacks.identity import IdentityStack
@@ -27,7 +27,7 @@ def add_stacks(
     *,
     experiment: Experiment,
     files: tuple[ManifestFile, ...],
-    settings: DeploymentSettings,
+    settings: Settings,
     runs: Mapping[str, Any] | None = MappingProxyType({}),
 ) -> ClusterStack:
     """Add all stacks of the experiment to `scope`, an app or a stage of a pipeline; `files` are its manifests. `runs` are the

@@ -61,7 +61,7 @@ def start_command(stage: StageConfiguration, step: ClusterStep) -> str:
     """For the pipeline's own account: start the stage's project and wait for it."""
     return (
         f"{DELIVER} start {build_project(stage.experiment, step.name)} --region {stage.experiment.cluster.region} "
-        f"--role arn:aws:iam::{stage.account}:role/{stage.starter_role} --minutes {step.minutes}"
+        f"--role arn:aws:iam::{stage.settings.account}:role/{stage.starter_role} --minutes {step.minutes}"
     )
 
 
@@ -93,7 +93,7 @@ class PipelineStack(cdk.Stack):
         nodes = "no Trn2 node starts" if run == "never" else f"then Trn2 nodes start there to {run}"
         approval = pipelines.ManualApprovalStep(
             "Approve",
-            comment=f"Deploys {stage.experiment.name} to {stage.account}; {nodes}. Read the pull request's review; it says what an hour "
+            comment=f"Deploys {stage.experiment.name} to {stage.settings.account}; {nodes}. Read the pull request's review; it says what an hour "
             "costs.",
         )
         self._add_stage(pipeline, stage, prod_steps(configuration), [approval])
@@ -227,6 +227,6 @@ class PipelineStack(cdk.Stack):
             role_name=self._configuration.caller_role(stage),
             assumed_by=iam.ServicePrincipal("codebuild.amazonaws.com"),  # pyrefly: ignore[bad-argument-type]  # jsii names parameters of interfaces otherwise
         )
-        starter = f"arn:{cdk.Aws.PARTITION}:iam::{stage.account}:role/{stage.starter_role}"
+        starter = f"arn:{cdk.Aws.PARTITION}:iam::{stage.settings.account}:role/{stage.starter_role}"
         role.add_to_policy(allow("sts:AssumeRole", starter, sid="StartSteps"))
         return role

@@ -46,7 +46,7 @@ class ClusterStep:
 
 def dev_steps(stage: StageConfiguration) -> tuple[ClusterStep, ...]:
     """Return the steps after every deployment; they need no Trn2 node."""
-    smoke = f"{DELIVER} smoke {stage.path}"
+    smoke = f"{DELIVER} smoke {stage.settings.experiment}"
     return (ClusterStep(name="smoke", commands=(smoke,), minutes=30),)
 
 
@@ -56,10 +56,10 @@ def prod_steps(configuration: PipelineConfiguration) -> tuple[ClusterStep, ...]:
     if settings.run == "never":
         return dev_steps(stage)
     ends = " --until compile" if settings.run == "compile" else ""
-    arguments = f"{stage.path} --hours {settings.hours}{ends}"
+    arguments = f"{stage.settings.experiment} --hours {settings.hours}{ends}"
     commands = []
     if settings.baseline_run:
-        results = f"s3://{naming.bucket(stage.experiment, 'results', stage.account)}/runs"
+        results = f"s3://{naming.bucket(stage.experiment, 'results', stage.settings.account)}/runs"
         commands = [
             f"{NOTHING_MEASURED} || aws s3 cp --only-show-errors --recursive {results}/{settings.baseline_run} results/baseline",
             f"{NOTHING_MEASURED} || .venv/bin/python -m trnspec.benchmark gate results/run --baseline results/baseline",
@@ -84,7 +84,7 @@ class DeliveredStage(cdk.Stage):
         super().__init__(
             scope,
             stage.name,
-            env=cdk.Environment(account=stage.account, region=stage.experiment.cluster.region),
+            env=cdk.Environment(account=stage.settings.account, region=stage.experiment.cluster.region),
             permissions_boundary=cdk.PermissionsBoundary.from_name(configuration.settings.boundary),
         )
         runs = next(
@@ -95,11 +95,11 @@ class DeliveredStage(cdk.Stage):
             self,
             experiment=stage.experiment,
             files=stage.files,
-            settings=stage.deployment_settings,
+            settings=stage.settings,
             runs=runs,
         )
         delivery = DeliveryStack(self, configuration=configuration, stage=stage, steps=steps, control=control)
-        configure_log_groups(delivery, stage.deployment_settings)
+        configure_log_groups(delivery, stage.settings)
 
 
 class DeliveryStack(BuildsStack):
@@ -119,7 +119,7 @@ class DeliveryStack(BuildsStack):
             "delivery",
             "steps of the delivery",
             experiment=stage.experiment,
-            settings=stage.deployment_settings,
+            settings=stage.settings,
             role_name=delivery_role_name(stage.experiment),
             cluster=control.cluster,
             vpc=control.vpc,

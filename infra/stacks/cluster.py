@@ -13,7 +13,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from infra.deployment_file import DeploymentSettings
+from infra.deployment_file import Settings
 from infra.stacks.experiment_stack import ExperimentStack, allow, encryption_key
 from infra.stacks.network import existing_vpc
 from infra.stacks.nodes import add_system_nodes, metadata_options, root_volume
@@ -120,7 +120,7 @@ class ClusterStack(ExperimentStack):
     endpoint is private."""
 
     def __init__(
-        self, scope: Construct, *, experiment: Experiment, settings: DeploymentSettings, vpc: ec2.IVpc | None
+        self, scope: Construct, *, experiment: Experiment, settings: Settings, vpc: ec2.IVpc | None
     ) -> None:
         super().__init__(scope, "cluster", "EKS cluster", experiment=experiment, settings=settings)
         self.vpc = vpc or existing_vpc(self)

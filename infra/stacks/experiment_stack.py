@@ -11,7 +11,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from infra.deployment_file import DeploymentSettings
+from infra.deployment_file import Settings
 from trnspec.experiment import Experiment
 from trnspec.experiment.naming import PROTECTED, stack_name
 
@@ -29,7 +29,7 @@ class ExperimentStack(cdk.Stack):
         description: str,
         *,
         experiment: Experiment,
-        settings: DeploymentSettings,
+        settings: Settings,
     ) -> None:
         name = stack_name(experiment, part)
         super().__init__(
@@ -51,7 +51,7 @@ def tag(scope: Construct, tags: Mapping[str, str]) -> None:
         )
 
 
-def configure_log_groups(scope: Construct, settings: DeploymentSettings) -> None:
+def configure_log_groups(scope: Construct, settings: Settings) -> None:
     """Configure all log groups in `scope`, also those that CDK creates: they are deleted with their stack, and use the retention, the
     key and the destination of the settings."""
     for node in scope.node.find_all():
@@ -71,9 +71,7 @@ def configure_log_groups(scope: Construct, settings: DeploymentSettings) -> None
             )
 
 
-def encryption_key(
-    scope: Construct, construct_id: str, settings: DeploymentSettings, **made: Any
-) -> kms.IKey:
+def encryption_key(scope: Construct, construct_id: str, settings: Settings, **made: Any) -> kms.IKey:
     """Return the key of the settings, or create a rotating key with these properties."""
     if settings.kms_key:
         return kms.Key.from_key_arn(scope, construct_id, settings.kms_key)

@@ -7,7 +7,7 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from infra.deployment_file import DeploymentSettings
+from infra.deployment_file import Settings
 from infra.stacks.experiment_stack import ExperimentStack
 from trnspec.experiment import Experiment
 
@@ -24,7 +24,7 @@ class NetworkStack(ExperimentStack):
     """A VPC over the zones of the region: private subnets for nodes, one NAT gateway, and a
     gateway endpoint for S3."""
 
-    def __init__(self, scope: Construct, *, experiment: Experiment, settings: DeploymentSettings) -> None:
+    def __init__(self, scope: Construct, *, experiment: Experiment, settings: Settings) -> None:
         super().__init__(scope, "network", "network", experiment=experiment, settings=settings)
         zones = experiment.zones
         self.vpc = ec2.Vpc(

@@ -11,7 +11,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from infra.deployment_file import DeploymentSettings
+from infra.deployment_file import Settings
 from infra.monitoring.alarms import CompositeAlarm, MetricAlarm, alarms
 from infra.monitoring.dashboards import dashboard
 from infra.monitoring.panels import CloudWatchMetric
@@ -30,7 +30,7 @@ class ObservabilityStack(ExperimentStack):
     every graph.
     """
 
-    def __init__(self, scope: Construct, *, experiment: Experiment, settings: DeploymentSettings) -> None:
+    def __init__(self, scope: Construct, *, experiment: Experiment, settings: Settings) -> None:
         super().__init__(
             scope, "observability", "dashboards and alarms", experiment=experiment, settings=settings
         )
@@ -50,9 +50,7 @@ class ObservabilityStack(ExperimentStack):
         cdk.CfnOutput(self, "NoticesTopic", value=topic.topic_arn)
 
 
-def _topic(
-    scope: Construct, experiment: Experiment, settings: DeploymentSettings
-) -> tuple[kms.IKey, sns.Topic]:
+def _topic(scope: Construct, experiment: Experiment, settings: Settings) -> tuple[kms.IKey, sns.Topic]:
     """Encrypted, with its key. CloudWatch can publish only under a key whose policy lets it, so AWS's own key for SNS does not do.
 
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/Notify_Users_Alarm_Changes.html

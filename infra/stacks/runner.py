@@ -19,7 +19,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3_assets as s3_assets
 
-from infra.deployment_file import DeploymentSettings
+from infra.deployment_file import Settings
 from infra.stacks.cluster import reach_endpoint
 from infra.stacks.experiment_stack import ExperimentStack, allow
 from infra.stacks.identity import admit_builds
@@ -138,7 +138,7 @@ class RunnerStack(BuildsStack):
         scope: Any,
         *,
         experiment: Experiment,
-        settings: DeploymentSettings,
+        settings: Settings,
         cluster: eks.ICluster,
         vpc: ec2.IVpc,
         store: kms.IKey,

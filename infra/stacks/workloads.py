@@ -16,7 +16,7 @@ from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
 from constructs import Construct
 
 from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, names_in
-from infra.deployment_file import DeploymentSettings
+from infra.deployment_file import Settings
 from infra.stacks.experiment_stack import ExperimentStack
 from infra.stacks.software import KUBECTL_TIMEOUT_S, install_neuron_software
 from trnspec.core.checkout import ROOT
@@ -87,7 +87,7 @@ class WorkloadsStack(ExperimentStack):
         scope: Construct,
         *,
         experiment: Experiment,
-        settings: DeploymentSettings,
+        settings: Settings,
         files: tuple[ManifestFile, ...],
         cluster: eks.ICluster,
         vpc: ec2.IVpc,
