@@ -35,7 +35,9 @@ def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
         "22-fetch": artifact_jobs.fetch_jobs(experiment),
         "24-arguments": proofs.arguments_objects(experiment),
         f"40-{naming.BENCHMARK_NAME}": benchmark_pod.benchmark_objects(experiment),
-        f"45-{naming.LMEVAL_NAME}": benchmark_pod.quality_objects(experiment),
+        f"45-{naming.LMEVAL_NAME}": [benchmark_pod.quality_job(experiment)]
+        if experiment.benchmark.lm_eval
+        else [],
         "50-verify": proofs.proof_objects(experiment),
         "60-service": promoted_objects(experiment),
     }

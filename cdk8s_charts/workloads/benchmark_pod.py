@@ -106,14 +106,16 @@ def measuring_job(
     pods.on_system_nodes(body)
     pods.harden(body, grace_s=60, priority=priority_name(experiment, MEASURING), level="restricted")
     own = naming.labels(experiment, name, "client")
-    spec = {
-        "backoffLimit": 3,
-        "activeDeadlineSeconds": deadline_s,
-        "ttlSecondsAfterFinished": _KEPT_S,
-        "template": {"metadata": {"labels": own}, "spec": body},
-    }
-    labels = {**own, naming.STEP: step}
-    return kubernetes_object("batch/v1", "Job", name, within=experiment, labels=labels, spec=spec)
+    return pods.job(
+        experiment,
+        name,
+        body,
+        labels={**own, naming.STEP: step},
+        pod_labels=own,
+        backoffLimit=3,
+        activeDeadlineSeconds=deadline_s,
+        ttlSecondsAfterFinished=_KEPT_S,
+    )
 
 
 _PLAN_MOUNT = "/plan"
@@ -232,11 +234,6 @@ mkdir -p {_CACHE} && cp -R /opt/questions/datasets/. {_CACHE}/ && cp /opt/questi
 """Reading the questions creates lock files in their folder, and the image's folder is read-only; and offline `datasets` looks
 for them in the folder of HF_DATASETS_CACHE alone (datasets 5.2.0, load.py, CachedDatasetModuleFactory). Which questions
 they were, by commit and hash, goes with the answers."""
-
-
-def quality_objects(experiment: Experiment) -> list[dict[str, Any]]:
-    """Return the Job, if the experiment has the quality check."""
-    return [] if experiment.benchmark.lm_eval is None else [quality_job(experiment)]
 
 
 def quality_job(experiment: Experiment) -> dict[str, Any]:

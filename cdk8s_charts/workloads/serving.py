@@ -100,10 +100,6 @@ def deployment(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     """
     own = naming.labels(experiment, arm.name, "server")
     serve, server = experiment.serve, _server(experiment, arm)
-    shared_memory = {
-        "medium": "Memory",
-        "sizeLimit": f"{pods.shared_memory_gib(pod_share(arm).memory_gib)}Gi",
-    }
     body: pods.PodSpec = {
         "automountServiceAccountToken": False,
         "containers": [server],
@@ -114,7 +110,7 @@ def deployment(experiment: Experiment, arm: Arm) -> dict[str, Any]:
         "serviceAccountName": naming.SERVING_ACCOUNT,
         "setHostnameAsFQDN": False,
         "terminationGracePeriodSeconds": 30,
-        "volumes": [{"emptyDir": shared_memory, "name": "shm"}],
+        "volumes": [{"emptyDir": pods.shared_memory(pod_share(arm)), "name": "shm"}],
     }
     stores.add_sources(experiment, body, server, arm)
     mount_chat_template(experiment, body, server)
@@ -160,22 +156,16 @@ def _probes(experiment: Experiment, arm: Arm) -> dict[str, Any]:
 
 
 def _add_drain(server: dict[str, Any], experiment: Experiment) -> int:
-    """Let the server finish its requests before it is stopped, and return the pod's grace period in seconds."""
-    drain_s = _drain_s(experiment)
+    """Let the server finish its requests before it is stopped, and return the pod's grace period in seconds.
+
+    Callers of a promoted arm may ask for all that a sequence holds, unless the experiment limits answers.
+    """
+    answer = experiment.longest_answer
+    if experiment.serve:
+        answer = experiment.answer_limit or experiment.baseline.serving.max_model_len
+    drain_s = int(SLOWEST_TPOT_S * answer) + 15
     server["lifecycle"] = {"preStop": {"exec": {"command": ["python3", "-c", _DRAIN, str(drain_s)]}}}
     return _DEREGISTRATION_S + drain_s + 40
-
-
-def _drain_s(experiment: Experiment) -> int:
-    """Return the maximum seconds of an answer."""
-    return int(SLOWEST_TPOT_S * _longest_answer(experiment)) + 15
-
-
-def _longest_answer(experiment: Experiment) -> int:
-    """Tokens; callers of a promoted arm may ask for all that a sequence holds, where nothing limits them."""
-    if experiment.serve is None:
-        return experiment.longest_answer
-    return experiment.answer_limit or experiment.baseline.serving.max_model_len
 
 
 def _health(*, period_s: int, timeout_s: int, failures: int) -> dict[str, Any]:

@@ -42,7 +42,7 @@ PREPARE = ["chmod +x trnspec .ci/run scripts/*"]
 (https://docs.aws.amazon.com/codepipeline/latest/userguide/troubleshooting.html#troubleshooting-file-permissions)."""
 CHECKS = "./scripts/test"
 BY_HAND = ".venv/bin/npx cdk deploy --app '.venv/bin/python pipeline.py' pipeline"
-_WAY_OUT = f"""\
+_AFTER_A_FAILURE = f"""\
 [ "$CODEBUILD_BUILD_SUCCEEDING" = 1 ] || echo "This build has the image, runtimes and commands of the last commit that was \
 delivered. A commit that needs others fails here every time: check it out on a workstation and run {BY_HAND} (docs/pipeline.md)\""""
 """The pipeline changes itself after Build only (https://github.com/aws/aws-cdk/issues/36120)."""
@@ -58,9 +58,10 @@ their own: 4.7.3 says "Maximum schema version supported is 54.x.x, but found 55.
 
 
 def start_command(stage: StageConfiguration, step: ClusterStep) -> str:
-    """For the pipeline's own account: start the stage's project and wait for it."""
+    """Return the command of the pipeline's build, which starts the step's build in the stage's account and waits for it."""
+    experiment = stage.experiment
     return (
-        f"{DELIVER} start {build_project(stage.experiment, step.name)} --region {stage.experiment.cluster.region} "
+        f"{DELIVER} start {build_project(experiment, step.name)} --region {experiment.cluster.region} "
         f"--role arn:aws:iam::{stage.settings.account}:role/{stage.starter_role} --minutes {step.minutes}"
     )
 
@@ -132,7 +133,7 @@ class PipelineStack(cdk.Stack):
             "input": self._source,
             "install_commands": PREPARE,
             "partial_build_spec": codebuild.BuildSpec.from_object(
-                {"phases": {"post_build": {"commands": [_WAY_OUT]}}}
+                {"phases": {"post_build": {"commands": [_AFTER_A_FAILURE]}}}
             ),
         }
         synth = pipelines.CodeBuildStep("Synth", **build, commands=SYNTH, primary_output_directory="cdk.out")

@@ -24,10 +24,9 @@ _Alarm = cw.CfnAlarm
 
 
 class ObservabilityStack(ExperimentStack):
-    """It works before the first run and without the cluster.
+    """Dashboard and alarms, which work before the first run and without the cluster.
 
-    Alarms and dashboards are decided as data. CDK's constructs of a higher level would take a call to its process for every line of
-    every graph.
+    They are plain data. CDK's constructs of a higher level would take a call to its process for every line of every graph.
     """
 
     def __init__(self, scope: Construct, *, experiment: Experiment, settings: Settings) -> None:
@@ -51,7 +50,8 @@ class ObservabilityStack(ExperimentStack):
 
 
 def _topic(scope: Construct, experiment: Experiment, settings: Settings) -> tuple[kms.IKey, sns.Topic]:
-    """Encrypted, with its key. CloudWatch can publish only under a key whose policy lets it, so AWS's own key for SNS does not do.
+    """Return the encrypted topic and its key. CloudWatch can publish only under a key whose policy allows it, which AWS's own key for SNS
+    does not.
 
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/Notify_Users_Alarm_Changes.html
     """
@@ -83,7 +83,7 @@ def _topic(scope: Construct, experiment: Experiment, settings: Settings) -> tupl
 
 
 def _add_alarms(scope: Construct, experiment: Experiment, topic: sns.Topic) -> list[str]:
-    """Their ARNs."""
+    """Add the alarms and return their ARNs."""
     arns, notices = dict[str, str](), [topic.topic_arn]
     for alarm in alarms(experiment):
         notified: dict[str, Any] = {"alarm_actions": notices, "ok_actions": notices} if alarm.notifies else {}
@@ -104,7 +104,7 @@ def _add_alarms(scope: Construct, experiment: Experiment, topic: sns.Topic) -> l
 
 
 def _watching(alarm: MetricAlarm) -> dict[str, Any]:
-    """One metric, or an expression, over metrics or by itself."""
+    """Return the properties of an alarm on one metric or on an expression."""
     judged = {
         "alarm_description": alarm.description,
         "comparison_operator": alarm.comparison,
