@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from cdk8s_charts import on_node
-from cdk8s_charts.workloads.proofs import CONTAINER, SECONDS, proof_name
+from cdk8s_charts import node_probe
+from cdk8s_charts.workloads.probes import CONTAINER, SECONDS, proof_name
 from trnspec.core.findings import Finding, State
 from trnspec.core.words import listed
 from trnspec.experiment import Experiment
@@ -98,7 +98,7 @@ def _results(kubernetes: Kubernetes, arm: str, job: str) -> Iterator[Finding]:
             doubt = State.WARNING if line["remedy"] else State.FINE
             state = doubt if line["passed"] else State.FINDING
             yield Finding(arm, None, line["found"], line["remedy"], check=line["check"], state=state)
-    silent = [check for check in on_node.CHECKS if check not in seen]
+    silent = [check for check in node_probe.CHECKS if check not in seen]
     read = f"kubectl logs {name} -c {CONTAINER}"
     if not seen:
         yield checked("proof-ran", arm, f"pod {name} printed no result", read)

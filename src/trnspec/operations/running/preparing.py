@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from cdk8s_charts.in_image import CANNOT_SAY, REFUSED
-from cdk8s_charts.workloads.proofs import ARGUMENTS_DEADLINE_S
+from cdk8s_charts.image_probe import CANNOT_SAY, REFUSED
+from cdk8s_charts.workloads.probes import ARGUMENTS_DEADLINE_S
 from trnspec.core.findings import Refusal, State
 from trnspec.core.words import count
 from trnspec.experiment import Arm, Experiment

@@ -2,12 +2,12 @@
 
 The images are asked before a Trn2 node is started and after the weights are fetched, by one Job for each: on a
 system node, in the arms' own image, without devices or network, with the checkpoints mounted read-only. The program
-(`in_image.py`) asks vLLM's parser, the class of the Neuron configuration and the engine's own configuration, and looks at the
+(`image_probe.py`) asks vLLM's parser, the class of the Neuron configuration and the engine's own configuration, and looks at the
 heads; `one_layer.py` then compiles a copy of each NxD Inference arm with one layer. `run` creates the Job and goes on with a warning
 where the image cannot be asked without a device. It needs no right that the Pod Security Standard `restricted` refuses.
 Not verified on AWS: the images were never pulled here.
 
-A node is asked (`on_node.py`) by Jobs that `./trnspec verify` makes from one reviewed Job for each distinct demand of
+A node is asked (`node_probe.py`) by Jobs that `./trnspec verify` makes from one reviewed Job for each distinct demand of
 the arms. Its pod is what the arm's pod will be as far as the node can tell: the same image, claim, security context, service
 account, mounts and scratch; only the program is another one, and no variable tells it what it must find out.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts import one_layer, pods, stores
-from cdk8s_charts.in_image import VISIBLE_CORES
+from cdk8s_charts.image_probe import VISIBLE_CORES
 from cdk8s_charts.manifests import config_map, content_suffix
 from cdk8s_charts.vllm_command import compile_argv, compile_environment, serve_argv, serve_environment
 from cdk8s_charts.workloads.artifact_jobs import finite_job
@@ -38,7 +38,7 @@ ARGUMENTS_DEADLINE_S = 60 * 60
 _ARGUMENTS = "arguments"
 _PROGRAMS = [
     Path(__file__).parents[1] / f"{name}.py"
-    for name in ("one_layer", "in_image", "draft_heads", "image_code")
+    for name in ("one_layer", "image_probe", "draft_heads", "image_code")
 ]
 """The first one is started, and runs the second."""
 _ASKED = "asked.json"
@@ -58,9 +58,9 @@ _VERIFY = "verify"
 CONTAINER = "proof"
 SECONDS = 900
 """The proof takes two minutes; pulling an image of tens of GiB onto a new node comes before it."""
-_ON_NODE = Path(__file__).parents[1] / "on_node.py"
-_ON_NODE_TEXT = _ON_NODE.read_text(encoding="utf-8")
-_ON_NODE_FILES = f"verify-program-{content_suffix(_ON_NODE_TEXT)}"
+_NODE_PROBE = Path(__file__).parents[1] / "node_probe.py"
+_NODE_PROBE_TEXT = _NODE_PROBE.read_text(encoding="utf-8")
+_NODE_PROBE_NAME = f"verify-program-{content_suffix(_NODE_PROBE_TEXT)}"
 _PROOF_MOUNT = "/proof"
 
 
@@ -144,14 +144,14 @@ def _files(experiment: Experiment, data: dict[str, str]) -> dict[str, Any]:
     return config_map(experiment, name, data, naming.labels(experiment, _ARGUMENTS, "offline"))
 
 
-def proof_objects(experiment: Experiment) -> list[dict[str, Any]]:
+def node_objects(experiment: Experiment) -> list[dict[str, Any]]:
     """Return the program and its Jobs, of which each verification makes its own. They are not retried."""
     marks = naming.labels(experiment, _VERIFY, "job")
     jobs = {
         proof_name(experiment, arm): pods.job(
             experiment,
             proof_name(experiment, arm),
-            _proof_pod(experiment, arm),
+            _node_pod(experiment, arm),
             labels={**marks, naming.STEP: _VERIFY},
             pod_labels=marks,
             backoffLimit=0,
@@ -160,17 +160,17 @@ def proof_objects(experiment: Experiment) -> list[dict[str, Any]]:
         )
         for arm in experiment.arms
     }
-    return [config_map(experiment, _ON_NODE_FILES, {_ON_NODE.name: _ON_NODE_TEXT}), *jobs.values()]
+    return [config_map(experiment, _NODE_PROBE_NAME, {_NODE_PROBE.name: _NODE_PROBE_TEXT}), *jobs.values()]
 
 
 def proof_name(experiment: Experiment, arm: Arm) -> str:
     """Return the name of the Job that checks a node for `arm`; arms with the same needs share it."""
     shape = f"{arm.serving.devices}-lnc{arm.serving.logical_nc_config}"
-    return f"verify-{shape}-{content_suffix(_proof_pod(experiment, arm))}"
+    return f"verify-{shape}-{content_suffix(_node_pod(experiment, arm))}"
 
 
-def _proof_pod(experiment: Experiment, arm: Arm) -> pods.PodSpec:
-    words = [f"{_PROOF_MOUNT}/{_ON_NODE.name}", json.dumps(expected(experiment, arm), sort_keys=True)]
+def _node_pod(experiment: Experiment, arm: Arm) -> pods.PodSpec:
+    words = [f"{_PROOF_MOUNT}/{_NODE_PROBE.name}", json.dumps(expected(experiment, arm), sort_keys=True)]
     container = pods.container(
         CONTAINER,
         arm.runtime.image,
@@ -183,7 +183,7 @@ def _proof_pod(experiment: Experiment, arm: Arm) -> pods.PodSpec:
         "serviceAccountName": naming.SERVING_ACCOUNT,
         "containers": [container],
     }
-    source = {"name": _ON_NODE_FILES, "defaultMode": 0o444}
+    source = {"name": _NODE_PROBE_NAME, "defaultMode": 0o444}
     pods.add_volume(spec, CONTAINER, _PROOF_MOUNT, container, configMap=source)
     pods.add_scratch(spec, 10, container)
     for purpose in stores.STORES:
