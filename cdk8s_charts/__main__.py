@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
-from cdk8s_charts.manifests import folder_of, region_in, stale, texts, write
+from cdk8s_charts.manifests import stale, texts, write
 from trnspec.core.checkout import ROOT
 from trnspec.core.command_line import SETTINGS, carried_out
 from trnspec.core.findings import Misuse
 from trnspec.core.words import count
-from trnspec.experiment import Experiment, InvalidExperiment, load
+from trnspec.experiment import load
 
 _PATH: Any = click.Path(path_type=Path)
 
@@ -33,7 +32,7 @@ _PATH: Any = click.Path(path_type=Path)
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 when a file is not up to date.")
 def command(experiments: tuple[Path, ...], out: Path, check: bool) -> int:
     try:
-        return said(rendered(experiments or files_of_checkout(), out=out, check=check), check=check)
+        return report(render_files(experiments or experiment_files(), out=out, check=check), check=check)
     except OSError as error:
         raise Misuse(f"--out {out}: cannot be written ({error.strerror}); give another folder") from None
 
@@ -43,12 +42,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return carried_out(command, arguments, prog="python -m cdk8s_charts")
 
 
-def files_of_checkout() -> list[Path]:
+def experiment_files() -> list[Path]:
+    """Return the experiments of the checkout."""
     return sorted((ROOT / "experiments").glob("*.yaml"))
 
 
 @dataclass(frozen=True)
-class Rendered:
+class RenderedFolder:
     """One experiment's folder: its number of files, and those that changed or would change."""
 
     folder: Path
@@ -56,36 +56,22 @@ class Rendered:
     changed: list[Path]
 
 
-def rendered(paths: Sequence[Path], *, out: Path, check: bool) -> Iterator[Rendered]:
+def render_files(paths: Sequence[Path], *, out: Path, check: bool) -> Iterator[RenderedFolder]:
     """Write the experiments' files below `out`, or only compare them. Raises `Misuse` before anything is written."""
     experiments = [load(path) for path in paths]
 
-    from cdk8s_charts.render import render  # after the judgement: starting jsii takes a second
+    from cdk8s_charts.render import render  # after the checks: starting jsii takes a second
 
     for experiment in experiments:
-        folder = _folder(experiment, out)
-        wanted = texts(experiment, render(experiment), out, folder=folder)
+        wanted = texts(experiment, render(experiment), out)
         changed = stale(wanted) if check else write(wanted)
-        yield Rendered(folder, len(wanted), changed)
+        yield RenderedFolder(out / experiment.name, len(wanted), changed)
 
 
-def _folder(experiment: Experiment, out: Path) -> Path:
-    """Return the experiment's folder, or a subfolder if a file of the same name in the checkout uses the folder for another region."""
-    folder, region = folder_of(experiment, out), experiment.cluster.region
-    if (there := region_in(folder)) in (None, region):
-        return folder
-    for path in files_of_checkout():
-        with suppress(InvalidExperiment):
-            other = load(path)
-            if (other.name, other.cluster.region) == (experiment.name, there):
-                return folder / region
-    return folder
-
-
-def said(found: Iterable[Rendered], *, check: bool) -> int:
+def report(folders: Iterable[RenderedFolder], *, check: bool) -> int:
     """Print one line for each folder and return the exit code."""
     outdated: list[Path] = []
-    for one in found:
+    for one in folders:
         outdated += one.changed
         print(
             f"{one.folder}: {count(one.files, 'file')}, {len(one.changed)} {'out of date' if check else 'changed'}"

@@ -1,4 +1,4 @@
-"""Whether an image takes the heads that arms draft with, by their configurations and by the names and shapes of their tensors.
+"""Check that an image takes the heads that arms draft with, by their configurations and by the names and shapes of their tensors.
 
 Standard library only: it runs in the images of the arms. Written for Python 3.10 and later.
 """
@@ -16,7 +16,7 @@ from cdk8s_charts.image_code import Arm, CannotSay
 
 
 def heads(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
-    """A head has what the engine takes of it; its configuration and the header of its weights say so.
+    """Compare what the engine takes of a head with its configuration and the header of its weights.
 
     NxD Inference builds `embed_tokens` and `lm_head` of a draft in the vocabulary and hidden size that the draft's configuration
     names and feeds it the target's hidden states and tokens; nothing translates another vocabulary (Llama's model at v0.6.10598, July
@@ -33,7 +33,7 @@ def heads(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
 
 
 def _head(arm: Arm) -> Iterator[tuple[str, str]]:
-    """The key and the reason of everything that does not fit."""
+    """Yield the key and the reason of everything that does not fit."""
     if (mode := arm["mode"]) not in ("eagle", "eagle3", "dflash"):
         return
     drafting = arm["engine"]["speculative_config"]
@@ -55,7 +55,7 @@ def _head(arm: Arm) -> Iterator[tuple[str, str]]:
 
 
 def _tensors(shapes: Mapping[str, Any], own: Mapping[str, Any], target: Mapping[str, Any]) -> Iterator[str]:
-    """Why NxD Inference could not load the tensors of a head, with their shapes."""
+    """Yield why NxD Inference could not load the tensors of a head, with their shapes."""
     shapes = {name.removeprefix("model."): shape for name, shape in shapes.items()}
     wanted = [target["vocab_size"], target["hidden_size"]]
     names = ["embed_tokens.weight", *([] if own.get("tie_word_embeddings") else ["lm_head.weight"])]

@@ -26,7 +26,7 @@ def load_module(name: str) -> Any:
 
 
 def lookup(name: str, modules: tuple[str, ...]) -> Any:
-    """The first of these modules that has it."""
+    """Return the name from the first of these modules that has it."""
     why = ""
     for module in modules:
         try:

@@ -1,12 +1,8 @@
 """Rendered objects as the files that are reviewed, the way back, and the values that only a deployment knows.
 
-A deployment reads the files, so exactly the reviewed objects are deployed; a fingerprint in the folder shows whether they were
-rendered from the current experiment. Values of a deployment are a fixed list of placeholders in them. Reading
-does not need jsii.
-
-Objects are plain data, with cdk8s where it helps. cdk8s-plus-27 writes pods well but knows Kubernetes 1.27: a JSON patch on one of
-its objects silently loses fields of later versions (resource claims among them). So a pod is authored with it in a scratch
-chart, taken out as plain data, completed there, and placed into the real chart as a raw object, which nothing filters.
+A deployment reads the files, so it deploys exactly the reviewed objects. A fingerprint in the folder shows whether they were
+rendered from the current experiment. Values that only a deployment knows are a fixed list of placeholders. Reading does not
+need jsii.
 """
 
 from __future__ import annotations
@@ -14,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,9 +21,7 @@ from trnspec.experiment.arms import digest
 from trnspec.experiment.naming import namespace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    import cdk8s
+    from collections.abc import Iterable, Mapping
 
     from trnspec.experiment.arms import Experiment
 
@@ -43,41 +36,26 @@ _PATTERN = re.compile(r"\$\{([A-Z_]+)\}")
 
 
 def fill(objects: Iterable[Mapping[str, Any]], values: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the objects with every `${NAME}` replaced.
+    """Return the objects with every `${NAME}` replaced, except in the data of immutable objects: they are files, and `${HOME}` in
+    a user's prompt means itself.
 
-    Raises `Misuse` for a value that is missing, that matches no placeholder, or that cannot be filled in.
+    Raises `Misuse` for a `${NAME}` without a value.
     """
-    for name in sorted(values.keys() - PLACEHOLDERS.keys()):
-        raise Misuse(f"{name} is not a placeholder; give {', '.join(sorted(PLACEHOLDERS))}")
     return [
-        # Immutable data is that of files, of the user's prompts too, in which `${HOME}` means itself.
         {
-            key: inner if item.get("immutable") and key == "data" else filled(inner, values)
+            key: inner if item.get("immutable") and key == "data" else _filled(inner, values)
             for key, inner in item.items()
         }
         for item in objects
     ]
 
 
-def names_in(value: Any) -> set[str]:
-    if isinstance(value, str):
-        return set(_PATTERN.findall(value))
-    if isinstance(value, dict):
-        return set().union(*(names_in(inner) for inner in value.values()))
-    if isinstance(value, (list, tuple)):
-        return set().union(*(names_in(inner) for inner in value))
-    return set()
-
-
-def filled(value: Any, values: Mapping[str, str]) -> Any:
-    """Return a part of an object with every `${NAME}` replaced. Raises `Misuse` for a missing value."""
+def _filled(value: Any, values: Mapping[str, str]) -> Any:
     if isinstance(value, str):
         return _PATTERN.sub(lambda match: _value(match[1], values), value)
     if isinstance(value, dict):
-        return {key: filled(inner, values) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [filled(inner, values) for inner in value]
-    return value
+        return {key: _filled(inner, values) for key, inner in value.items()}
+    return [_filled(inner, values) for inner in value] if isinstance(value, list) else value
 
 
 def _value(name: str, values: Mapping[str, str]) -> str:
@@ -88,10 +66,18 @@ def _value(name: str, values: Mapping[str, str]) -> str:
     raise Misuse(f"${{{name}}} is in a rendered object and is not a placeholder; write it another way")
 
 
+def names_in(value: Any) -> set[str]:
+    """Return the names of all `${NAME}` in a value."""
+    if isinstance(value, str):
+        return set(_PATTERN.findall(value))
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, (list, tuple)):
+        return set()
+    return set().union(*map(names_in, value))
+
+
 FINGERPRINT = "rendered.sha256"
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_FastDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-"""The C loader: twenty times as fast, and in every wheel of PyYAML."""
 _HEADER = "# Rendered by `./trnspec render`; edit the experiment, never this file.\n"
 
 
@@ -108,28 +94,13 @@ class ManifestFile:
         )
 
 
-def folder_of(experiment: Experiment, parent: Path) -> Path:
-    """Return the folder of an experiment's files: `parent/NAME`, or `parent/NAME/REGION` for another region than that folder's."""
-    own = parent / experiment.name / experiment.cluster.region
-    return own if own.is_dir() else own.parent
-
-
-def region_in(folder: Path) -> str | None:
-    """Return the region that a folder was rendered for; empty if it is not recorded."""
-    try:
-        recorded = (folder / FINGERPRINT).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return None
-    return dict(line.split(" ", 1) for line in recorded.splitlines() if " " in line).get("region")
-
-
 def read(experiment: Experiment, parent: Path, *, fresh: bool = True) -> tuple[ManifestFile, ...]:
     """Read the committed files of an experiment in `parent`, in apply order; without `fresh` also those of an earlier version of the
     charts.
 
     Raises `Misuse` when they are missing, were rendered from something else, or were changed by hand.
     """
-    folder = folder_of(experiment, parent)
+    folder = parent / experiment.name
     remedy = f"run ./trnspec render {experiment.file} and review what changes"
     try:
         recorded = (folder / FINGERPRINT).read_text(encoding="utf-8")
@@ -139,16 +110,14 @@ def read(experiment: Experiment, parent: Path, *, fresh: bool = True) -> tuple[M
     if fresh and recorded != _fingerprint(experiment, contents):
         raise Misuse(f"{folder}: rendered from another state of {experiment.name}, or edited since; {remedy}")
     return tuple(
-        ManifestFile(name, tuple(yaml.load_all(text, Loader=_Loader))) for name, text in contents.items()
+        ManifestFile(name, tuple(yaml.load_all(text, Loader=yaml.CSafeLoader)))
+        for name, text in contents.items()
     )
 
 
-def texts(
-    experiment: Experiment, files: tuple[ManifestFile, ...], parent: Path, *, folder: Path | None = None
-) -> dict[Path, str]:
-    """Return the expected contents of the experiment's folder in `parent`, or of another `folder`."""
-    folder = folder or folder_of(experiment, parent)
-    contents = {file.name: file.yaml() for file in files}
+def texts(experiment: Experiment, files: tuple[ManifestFile, ...], parent: Path) -> dict[Path, str]:
+    """Return the expected contents of the experiment's folder in `parent`."""
+    folder, contents = parent / experiment.name, {file.name: file.yaml() for file in files}
     return {
         folder / FINGERPRINT: _fingerprint(experiment, contents),
         **{folder / name: text for name, text in contents.items()},
@@ -171,32 +140,26 @@ def stale(wanted: dict[Path, str]) -> list[Path]:
 
 
 def write(wanted: dict[Path, str]) -> list[Path]:
-    """Write the files, delete those of an earlier rendering, and return the changed paths."""
+    """Write the files, delete those of an earlier rendering, and return the changed paths. An interrupted call leaves files that do
+    not match the fingerprint, which `read` refuses."""
     changed = stale(wanted)
-    replace({path: wanted.get(path) for path in changed}, next(iter(wanted)).parent)
+    next(iter(wanted)).parent.mkdir(parents=True, exist_ok=True)
+    for path in changed:
+        if path in wanted:
+            path.write_text(wanted[path], encoding="utf-8")
+        else:
+            path.unlink()
     return changed
 
 
-def replace(changes: Mapping[Path, str | None], folder: Path) -> None:
-    """Replace files of a folder. All texts are first written to a temporary folder, so that a full disk changes nothing. The
-    fingerprint comes after the others, and files without a text are deleted at the end."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".rendering-", dir=folder) as temporary:
-        for path, text in changes.items():
-            if text is not None:
-                Path(temporary, path.name).write_text(text, encoding="utf-8")
-        for path in sorted(changes, key=lambda path: (changes[path] is None, path.name == FINGERPRINT)):
-            path.unlink() if changes[path] is None else Path(temporary, path.name).replace(path)
-
-
-class _Dumper(_FastDumper):  # pyrefly: ignore[unknown-base-class]  # C code has no types
+class _Dumper(yaml.CSafeDumper):
     """YAML for reviewers: long texts as blocks, no aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
-def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+def _text(dumper: _Dumper, value: str) -> yaml.ScalarNode:
     style = "|" if "\n" in value else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
@@ -229,16 +192,6 @@ def config_map(
     return kubernetes_object(
         "v1", "ConfigMap", name, within=experiment, labels=labels, immutable=True, data=data
     )
-
-
-def authored(build: Callable[[cdk8s.Chart], object]) -> dict[str, Any]:
-    """Return the one object that `build` puts into a scratch chart, as plain data."""
-    import cdk8s  # here, because it starts jsii
-
-    chart = cdk8s.Chart(cdk8s.App(), "scratch", disable_resource_name_hashes=True)
-    build(chart)
-    (manifest,) = chart.to_json()
-    return dict(manifest)
 
 
 def content_suffix(content: Any) -> str:

@@ -1,4 +1,4 @@
-"""Ask an image about its arms (`in_image.py`), then compile a copy of each NxD Inference arm with one layer, without a device.
+"""Ask an image about its arms (`image_probe.py`), then compile a copy of each NxD Inference arm with one layer, without a device.
 
 The copy has the arm's own configuration and its models' full width; the image's own loader builds it, and the attempt ends where
 the loader would open a device. It shows what the model's code or the compiler refuses of width, kernels and buckets. It does not
@@ -7,7 +7,7 @@ show that the whole model compiles in the node's memory, that its weights are sh
 Not verified on AWS. By the sources nothing up to the end of `compile()` needs a device: NxD Inference v0.6.10598,
 models/application_base.py:265, and NxD v2.26.0, trace/model_builder.py:1409 (`mock_distributed`), 1754 (`cpu_backend=True`) and 1871
 (`disable_nrt_load`). Standard library and what the image brings; written for Python 3.10 and later. Exit codes and lines are
-those of `in_image.py`.
+those of `image_probe.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import Any
 
 from cdk8s_charts.draft_heads import read_configuration
 from cdk8s_charts.image_code import Arm, CannotSay, Finding, field_names, load_module, lookup, one_line
-from cdk8s_charts.in_image import CANNOT_SAY, ENGINE, REFUSED, TAKEN, leave_heads_to_the_compiler
+from cdk8s_charts.image_probe import CANNOT_SAY, ENGINE, REFUSED, TAKEN, leave_heads_to_the_compiler
 
 SECONDS = 40 * 60
 """For all copies of an image; the Job's deadline leaves the rest to pulling it."""
@@ -62,7 +62,7 @@ class Compiled(BaseException):
 def main(argv: list[str] | None = None) -> int:
     """Print what was found."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("asked", type=Path, nargs="*", help="JSON, as in_image.py takes it")
+    parser.add_argument("asked", type=Path, nargs="*", help="JSON, as image_probe.py takes it")
     parser.add_argument("--copy", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, default=SECONDS, help=argparse.SUPPRESS)
     parser.add_argument("--cgroup", type=Path, default=Path("/sys/fs/cgroup"), help=argparse.SUPPRESS)
@@ -70,20 +70,20 @@ def main(argv: list[str] | None = None) -> int:
     if options.copy:
         _attempt_here(options.copy)
     # A process of its own, so that what it loads is gone when the compiler needs the memory.
-    command = [sys.executable, "-m", "cdk8s_charts.in_image", *map(str, options.asked)]
+    command = [sys.executable, "-m", "cdk8s_charts.image_probe", *map(str, options.asked)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     code, said = done.returncode, done.stdout
     if code in (TAKEN, CANNOT_SAY):
         arms = [arm for path in options.asked for arm in json.loads(path.read_text(encoding="utf-8"))]
         attempt = partial(_attempt, ends=time.monotonic() + options.seconds, cgroup=options.cgroup)
-        for line in judge([arm for arm in arms if arm["dialect"] in LOADERS], attempt):
+        for line in run_checks([arm for arm in arms if arm["dialect"] in LOADERS], attempt):
             said += f"{json.dumps(line)}\n"
             code = REFUSED if "arm" in line or code == REFUSED else CANNOT_SAY
     print(said, end="", flush=True)  # last of all: a run reads the end of the log
     return code
 
 
-def judge(arms: list[Arm], attempt: Callable[[Arm], Mapping[str, str]]) -> Iterator[Finding]:
+def run_checks(arms: list[Arm], attempt: Callable[[Arm], Mapping[str, str]]) -> Iterator[Finding]:
     """Yield refusals (arm, key, why) and what could not be asked (part, why).
 
     A copy is refused only by an image that compiled something else: another arm's, or the plainest model.
@@ -118,7 +118,7 @@ def plainest(arm: Arm) -> Arm:
 
 
 def _attempt(arm: Arm, *, ends: float, cgroup: Path) -> Mapping[str, str]:
-    """Compile in a process of its own, so that whatever ends it ends nothing else. Empty: it compiled."""
+    """Compile in a process of its own, so that whatever ends it ends nothing else. Return why it failed; empty if it compiled."""
     with tempfile.TemporaryDirectory(prefix="one-layer-") as name:
         folder, began = Path(name), time.monotonic()
         (folder / "arm.json").write_text(json.dumps(arm), encoding="utf-8")
@@ -167,7 +167,7 @@ def _memory_used(cgroup: Path) -> float:
 
 
 def _folders(folder: Path) -> dict[str, str]:
-    """What the image's code writes goes into `folder`, and is not found where something lay before."""
+    """Return variables with which the image's code writes into `folder`, where nothing lay before."""
     names = ("NEURON_COMPILED_ARTIFACTS", "BASE_COMPILE_WORK_DIR", "NEURON_COMPILE_CACHE_URL", "TMPDIR")
     return {name: f"{folder}/" if name == "TMPDIR" else f"{folder}/{name.lower()}/" for name in names}
 
@@ -217,7 +217,7 @@ def compile_copy(arm: Arm, folder: Path) -> None:
 
 
 class OneByOne(concurrent.futures.ThreadPoolExecutor):
-    """As many graphs at once as one compiler's memory allows: one."""
+    """Compiles one graph at a time, which is what the memory allows."""
 
     def __init__(self, max_workers: int | None = None, *given: Any, **named: Any) -> None:
         super().__init__(1, *given, **named)

@@ -1,5 +1,5 @@
-"""Common settings of pods that cdk8s-plus-27 cannot express, as edits of plain pod specs: nodes, security and resources;
-Neuron devices, by a resource claim (Dynamic Resource Allocation) or by the device plugin and its scheduler extension.
+"""Common settings of pods, as edits of plain pod specs: nodes, security and resources; Neuron devices, by a resource claim (Dynamic
+Resource Allocation) or by the device plugin and its scheduler extension.
 """
 
 from __future__ import annotations
@@ -68,11 +68,10 @@ def add_scratch(spec: PodSpec, gib: int, *holders: Container) -> None:
     add_volume(spec, "scratch", vllm_command.SCRATCH_MOUNT, *holders, writable=True, emptyDir=source)
 
 
-def mount_fixed_caches(arm: Arm, *holders: Container) -> None:
-    """Put what compiled graphs name by an absolute path into the artifact's folder, in containers that compile or serve."""
-    for holder in holders:
-        for path, folder in vllm_command.fixed_caches(arm).items():
-            mount(holder, "scratch", path, writable=True, folder=folder)
+def mount_fixed_caches(arm: Arm, holder: Container) -> None:
+    """Put what compiled graphs name by an absolute path into the artifact's folder, in a container that compiles or serves."""
+    for path, folder in vllm_command.fixed_caches(arm).items():
+        mount(holder, "scratch", path, writable=True, folder=folder)
 
 
 def add_volume(
@@ -82,13 +81,6 @@ def add_volume(
     spec.setdefault("volumes", []).append({"name": name, **source})
     for holder in holders:
         mount(holder, name, path, writable=writable)
-
-
-def share_memory(spec: PodSpec, holder: Container, share: Share) -> None:
-    """Add `/dev/shm`, which counts as memory of the container."""
-    limit = f"{shared_memory_gib(share.memory_gib)}Gi"
-    source = {"medium": "Memory", "sizeLimit": limit}
-    add_volume(spec, "shm", "/dev/shm", holder, writable=True, emptyDir=source)
 
 
 def mount(holder: Container, volume: str, path: str, *, writable: bool = False, folder: str = "") -> None:
@@ -139,7 +131,7 @@ def container_security(*, writable_root: bool, level: str = "baseline") -> dict[
     }
 
 
-def settle(spec: PodSpec, *, grace_s: int, priority: str, level: str) -> None:
+def harden(spec: PodSpec, *, grace_s: int, priority: str, level: str) -> None:
     """Return the security settings of every pod of this project. At `restricted` they set a user, as that level requires."""
     user = {**_AS_USER, **OWN_VOLUMES} if level == "restricted" else {}
     spec["automountServiceAccountToken"] = False
@@ -151,6 +143,20 @@ def settle(spec: PodSpec, *, grace_s: int, priority: str, level: str) -> None:
         "seccompProfile": {"type": "RuntimeDefault"},
     }
     spec["terminationGracePeriodSeconds"] = grace_s
+
+
+def job(
+    experiment: Experiment,
+    name: str,
+    body: PodSpec,
+    *,
+    labels: dict[str, str],
+    pod_labels: dict[str, str],
+    **spec: Any,
+) -> dict[str, Any]:
+    """Return a Job of this pod; `spec` is the rest of its specification."""
+    spec["template"] = {"metadata": {"labels": pod_labels}, "spec": body}
+    return kubernetes_object("batch/v1", "Job", name, within=experiment, labels=labels, spec=spec)
 
 
 _AS_USER = {"runAsNonRoot": True, "runAsUser": USER, "runAsGroup": USER}
@@ -184,9 +190,9 @@ def weights_gib(weights: Weights) -> int:
     return -(-weights.model.parameters * BYTES_PER_VALUE // GIB)
 
 
-def shared_memory_gib(memory_gib: int) -> int:
-    """Return the size of `/dev/shm` for a pod with this memory, of which it is a part."""
-    return max(1, min(_SHARED_MEMORY_GIB, memory_gib // 4))
+def shared_memory(share: Share) -> dict[str, str]:
+    """Return the source of the volume `/dev/shm`, which counts as memory of the container."""
+    return {"medium": "Memory", "sizeLimit": f"{max(1, min(_SHARED_MEMORY_GIB, share.memory_gib // 4))}Gi"}
 
 
 def copies_gib(experiment: Experiment) -> int:

@@ -27,9 +27,8 @@ def volume_and_claim(experiment: Experiment, purpose: str) -> tuple[dict[str, An
     docs/CONFIGURATION.md).
     """
     region = experiment.cluster.region
-    name = naming.bucket(experiment, purpose, naming.ACCOUNT_PLACEHOLDER)
     attributes = {
-        "bucketName": name,
+        "bucketName": naming.bucket(experiment, purpose, naming.ACCOUNT_PLACEHOLDER),
         "authenticationSource": "pod",
         "stsRegion": region,
         "cache": "emptyDir",
@@ -39,30 +38,29 @@ def volume_and_claim(experiment: Experiment, purpose: str) -> tuple[dict[str, An
         "mountpointContainerResourcesLimitsMemory": f"{pods.MOUNT_MEMORY_GIB}Gi",
     }
     options = ["read-only", "allow-other", f"region {region}"]
-    volume_name = f"{experiment.name}-{purpose}-{content_suffix([attributes, options])}"
-    source = {
-        "driver": "s3.csi.aws.com",
-        "volumeHandle": f"{volume_name}-{naming.ACCOUNT_PLACEHOLDER}",
-        "volumeAttributes": attributes,
-    }
+    name = f"{experiment.name}-{purpose}-{content_suffix([attributes, options])}"
     volume = {
         "accessModes": ["ReadOnlyMany"],
         "capacity": {"storage": _CAPACITY},
         "persistentVolumeReclaimPolicy": "Retain",
         "storageClassName": "",
-        "claimRef": {"namespace": naming.namespace(experiment), "name": volume_name},
+        "claimRef": {"namespace": naming.namespace(experiment), "name": name},
         "mountOptions": options,
-        "csi": source,
+        "csi": {
+            "driver": "s3.csi.aws.com",
+            "volumeHandle": f"{name}-{naming.ACCOUNT_PLACEHOLDER}",
+            "volumeAttributes": attributes,
+        },
     }
     claim = {
         "accessModes": ["ReadOnlyMany"],
         "resources": {"requests": {"storage": _CAPACITY}},
         "storageClassName": "",
-        "volumeName": volume_name,
+        "volumeName": name,
     }
     return (
-        kubernetes_object("v1", "PersistentVolume", volume_name, spec=volume),
-        kubernetes_object("v1", "PersistentVolumeClaim", volume_name, within=experiment, spec=claim),
+        kubernetes_object("v1", "PersistentVolume", name, spec=volume),
+        kubernetes_object("v1", "PersistentVolumeClaim", name, within=experiment, spec=claim),
     )
 
 

@@ -183,20 +183,16 @@ def _nxdi_v1_options(arm: Arm, serving: bool) -> dict[str, Any]:
 
 
 def _nxdi_environment(arm: Arm, artifact: str, serving: bool) -> dict[str, str]:
-    """That such a server never compiles is seen to by the check of the artifact before it; a compilation's scratch,
-    tens of GB, stays off the container's layer."""
+    """Return the variables of NxD Inference. The check of the artifact before a server sees to it that the server never compiles. A
+    compilation's scratch, tens of GB, stays off the container's layer."""
     shared = {"NEURON_COMPILED_ARTIFACTS": artifact, **compiler_environment(arm)}
     if serving:
         return shared | {"NEURON_RT_EXEC_TIMEOUT": "600"}
-    return shared | nxdi_work_folders(artifact)
-
-
-def nxdi_work_folders(artifact: str) -> dict[str, str]:
-    """Where NxD Inference keeps what only a compilation needs."""
-    return {
+    work = {
         "BASE_COMPILE_WORK_DIR": f"{artifact}.work/",
         "NEURON_COMPILE_CACHE_URL": f"{artifact}.cache",
     }
+    return shared | work
 
 
 def _native_options(arm: Arm, _serving: bool) -> dict[str, Any]:
@@ -296,15 +292,16 @@ def _answering(arm: Arm) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value}
 
 
-_TELLS_ACCEPTANCE = (0, 29)
+_REPORTS_ACCEPTANCE = (0, 29)
 """The first vLLM with `--per-request-spec-decode-metrics`: https://github.com/vllm-project/vllm/pull/48915."""
 
 
 def _acceptance(arm: Arm) -> dict[str, Any]:
-    """Each answer says how many drafts of its steps were accepted; `detailed` would add a number for every step
-    (https://docs.vllm.ai/en/stable/features/speculative_decoding/acceptance_metrics/). It is assumed that vLLM Neuron supports it. Not verified on AWS."""
-    tells = version(arm.runtime.vllm) >= _TELLS_ACCEPTANCE
-    return {"per_request_spec_decode_metrics": "summary"} if arm.speculation and tells else {}
+    """Return the option with which each answer says how many drafts of its steps were accepted; `detailed` would add a number for every
+    step (https://docs.vllm.ai/en/stable/features/speculative_decoding/acceptance_metrics/). It is assumed that vLLM Neuron supports it.
+    Not verified on AWS."""
+    reports = arm.speculation and version(arm.runtime.vllm) >= _REPORTS_ACCEPTANCE
+    return {"per_request_spec_decode_metrics": "summary"} if reports else {}
 
 
 _NXDI_FILES = ("neuron_config.json", "model.pt")

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
 from cdk8s_charts.manifests import ManifestFile
-from infra.deployment_file import DeploymentSettings
+from infra.deployment_file import Settings
 from infra.stacks.cluster import ClusterStack
-from infra.stacks.experiment_stack import keep_logs, tag
+from infra.stacks.experiment_stack import configure_log_groups, tag
 from infra.stacks.identity import IdentityStack
 from infra.stacks.network import NetworkStack
 from infra.stacks.nodes import NodesStack
@@ -24,39 +22,32 @@ from infra.stacks.workloads import WorkloadsStack
 from trnspec.experiment import Experiment
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeployedStacks:
-    vpc: ec2.IVpc | None
-    """`None` if the experiment uses an existing VPC."""
-    cluster: ClusterStack
-
-
 def add_stacks(
     scope: Construct,
     *,
     experiment: Experiment,
     files: tuple[ManifestFile, ...],
-    settings: DeploymentSettings,
+    settings: Settings,
     runs: Mapping[str, Any] | None = MappingProxyType({}),
-) -> DeployedStacks:
-    """Put every stack of the experiment into `scope`, an app or a stage of a pipeline; `files` are its manifests. `runs` are
-    the defaults of the CodeBuild project that runs it; None makes no such project."""
+) -> ClusterStack:
+    """Add all stacks of the experiment to `scope`, an app or a stage of a pipeline; `files` are its manifests. `runs` are the
+    defaults of the CodeBuild project that runs it; None makes no such project."""
     common: dict[str, Any] = {"experiment": experiment, "settings": settings}
     tag(scope, {**settings.tags, "experiment": experiment.name})
-    made = None if experiment.cluster.network.vpc else NetworkStack(scope, **common).vpc
+    vpc = None if experiment.cluster.network.vpc else NetworkStack(scope, **common).vpc
     storage = StorageStack(scope, **common)
     observability = ObservabilityStack(scope, **common)
-    control = ClusterStack(scope, **common, made=made)
-    nodes = NodesStack(scope, **common, cluster=control.cluster, made=made)
+    control = ClusterStack(scope, **common, vpc=vpc)
+    where: dict[str, Any] = {"cluster": control.cluster, "vpc": control.vpc}
+    nodes = NodesStack(scope, **common, **where)
     identity = IdentityStack(scope, **common, cluster=control.cluster, store=storage.store)
-    workloads = WorkloadsStack(scope, **common, files=files, cluster=control.cluster, made=made)
+    workloads = WorkloadsStack(scope, **common, **where, files=files)
     # A pod gets its role when it starts, so the associations come first; and `cdk destroy` takes the pods away
     # before the nodes under them and the buckets that they mount.
     for earlier in (storage, identity, nodes):
         workloads.add_stack_dependency(earlier)
-    keys: dict[str, Any] = {"store": storage.store.key, "notices": observability.key}
-    where: dict[str, Any] = {"cluster": control.cluster, "made": made}
     if runs is not None:
+        keys = {"store": storage.store.key, "notices": observability.key}
         RunnerStack(scope, **common, **where, **keys, **runs)
-    keep_logs(scope, settings)
-    return DeployedStacks(vpc=made, cluster=control)
+    configure_log_groups(scope, settings)
+    return control

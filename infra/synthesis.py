@@ -76,7 +76,7 @@ def configure(
     ]
     try:
         settings = read_deployment(deployment)
-        refuse_elsewhere(settings, experiment, deployment.name)
+        refuse_elsewhere(settings, experiment, f"{deployment.name}: ")
     except Misuse as error:
         problems += error.findings
     try:
@@ -122,7 +122,7 @@ def app_of(
 def pipeline_app(configuration: PipelineConfiguration, *, outdir: str | None = None) -> cdk.App:
     """The pipeline and its stages, not yet synthesized."""
     stages = (configuration.dev, configuration.prod)
-    zones = [_zones(stage.account, stage.experiment) for stage in stages]
+    zones = [_zones(stage.settings.account, stage.experiment) for stage in stages]
     app = cdk_app({**_context(), **zones[0], **zones[1]}, outdir=outdir)
 
     from infra.pipeline.pipeline_stack import PipelineStack

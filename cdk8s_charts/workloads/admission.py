@@ -63,31 +63,19 @@ def admission_objects(experiment: Experiment, jobs: Iterable[dict[str, Any]]) ->
     if experiment.baseline.serving.pod_security == IPC_LOCK:
         only = f"({_ADDS_NOTHING} || c.securityContext.capabilities.add.all(one, one == 'IPC_LOCK'))"
         must = {what: text.replace(_ADDS_NOTHING, only) for what, text in _MUST.items()}
-    configuration: dict[str, Any] = {
+    created = {"apiGroups": ["batch"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["jobs"]}
+    policy: dict[str, Any] = {
         "failurePolicy": "Fail",
         "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
-        "matchConstraints": {
-            "resourceRules": [
-                {
-                    "apiGroups": ["batch"],
-                    "apiVersions": ["v1"],
-                    "operations": ["CREATE"],
-                    "resources": ["jobs"],
-                }
-            ]
-        },
+        "matchConstraints": {"resourceRules": [created]},
         "variables": [{"name": key, "expression": text} for key, text in _VARIABLES.items()],
         "validations": [
             {"expression": text, "message": f"asks for {what}; render the manifests, review and deploy"}
             for what, text in must.items()
         ],
     }
+    parameters = {"name": naming.REVIEWED_JOBS, "namespace": namespace, "parameterNotFoundAction": "Deny"}
     only_here = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
-    parameters = {
-        "name": naming.REVIEWED_JOBS,
-        "namespace": namespace,
-        "parameterNotFoundAction": "Deny",
-    }
     binding = {
         "policyName": name,
         "validationActions": ["Deny"],
@@ -98,7 +86,7 @@ def admission_objects(experiment: Experiment, jobs: Iterable[dict[str, Any]]) ->
         kubernetes_object(
             "v1", "ConfigMap", naming.REVIEWED_JOBS, within=experiment, data=reviewed(experiment, jobs)
         ),
-        kubernetes_object(_API, "ValidatingAdmissionPolicy", name, spec=configuration),
+        kubernetes_object(_API, "ValidatingAdmissionPolicy", name, spec=policy),
         kubernetes_object(_API, "ValidatingAdmissionPolicyBinding", name, spec=binding),
     ]
 

@@ -6,7 +6,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts import pods, stores, vllm_command
-from cdk8s_charts.manifests import kubernetes_object
 from cdk8s_charts.workloads.namespace import JOBS, priority_name
 from trnspec.experiment import naming
 from trnspec.experiment.compilation import artifact_inputs, artifact_key, declared_keys
@@ -67,32 +66,27 @@ def finite_job(
     """
     body["serviceAccountName"] = account
     body["restartPolicy"] = "Never"
-    pods.settle(body, grace_s=60, priority=priority_name(experiment, JOBS), level=level)
+    pods.harden(body, grace_s=60, priority=priority_name(experiment, JOBS), level=level)
     own = naming.labels(experiment, step, "job")
     hopeless = {"containerName": only, "operator": "In", "values": [WRONG_CONFIGURATION]}
     rules: list[dict[str, Any]] = [{"action": "FailJob", "onExitCodes": hopeless}]
     if experiment.cluster.capacity.kind == "spot":
         rules.append(_WITH_ITS_NODE)
-    spec = {
-        "backoffLimit": retries,
-        "activeDeadlineSeconds": deadline_s,
-        "podFailurePolicy": {"rules": rules},
-        "template": {"metadata": {"labels": {**(pod_labels or own), naming.STEP: step}}, "spec": body},
-    }
-    return kubernetes_object(
-        "batch/v1",
-        "Job",
+    return pods.job(
+        experiment,
         name,
-        within=experiment,
+        body,
         labels={**own, naming.STEP: step, **({naming.BATCH: batch} if batch else {})},
-        spec=spec,
+        pod_labels={**(pod_labels or own), naming.STEP: step},
+        backoffLimit=retries,
+        activeDeadlineSeconds=deadline_s,
+        podFailurePolicy={"rules": rules},
     )
 
 
 def fetch_jobs(experiment: Experiment) -> list[dict[str, Any]]:
-    """The Jobs of every model that some arm on devices needs, each once."""
-    needed = dict.fromkeys(weights for arm in experiment.arms for weights in arm.weights)
-    return [fetching_job(experiment, weights) for weights in needed]
+    """Return the Job of every model that some arm needs, each once."""
+    return [fetching_job(experiment, weights) for weights in dict.fromkeys(experiment.weights)]
 
 
 def checkpoint_address(experiment: Experiment, weights: Weights) -> str:
@@ -178,7 +172,7 @@ def compiling_job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     pods.hold_devices(body, compiler, experiment, arm)
     stores.mount_store(experiment, "checkpoints", body, compiler)
     pods.add_scratch(body, pods.compile_scratch_gib(arm))
-    pods.share_memory(body, compiler, share)
+    pods.add_volume(body, "shm", "/dev/shm", compiler, writable=True, emptyDir=pods.shared_memory(share))
     for holder in (look, compiler):
         pods.mount(holder, "scratch", vllm_command.SCRATCH_MOUNT, writable=True)
     pods.mount_fixed_caches(arm, compiler)
@@ -210,15 +204,8 @@ def weights_checks(experiment: Experiment, arm: Arm) -> list[pods.Container]:
 
 def _push_arguments(experiment: Experiment, arm: Arm) -> list[str]:
     key, baseline = artifact_key(arm), experiment.baseline_of(arm)
-    arguments = [
-        "push",
-        vllm_command.compiled_path(arm),
-        "--to",
-        artifact_address(experiment, arm),
-        "--key",
-        key,
-    ]
-    arguments += ["--inputs-from", "ARTIFACT_INPUTS", "--region", experiment.cluster.region]
+    arguments = ["push", vllm_command.compiled_path(arm), "--to", artifact_address(experiment, arm)]
+    arguments += ["--key", key, "--inputs-from", "ARTIFACT_INPUTS", "--region", experiment.cluster.region]
     for name in vllm_command.dialect_of(arm).artifact_files:
         arguments += ["--require", name]
     if artifact_key(baseline) != key:

@@ -7,12 +7,10 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
-import cdk8s
-import cdk8s_plus_27 as kplus
 from pydantic import ValidationError
 
 from cdk8s_charts import pods
-from cdk8s_charts.manifests import authored, content_suffix, kubernetes_object
+from cdk8s_charts.manifests import content_suffix, kubernetes_object
 from cdk8s_charts.workloads.namespace import MEASURING, priority_name
 from cdk8s_charts.workloads.serving import api_key, service_url
 from trnspec.benchmark import plan as plans
@@ -106,16 +104,18 @@ def measuring_job(
     body["serviceAccountName"] = naming.BENCHMARK_ACCOUNT
     body["restartPolicy"] = "OnFailure"  # in place, so that what was measured is still on the disk
     pods.on_system_nodes(body)
-    pods.settle(body, grace_s=60, priority=priority_name(experiment, MEASURING), level="restricted")
+    pods.harden(body, grace_s=60, priority=priority_name(experiment, MEASURING), level="restricted")
     own = naming.labels(experiment, name, "client")
-    spec = {
-        "backoffLimit": 3,
-        "activeDeadlineSeconds": deadline_s,
-        "ttlSecondsAfterFinished": _KEPT_S,
-        "template": {"metadata": {"labels": own}, "spec": body},
-    }
-    labels = {**own, naming.STEP: step}
-    return kubernetes_object("batch/v1", "Job", name, within=experiment, labels=labels, spec=spec)
+    return pods.job(
+        experiment,
+        name,
+        body,
+        labels={**own, naming.STEP: step},
+        pod_labels=own,
+        backoffLimit=3,
+        activeDeadlineSeconds=deadline_s,
+        ttlSecondsAfterFinished=_KEPT_S,
+    )
 
 
 _PLAN_MOUNT = "/plan"
@@ -151,9 +151,19 @@ def benchmark_job(
     asks the baseline again, and publishes with a summary that has those answers too. Each is a container, so that none needs a
     shell: a publication that fails is repeated without measuring again. What a run that fails had measured is published by then.
     """
-    body: pods.PodSpec = authored(lambda chart: _author(chart, experiment))["spec"]["template"]["spec"]
-    publish = body["containers"][0]
-    publish["securityContext"] = pods.container_security(writable_root=False)
+    publish = _publisher(experiment)
+    body: pods.PodSpec = {
+        **{"automountServiceAccountToken": False, "containers": [publish], "dnsPolicy": "ClusterFirst"},
+        **{"hostNetwork": False, "restartPolicy": "OnFailure"},
+        "securityContext": {
+            "fsGroupChangePolicy": "Always",
+            "runAsNonRoot": True,
+        },
+        "serviceAccountName": naming.BENCHMARK_ACCOUNT,
+        "setHostnameAsFQDN": False,
+        "terminationGracePeriodSeconds": 60,
+        "volumes": [{"emptyDir": {"sizeLimit": "5120Mi"}, "name": "results"}],
+    }
     run = {
         **publish,
         "name": "run",
@@ -197,31 +207,20 @@ def _results(experiment: Experiment) -> str:
     return f"s3://{naming.bucket(experiment, 'results', naming.ACCOUNT_PLACEHOLDER)}/"
 
 
-def _author(chart: cdk8s.Chart, experiment: Experiment) -> kplus.Job:
+def _publisher(experiment: Experiment) -> pods.Container:
+    """Return the container that publishes what was measured; the others of the pod are made of it."""
     uploaded = ["--upload", f"{_results(experiment)}{naming.RESULTS_PREFIX}"]
-    job = kplus.Job(
-        chart,
-        naming.BENCHMARK_NAME,
-        service_account=kplus.ServiceAccount.from_service_account_name(
-            chart, "account", naming.BENCHMARK_ACCOUNT
-        ),
-        automount_service_account_token=False,
-    )
-    container = job.add_container(
-        name="publish",
-        image=pods.TOOLS_IMAGE,
-        image_pull_policy=kplus.ImagePullPolicy.IF_NOT_PRESENT,
-        command=["python", "-m", "trnspec.benchmark"],
-        args=["publish", RESULTS, "--namespace", naming.metrics_namespace(experiment), *uploaded],
-        env_variables={"AWS_REGION": kplus.EnvValue.from_value(experiment.cluster.region)},
-        resources=kplus.ContainerResources(
-            cpu=kplus.CpuResources(request=kplus.Cpu.units(1), limit=kplus.Cpu.units(1)),
-            memory=kplus.MemoryResources(request=cdk8s.Size.mebibytes(512), limit=cdk8s.Size.mebibytes(512)),
-        ),
-    )
-    volume = kplus.Volume.from_empty_dir(chart, "results", "results", size_limit=cdk8s.Size.gibibytes(5))
-    container.mount(RESULTS, volume)
-    return job
+    return {
+        "args": ["publish", RESULTS, "--namespace", naming.metrics_namespace(experiment), *uploaded],
+        "command": ["python", "-m", "trnspec.benchmark"],
+        "env": [{"name": "AWS_REGION", "value": experiment.cluster.region}],
+        "image": pods.TOOLS_IMAGE,
+        "imagePullPolicy": "IfNotPresent",
+        "name": "publish",
+        "resources": {part: {"cpu": "1", "memory": "512Mi"} for part in ("limits", "requests")},
+        "securityContext": pods.container_security(writable_root=False),
+        "volumeMounts": [{"mountPath": RESULTS, "name": "results"}],
+    }
 
 
 QUALITY_IMAGE = "${LMEVAL_IMAGE}"
@@ -235,11 +234,6 @@ mkdir -p {_CACHE} && cp -R /opt/questions/datasets/. {_CACHE}/ && cp /opt/questi
 """Reading the questions creates lock files in their folder, and the image's folder is read-only; and offline `datasets` looks
 for them in the folder of HF_DATASETS_CACHE alone (datasets 5.2.0, load.py, CachedDatasetModuleFactory). Which questions
 they were, by commit and hash, goes with the answers."""
-
-
-def quality_objects(experiment: Experiment) -> list[dict[str, Any]]:
-    """Return the Job, if the experiment has the quality check."""
-    return [] if experiment.benchmark.lm_eval is None else [quality_job(experiment)]
 
 
 def quality_job(experiment: Experiment) -> dict[str, Any]:

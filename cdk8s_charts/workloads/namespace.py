@@ -8,11 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import cdk8s
-import cdk8s_plus_27 as kplus
-
 from cdk8s_charts import pods, stores
-from cdk8s_charts.manifests import authored, content_suffix, kubernetes_object
+from cdk8s_charts.manifests import content_suffix, kubernetes_object
 from trnspec.experiment import naming
 
 if TYPE_CHECKING:
@@ -29,19 +26,8 @@ _VALUES = {SERVING: 10_000, JOBS: 1_000, MEASURING: 1_000}
 
 
 def priority_name(experiment: Experiment, purpose: str) -> str:
-    """What pods of `SERVING`, `JOBS` or `MEASURING` name."""
+    """Return the name that pods of `SERVING`, `JOBS` or `MEASURING` give."""
     return str(_priority_class(experiment, purpose)["metadata"]["name"])
-
-
-def one_run_at_a_time(experiment: Experiment) -> dict[str, Any]:
-    """Return a quota that allows one measuring pod at a time.
-
-    The pod of a second run is refused until the first has ended, and its Job tries again.
-    """
-    name = priority_name(experiment, MEASURING)
-    scope = {"scopeName": "PriorityClass", "operator": "In", "values": [name]}
-    spec = {"hard": {"pods": "1"}, "scopeSelector": {"matchExpressions": [scope]}}
-    return kubernetes_object("v1", "ResourceQuota", "one-run-at-a-time", within=experiment, spec=spec)
 
 
 def _priority_class(experiment: Experiment, purpose: str) -> dict[str, Any]:
@@ -55,6 +41,15 @@ def _priority_class(experiment: Experiment, purpose: str) -> dict[str, Any]:
     }
     name = f"{experiment.name}-{purpose}-{content_suffix(content)}"
     return kubernetes_object("scheduling.k8s.io/v1", "PriorityClass", name, **content)
+
+
+def one_run_at_a_time(experiment: Experiment) -> dict[str, Any]:
+    """Return a quota that allows one measuring pod at a time. The pod of a second run is refused until the first has ended, and its
+    Job tries again."""
+    names = [priority_name(experiment, MEASURING)]
+    scope = {"scopeName": "PriorityClass", "operator": "In", "values": names}
+    spec = {"hard": {"pods": "1"}, "scopeSelector": {"matchExpressions": [scope]}}
+    return kubernetes_object("v1", "ResourceQuota", "one-run-at-a-time", within=experiment, spec=spec)
 
 
 ACCOUNTS = (naming.SERVING_ACCOUNT, naming.BENCHMARK_ACCOUNT, naming.FETCH_ACCOUNT, naming.COMPILE_ACCOUNT)
@@ -74,9 +69,9 @@ def namespace_objects(experiment: Experiment) -> list[dict[str, Any]]:
         ),
         "pod-security.kubernetes.io/warn": "restricted",
     }
-    metadata = cdk8s.ApiObjectMetadata(name=naming.namespace(experiment), labels=security)
+    metadata = {"labels": security, "name": naming.namespace(experiment)}
     return [
-        authored(lambda chart: kplus.Namespace(chart, "namespace", metadata=metadata)),
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata, "spec": {}},
         *(
             kubernetes_object(
                 "v1", "ServiceAccount", account, within=experiment, automountServiceAccountToken=False
@@ -163,36 +158,27 @@ _LINK_LOCAL = "169.254.0.0/16"
 
 
 def policies(experiment: Experiment) -> list[dict[str, Any]]:
-    """Deny by default. Servers answer clients and call nothing; clients and jobs reach names, AWS
-    and the hub.
-
-    Servers need no way out: the driver's own pods mount S3 for them, with credentials that they fetch themselves.
+    """Return network policies that deny by default. Servers answer clients and call nothing: the driver's own pods mount S3 for them,
+    with credentials that they fetch themselves. Clients and Jobs reach name servers, AWS and the hub.
     """
     to_servers = {"to": [{"podSelector": _pods("server")}], "ports": [_port(naming.SERVICE_PORT)]}
     from_clients = {"from": [{"podSelector": _pods("client")}], "ports": [_port(naming.SERVICE_PORT)]}
-    return [
-        _policy(experiment, "default-deny", {}),
-        _policy(experiment, "servers", _pods("server"), ingress=[from_clients]),
-        _policy(experiment, "clients", _pods("client"), egress=[to_servers, *_outside()]),
-        _policy(experiment, "jobs", _pods("job"), egress=_outside()),
-    ]
-
-
-def _outside() -> list[dict[str, Any]]:
-    """Return rules for names, HTTPS (S3, CloudWatch, STS, Hugging Face: their addresses cannot be listed) and credentials."""
-    return [
-        _names(),
-        {"to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": [_LINK_LOCAL]}}], "ports": [_port(443)]},
-        {"to": [{"ipBlock": {"cidr": POD_IDENTITY}}], "ports": [_port(80)]},
-    ]
-
-
-def _names() -> dict[str, Any]:
     dns = {
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
         "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
     }
-    return {"to": [dns, {"ipBlock": {"cidr": f"{LOCAL_DNS}/32"}}], "ports": [_port(53, "UDP"), _port(53)]}
+    outside = [
+        {"to": [dns, {"ipBlock": {"cidr": f"{LOCAL_DNS}/32"}}], "ports": [_port(53, "UDP"), _port(53)]},
+        # S3, CloudWatch, STS, Hugging Face: their addresses cannot be listed.
+        {"to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": [_LINK_LOCAL]}}], "ports": [_port(443)]},
+        {"to": [{"ipBlock": {"cidr": POD_IDENTITY}}], "ports": [_port(80)]},
+    ]
+    return [
+        _policy(experiment, "default-deny", {}),
+        _policy(experiment, "servers", _pods("server"), ingress=[from_clients]),
+        _policy(experiment, "clients", _pods("client"), egress=[to_servers, *outside]),
+        _policy(experiment, "jobs", _pods("job"), egress=outside),
+    ]
 
 
 def _policy(
@@ -206,10 +192,8 @@ def _policy(
     """Return a policy that denies everything else, in both directions. The API server drops an empty list, and would see a change at every
     apply."""
     spec: dict[str, Any] = {"podSelector": selector, "policyTypes": ["Ingress", "Egress"]}
-    if ingress:
-        spec["ingress"] = list(ingress)
-    if egress:
-        spec["egress"] = list(egress)
+    rules = {"ingress": list(ingress), "egress": list(egress)}
+    spec |= {direction: listed for direction, listed in rules.items() if listed}
     marks = {naming.PART_OF: experiment.name}
     return kubernetes_object(
         "networking.k8s.io/v1", "NetworkPolicy", name, within=experiment, labels=marks, spec=spec

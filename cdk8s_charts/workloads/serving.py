@@ -7,15 +7,10 @@ slot.
 
 from __future__ import annotations
 
-import copy
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import cdk8s
-import cdk8s_plus_27 as kplus
-
 from cdk8s_charts import pods, stores
-from cdk8s_charts.manifests import authored, config_map, content_suffix, kubernetes_object
+from cdk8s_charts.manifests import config_map, content_suffix, kubernetes_object
 from cdk8s_charts.vllm_command import (
     CHAT_TEMPLATE_FILE,
     CHAT_TEMPLATE_MOUNT,
@@ -103,70 +98,74 @@ def deployment(experiment: Experiment, arm: Arm) -> dict[str, Any]:
 
     An arm that was chosen to stay (`serve`) stands at its replicas.
     """
-    manifest = copy.deepcopy(_authored())
     own = naming.labels(experiment, arm.name, "server")
-    serve = experiment.serve
-    spec = manifest["spec"]
-    spec["replicas"] = serve.replicas if serve and serve.arm == arm.name else 0
-    spec["selector"] = {"matchLabels": {naming.NAME: arm.name}}
-    spec["progressDeadlineSeconds"] = start_budget_s(experiment) + 600
-    manifest["metadata"] = {
-        "name": arm.name,
-        "namespace": naming.namespace(experiment),
-        "labels": {**own, naming.BATCH: naming.batch_of(experiment, arm)},
+    serve, server = experiment.serve, _server(experiment, arm)
+    body: pods.PodSpec = {
+        "automountServiceAccountToken": False,
+        "containers": [server],
+        "dnsPolicy": "ClusterFirst",
+        "hostNetwork": False,
+        "restartPolicy": "Always",
+        "securityContext": {"fsGroupChangePolicy": "Always", "runAsNonRoot": False},
+        "serviceAccountName": naming.SERVING_ACCOUNT,
+        "setHostnameAsFQDN": False,
+        "terminationGracePeriodSeconds": 30,
+        "volumes": [{"emptyDir": pods.shared_memory(pod_share(arm)), "name": "shm"}],
     }
-    template = spec["template"]
-    template["metadata"] = {"labels": own, "annotations": {naming.ARTIFACT_KEY: artifact_key(arm)}}
-    body = template["spec"]
-    share = pod_share(arm)
-    body["volumes"][0]["emptyDir"]["sizeLimit"] = f"{pods.shared_memory_gib(share.memory_gib)}Gi"
-    (server,) = body["containers"]
-    _fill_server(server, experiment, arm)
     stores.add_sources(experiment, body, server, arm)
     mount_chat_template(experiment, body, server)
     pods.hold_devices(body, server, experiment, arm)
     pods.on_neuron_nodes(body)
-    pods.settle(
+    pods.harden(
         body,
         grace_s=_add_drain(server, experiment),
         priority=priority_name(experiment, SERVING),
         level=arm.serving.pod_security,
     )
-    return manifest
+    spec = {
+        "minReadySeconds": 0,
+        "progressDeadlineSeconds": start_budget_s(experiment) + 600,
+        "replicas": serve.replicas if serve and serve.arm == arm.name else 0,
+        "selector": {"matchLabels": {naming.NAME: arm.name}},
+        "strategy": {"type": "Recreate"},
+        "template": {
+            "metadata": {"labels": own, "annotations": {naming.ARTIFACT_KEY: artifact_key(arm)}},
+            "spec": body,
+        },
+    }
+    labels = {**own, naming.BATCH: naming.batch_of(experiment, arm)}
+    return kubernetes_object("apps/v1", "Deployment", arm.name, within=experiment, labels=labels, spec=spec)
 
 
-def _add_probes(server: dict[str, Any], experiment: Experiment, arm: Arm) -> None:
+def _probes(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     """Return the probes. Startup ends with one real completion; readiness and liveness read `/health`, which answers without a slot.
 
     A busy engine answers late, so liveness waits five minutes: it is for a server that hangs, not for one that works.
     """
-    server["startupProbe"] = {
+    startup = {
         "exec": {"command": ["python3", "-c", STARTUP_PROBE, arm.served_name]},
         "periodSeconds": _STARTUP_PERIOD_S,
         "timeoutSeconds": _COMPLETION_TIMEOUT_S,
         "failureThreshold": start_budget_s(experiment) // _STARTUP_PERIOD_S,
     }
-    server["readinessProbe"] = _health(period_s=10, timeout_s=10, failures=6)
-    server["livenessProbe"] = _health(period_s=30, timeout_s=20, failures=10)
+    return {
+        "startupProbe": startup,
+        "readinessProbe": _health(period_s=10, timeout_s=10, failures=6),
+        "livenessProbe": _health(period_s=30, timeout_s=20, failures=10),
+    }
 
 
 def _add_drain(server: dict[str, Any], experiment: Experiment) -> int:
-    """Let the server finish its requests before it is stopped, and return the pod's grace period in seconds."""
-    drain_s = _drain_s(experiment)
+    """Let the server finish its requests before it is stopped, and return the pod's grace period in seconds.
+
+    Callers of a promoted arm may ask for all that a sequence holds, unless the experiment limits answers.
+    """
+    answer = experiment.longest_answer
+    if experiment.serve:
+        answer = experiment.answer_limit or experiment.baseline.serving.max_model_len
+    drain_s = int(SLOWEST_TPOT_S * answer) + 15
     server["lifecycle"] = {"preStop": {"exec": {"command": ["python3", "-c", _DRAIN, str(drain_s)]}}}
     return _DEREGISTRATION_S + drain_s + 40
-
-
-def _drain_s(experiment: Experiment) -> int:
-    """Return the maximum seconds of an answer."""
-    return int(SLOWEST_TPOT_S * _longest_answer(experiment)) + 15
-
-
-def _longest_answer(experiment: Experiment) -> int:
-    """Tokens; callers of a promoted arm may ask for all that a sequence holds, where nothing limits them."""
-    if experiment.serve is None:
-        return experiment.longest_answer
-    return experiment.answer_limit or experiment.baseline.serving.max_model_len
 
 
 def _health(*, period_s: int, timeout_s: int, failures: int) -> dict[str, Any]:
@@ -232,47 +231,23 @@ def api_key(experiment: Experiment, variable: str) -> list[dict[str, Any]]:
     return [{"name": variable, "valueFrom": {"secretKeyRef": {"name": secret, "key": "api-key"}}}]
 
 
-def _fill_server(server: pods.Container, experiment: Experiment, arm: Arm) -> None:
+def _server(experiment: Experiment, arm: Arm) -> pods.Container:
     """Return the arm's container. Requests are equal to limits, so that no arm takes resources from another."""
     environment = serve_environment(arm)
     if arm.serving.pod_security == "restricted":
         environment = {"HOME": "/tmp", **environment}  # the user of `restricted` has no home in the image
-    server["image"] = arm.runtime.image
-    server["command"] = serve_argv(arm, answer_limit=experiment.answer_limit)
-    server["env"] = pods.variables(environment) + api_key(experiment, _API_KEY_VARIABLE)
-    share = pod_share(arm)
-    server["resources"] = pods.part_of_node(share, disk_gib=pods.serving_ephemeral_gib(experiment))
-    server["securityContext"] = pods.container_security(writable_root=True, level=arm.serving.pod_security)
-    _add_probes(server, experiment, arm)
-
-
-@cache
-def _authored() -> dict[str, Any]:
-    """Return the part that cdk8s-plus writes, which is the same for every arm."""
-    return authored(_author)
-
-
-def _author(chart: cdk8s.Chart) -> kplus.Deployment:
-    account = kplus.ServiceAccount.from_service_account_name(chart, "account", naming.SERVING_ACCOUNT)
-    written = kplus.Deployment(
-        chart,
-        "arm",
-        replicas=0,
-        select=False,
-        strategy=kplus.DeploymentStrategy.recreate(),
-        service_account=account,
-        automount_service_account_token=False,
-        security_context=kplus.PodSecurityContextProps(ensure_non_root=False),
-    )
-    container = written.add_container(
-        name=CONTAINER,
-        image="filled in by arm",
-        image_pull_policy=kplus.ImagePullPolicy.IF_NOT_PRESENT,
-        ports=[kplus.ContainerPort(number=naming.SERVICE_PORT, name="http")],
-    )
-    shared_memory = kplus.Volume.from_empty_dir(chart, "shm", "shm", medium=kplus.EmptyDirMedium.MEMORY)
-    container.mount("/dev/shm", shared_memory)
-    return written
+    return {
+        "image": arm.runtime.image,
+        "imagePullPolicy": "IfNotPresent",
+        "name": CONTAINER,
+        "ports": [{"containerPort": naming.SERVICE_PORT, "name": "http"}],
+        "resources": pods.part_of_node(pod_share(arm), disk_gib=pods.serving_ephemeral_gib(experiment)),
+        "securityContext": pods.container_security(writable_root=True, level=arm.serving.pod_security),
+        "volumeMounts": [{"mountPath": "/dev/shm", "name": "shm"}],
+        "command": serve_argv(arm, answer_limit=experiment.answer_limit),
+        "env": pods.variables(environment) + api_key(experiment, _API_KEY_VARIABLE),
+        **_probes(experiment, arm),
+    }
 
 
 def promoted_objects(experiment: Experiment) -> list[dict[str, Any]]:

@@ -82,35 +82,31 @@ Alarm = MetricAlarm | CompositeAlarm
 
 
 def alarms(experiment: Experiment) -> tuple[Alarm, ...]:
-    """All alarms, the parts before their composites."""
-    return (
-        *(
-            alarm
-            for one in watched(experiment).values()
-            if one.limit < inf
-            for arm in one.arms
-            for alarm in (_error_rate if one.metric is ERRORS else _slow)(experiment, one, arm)
-        ),
-        *_no_data(experiment),
-        *_idle_node(experiment),
-        _failed_switch_off(experiment),
+    """Return all alarms, the parts before their composites."""
+    limited = [one for one in watched(experiment).values() if one.limit < inf]
+    by_arm = (
+        alarm
+        for one, makes in zip(limited, (_error_rate, _slow), strict=True)
+        for arm in one.arms
+        for alarm in makes(experiment, one, arm)
     )
+    return (*by_arm, *_no_data(experiment), *_idle_node(experiment), _failed_switch_off(experiment))
 
 
 def _error_rate(experiment: Experiment, one: Watched, arm: Arm) -> Iterator[MetricAlarm]:
-    """The share of an arm's requests that fail: `Errors` is 1 or 0 for each request, so its mean is the share."""
+    """Yield the alarm on the share of an arm's requests that fail: `Errors` is 1 or 0 for each request, so its mean is the share."""
     yield MetricAlarm(
         name=f"{experiment.name}-error-rate-{arm.name}",
         message=f"More than {one.limit:.0%} of the requests to {arm.name} fail: look at its pod's log.",
-        expression=_over_all_cells(experiment, one.metric, "Average", arm),
+        expression=_over_all_cells(experiment, one.metric, "AVG", arm),
         threshold=one.limit,
         missing_because="without requests nothing fails",
     )
 
 
 def _slow(experiment: Experiment, one: Watched, arm: Arm) -> Iterator[MetricAlarm]:
-    """p99 of a time, the worst of an arm's cells; percentiles cannot be combined over cells. So there are several alarms, of ten
-    metrics each."""
+    """Yield alarms on the p99 of a time in the worst cell of an arm. Percentiles cannot be combined over cells, so there are several
+    alarms, of ten metrics each."""
     # One cell at a time is loaded, so the others have no data point; max over an array ignores those.
     cells = [
         cell(experiment, one.metric, arm=arm, class_name=name, concurrency=concurrency)
@@ -130,7 +126,7 @@ def _slow(experiment: Experiment, one: Watched, arm: Arm) -> Iterator[MetricAlar
 
 
 def _no_data(experiment: Experiment) -> tuple[Alarm, ...]:
-    """A run is on, and no request finishes."""
+    """Return the alarm for a run in which no request finishes, after its parts."""
     run = {"Experiment": experiment.name}
     active = MetricAlarm(
         name=f"{experiment.name}-run-is-on",
@@ -154,7 +150,7 @@ def _no_data(experiment: Experiment) -> tuple[Alarm, ...]:
 
 
 def _idle_node(experiment: Experiment) -> tuple[Alarm, ...]:
-    """A Trn2 node is paid for, and no request finishes."""
+    """Return the alarm for Trn2 nodes that are paid for while no request finishes, after its parts."""
     silence = _silence(experiment, "no-requests-for-long", IDLE_PERIODS)
     paid = MetricAlarm(
         name=f"{experiment.name}-paid-nodes",
@@ -176,7 +172,7 @@ def _idle_node(experiment: Experiment) -> tuple[Alarm, ...]:
 
 
 def _failed_switch_off(experiment: Experiment) -> MetricAlarm:
-    """A schedule that sets the nodes to 0 could not."""
+    """Return the alarm for a schedule that could not set the nodes to 0."""
     group = {"ScheduleGroup": schedule_group(experiment)}
     return MetricAlarm(
         name=f"{experiment.name}-switch-off-failed",
@@ -194,11 +190,11 @@ def _failed_switch_off(experiment: Experiment) -> MetricAlarm:
 
 
 def _silence(experiment: Experiment, name: str, periods: int) -> MetricAlarm:
-    """No request of any arm has finished."""
+    """Return an alarm that is on while no request of any arm finishes."""
     return MetricAlarm(
         name=f"{experiment.name}-{name}",
         message="Not a fault by itself: no request has finished.",
-        expression=_over_all_cells(experiment, ERRORS, "SampleCount"),
+        expression=_over_all_cells(experiment, ERRORS, "COUNT"),
         comparison="LessThanThreshold",
         threshold=1,
         periods=periods,
@@ -209,12 +205,11 @@ def _silence(experiment: Experiment, name: str, periods: int) -> MetricAlarm:
     )
 
 
-def _over_all_cells(experiment: Experiment, metric: Metric, statistic: str, arm: Arm | None = None) -> str:
-    """A Metrics Insights query, since metric math takes ten metrics and there may be more cells.
+def _over_all_cells(experiment: Experiment, metric: Metric, function: str, arm: Arm | None = None) -> str:
+    """Return a Metrics Insights query, since metric math takes ten metrics and there may be more cells.
 
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch-metrics-insights-querylanguage.html
     """
-    function = {"Average": "AVG", "SampleCount": "COUNT"}[statistic]
     schema = ", ".join(f'"{text}"' for text in (metrics_namespace(experiment), *metric.dimensions))
     where = f" WHERE Arm = '{arm.name}'" if arm else ""
     return f"SELECT {function}({metric.cloudwatch_name}) FROM SCHEMA({schema}){where}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import inf
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from trnspec.benchmark.metrics import COMPARED, ERRORS, PUBLISHED, TOKENS_PER_STEP, TPOT, Metric
 from trnspec.core.words import as_ascii
@@ -24,8 +24,6 @@ class Watched(NamedTuple):
 
     metric: Metric
     arms: tuple[Arm, ...]
-    drawn: Literal["errors", "compared", "further"]
-    """The rows of the page that it belongs to."""
     limit: float = inf
     """An arm above it is in alarm; without one it has none."""
 
@@ -36,15 +34,9 @@ def watched(experiment: Experiment) -> dict[Metric, Watched]:
         ERRORS: MAX_ERROR_SHARE,
         TPOT: experiment.benchmark.goodput.get(TPOT.name, SLOWEST_TPOT_S),  # which a single request keeps
     }
-    rows: tuple[tuple[Literal["errors", "compared", "further"], tuple[Metric, ...]], ...] = (
-        ("errors", (ERRORS,)),
-        ("compared", HEADLINES),
-        ("further", FURTHER),
-    )
     return {
-        metric: Watched(metric, experiment.arms, drawn, limits.get(metric, inf))
-        for drawn, metrics in rows
-        for metric in metrics
+        metric: Watched(metric, experiment.arms, limits.get(metric, inf))
+        for metric in (ERRORS, *HEADLINES, *FURTHER)
     }
 
 
@@ -101,7 +93,7 @@ INSIGHTS = "ContainerInsights"
 
 
 class InsightsMetric(NamedTuple):
-    """A metric of Container Insights with enhanced observability. Not verified on AWS.
+    """A metric of Container Insights with enhanced observability, for a cluster. Not verified on AWS.
 
     Names and dimensions of the Neuron metrics are those in the translator of the agent:
     https://github.com/aws/amazon-cloudwatch-agent/blob/main/translator/translate/otel/exporter/awsemf/kubernetes.go
@@ -111,7 +103,6 @@ class InsightsMetric(NamedTuple):
     name: str
     title: str
     statistic: str
-    dimensions: tuple[str, ...] = ("ClusterName",)
 
 
 NODE_COUNT = InsightsMetric("cluster_node_count", "nodes", "Maximum")
@@ -129,15 +120,10 @@ NEURON_NODE_METRICS = (
     InsightsMetric("node_neuron_execution_errors_total", "execution errors", "Sum"),
     InsightsMetric("node_neurondevice_hw_ecc_events_total", "ECC events", "Sum"),
 )
-_POD, _SERVICE = ("ClusterName", "Namespace", "PodName"), ("ClusterName", "Namespace", "Service")
-NEURON_POD = InsightsMetric(
-    "pod_neuroncore_utilization", "NeuronCores of an arm, %", "Average", dimensions=_POD
-)
-"""Only where the device plugin hands out the devices: the agent learns from the kubelet which pod holds which extended
-resource (`awsdevicepodcorrelation` in the agent's configuration), and a resource claim is not one."""
-SERVICE_PODS = InsightsMetric(
-    "service_number_of_running_pods", "running replicas", "Maximum", dimensions=_SERVICE
-)
+NEURON_POD = InsightsMetric("pod_neuroncore_utilization", "NeuronCores of an arm, %", "Average")
+"""It also has the dimensions Namespace and PodName. It exists only where the device plugin hands out the devices: the agent learns
+from the kubelet which pod holds which extended resource (`awsdevicepodcorrelation` in the agent's configuration), and a resource
+claim is not one."""
 
 
 def compared(experiment: Experiment) -> str:

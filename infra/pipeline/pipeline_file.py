@@ -5,19 +5,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, StrictInt, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from cdk8s_charts.manifests import ManifestFile, read
 from infra.deployment_file import (
     Account,
     Admins,
-    DeploymentSettings,
     Email,
     Section,
     Settings,
-    form,
+    matching,
     parse,
     refuse_elsewhere,
     validated,
@@ -32,9 +31,11 @@ BOOTSTRAP = ROOT / "infra/bootstrap/policies.yaml"
 AROUND_MINUTES = 30
 """For set-up, and for waiting in the project's queue."""
 MAX_HOURS = (MAX_BUILD_MINUTES - AROUND_MINUTES) // 60 - 1
-"""The longest life of nodes: the build that runs fetches weights before, and the build that waits for it lasts longer."""
-_CONNECTION = r":[a-z0-9-]+:\d{12}:connection/[0-9a-f-]{36}"
-_CONSOLE = "(console: Developer Tools, Connections)"
+"""The longest life of nodes. CodeBuild ends a build after 36 hours; the build that runs fetches weights before it starts nodes, and the
+build that waits for it lasts longer."""
+_CONNECTION = (
+    r"arn:aws[a-z-]*:(codeconnections|codestar-connections):[a-z0-9-]+:\d{12}:connection/[0-9a-f-]{36}"
+)
 
 
 class StageSection(Settings):
@@ -44,48 +45,49 @@ class StageSection(Settings):
     account: Account
     admins: Admins
     alarm_email: Email
-    experiment: str = form(r"(?!/).+", "a path in this repository", "experiments/qwen3-32b.yaml")
+    experiment: Annotated[
+        str, matching(r"(?!/).+", "a path in this repository", "write one like experiments/qwen3-32b.yaml")
+    ]
     """The experiment's file."""
 
 
+class Stages(Section):
+    dev: StageSection
+    prod: StageSection
+
+
 class PipelineFile(Section):
-    name: str = form(
-        r"[a-z][a-z0-9-]{2,30}", "lower-case letters, digits and hyphens", "speculation-delivery"
-    )
+    name: Annotated[str, matching(r"[a-z][a-z0-9-]{2,30}", "lower-case letters, digits and hyphens")]
     account: Account
     """Where the pipeline lives."""
-    region: str = form(r"[a-z]{2}(-[a-z]+)+-\d", "a region", "us-east-2")
-    connection: str = form(
-        rf"arn:aws[a-z-]*:(codeconnections|codestar-connections){_CONNECTION}",
-        f"the ARN of a connection that somebody has authorised {_CONSOLE}",
-    )
-    repository: str = form(r"[\w.-]+/[\w.-]+", "owner/name")
-    branch: str = form(r"[\w./-]+", "a branch", "main")
-    boundary: str = form(
-        r"[\w+=,.@-]{1,128}", "the name of the permissions boundary from infra/bootstrap/policies.yaml"
-    )
-    stages: Any = Field(description="dev and prod, see the committed pipeline.yaml")
-    run: Literal["never", "compile", "measure"] = Field(
-        default="never", description="never, compile or measure", examples=["measure"]
-    )
+    region: Annotated[str, matching(r"[a-z]{2}(-[a-z]+)+-\d", "a region")]
+    connection: Annotated[
+        str,
+        matching(
+            _CONNECTION,
+            "the ARN of a connection",
+            "somebody must have authorised it (console: Developer Tools, Connections)",
+        ),
+    ]
+    repository: Annotated[str, matching(r"[\w.-]+/[\w.-]+", "owner/name")]
+    branch: Annotated[str, matching(r"[\w./-]+", "a branch")]
+    boundary: Annotated[
+        str,
+        matching(
+            r"[\w+=,.@-]{1,128}", "the name of the permissions boundary from infra/bootstrap/policies.yaml"
+        ),
+    ]
+    stages: Stages
+    run: Literal["never", "compile", "measure"] = "never"
     """What starts Trn2 nodes in prod once it is deployed."""
-    hours: StrictInt = Field(
-        default=12,
-        ge=1,
-        le=MAX_HOURS,
-        description=f"a whole number from 1 to {MAX_HOURS} (CodeBuild ends a build after {MAX_BUILD_MINUTES // 60} hours, and the "
-        "pipeline's build waits longer than the run takes)",
-        examples=[12],
-    )
+    hours: Annotated[int, Field(ge=1, le=MAX_HOURS, strict=True)] = 12
     """How long the Trn2 nodes of a run live at most."""
-    baseline_run: Annotated[str, Field(pattern=r"^[\w.-]{1,100}\Z")] | None = Field(
-        default=None, description="the id of a run, which is the name of its folder under runs/"
-    )
+    baseline_run: Annotated[str, matching(r"[\w.-]{1,100}", "the id of a run, its folder under runs/")] = ""
     """The run that a new one is judged by; without it there is no gate."""
 
     @field_validator("baseline_run")
     @classmethod
-    def _judged(cls, baseline: str | None, info: ValidationInfo) -> str | None:
+    def _needs_a_measurement(cls, baseline: str, info: ValidationInfo) -> str:
         if baseline and info.data.get("run") in ("never", "compile"):
             raise ValueError(f"run is {info.data['run']}, so nothing is measured; write run: measure")
         return baseline
@@ -96,14 +98,10 @@ class StageConfiguration:
     """One account that the pipeline delivers to."""
 
     name: str
-    account: str
+    settings: StageSection
     experiment: Experiment
     files: tuple[ManifestFile, ...]
     """The manifests as they were reviewed."""
-    path: str
-    """The experiment's file in the repository."""
-    deployment_settings: DeploymentSettings
-    """Who administers the cluster and receives its alarms, and what the pipeline decides itself."""
 
     @property
     def starter_role(self) -> str:
@@ -127,63 +125,40 @@ def delivery_role_name(experiment: Experiment) -> str:
     return f"{account_wide(experiment)}-delivery"
 
 
-class _Stages(Section):
-    dev: Any = None
-    prod: Any = None
-
-
 def read_pipeline(path: Path = FILE, *, manifests: Path = ROOT / "manifests") -> PipelineConfiguration:
-    """Read, judge and resolve.
+    """Read the file, and the experiments and manifests that it names.
 
     Raises `Misuse` with one line for each problem, and `InvalidExperiment`.
     """
     file = path.name
-    settings = validated(PipelineFile, parse(path), file, file=file)
-    sections = validated(_Stages, settings.stages, f"{file}: stages", file=file)
-    dev, prod = (_stage(name, section, file, manifests, settings.region) for name, section in sections)
-    if (dev.account, dev.experiment.name) == (prod.account, prod.experiment.name):
+    settings = validated(PipelineFile, parse(path), file)
+    dev, prod = (_stage(name, section, file, manifests, settings.region) for name, section in settings.stages)
+    if (dev.settings.account, dev.experiment.name) == (prod.settings.account, prod.experiment.name):
         raise Misuse(
-            f"{file}: stages dev and prod are both {dev.experiment.name} in account {dev.account}, so each would "
+            f"{file}: stages dev and prod are both {dev.experiment.name} in account {dev.settings.account}, so each would "
             "overwrite the other's stacks; use two accounts, or two experiments of different names"
         )
     if prod.experiment.serve and settings.run != "never":
         raise Misuse(
-            f"{file}: run = {settings.run!r}: {prod.path} serves {prod.experiment.serve.arm}, and a run ends with every arm at 0; "
-            "write run: never, or remove the serve section"
+            f"{file}: run = {settings.run!r}: {prod.settings.experiment} serves {prod.experiment.serve.arm}, and a run ends with "
+            "every arm at 0; write run: never, or remove the serve section"
         )
     # In dev no node may start at deployment, whatever the experiment says.
     idle = replace(dev.experiment, cluster=dev.experiment.cluster.model_copy(update={"nodes": 0}))
     return PipelineConfiguration(settings=settings, dev=replace(dev, experiment=idle), prod=prod)
 
 
-def _stage(name: str, data: Any, file: str, manifests: Path, region: str) -> StageConfiguration:
-    where = f"{file}: stages.{name}"
-    section = validated(StageSection, data, where, file=file)
-    account, path = section.account, section.experiment
-    experiment = load(ROOT / path)
+def _stage(name: str, settings: StageSection, file: str, manifests: Path, region: str) -> StageConfiguration:
+    where, experiment = f"{file}: stages.{name}", load(ROOT / settings.experiment)
     if experiment.cluster.region != region:
         raise Misuse(
-            f"{where}: {path} is in {experiment.cluster.region}, the pipeline in {region}; use one region for both"
+            f"{where}: {settings.experiment} is in {experiment.cluster.region}, the pipeline in {region}; use one region for both"
         )
-    refuse_unknown_roles(experiment, where)
-    given = section.model_dump(exclude={"experiment"})
-    deployment_settings = validated(DeploymentSettings, given, where, file=file)
-    refuse_elsewhere(deployment_settings, experiment, where)
-    files = read(experiment, manifests)
-    return StageConfiguration(
-        name=name,
-        account=account,
-        experiment=experiment,
-        files=files,
-        path=path,
-        deployment_settings=deployment_settings,
-    )
-
-
-def refuse_unknown_roles(experiment: Experiment, where: str) -> None:
-    """`Misuse` for an experiment whose roles CloudFormation could not make: the deployment would end with that."""
     if wrong := unknown_roles(experiment.name):
         raise Misuse(replace(wrong, where=where))
+    refuse_elsewhere(settings, experiment, f"{where}.")
+    files = read(experiment, manifests)
+    return StageConfiguration(name=name, settings=settings, experiment=experiment, files=files)
 
 
 def unknown_roles(name: str) -> Finding | None:

@@ -32,7 +32,7 @@ from infra.pipeline.stage import (
     dev_steps,
     prod_steps,
 )
-from infra.stacks.experiment_stack import allow, keep_logs
+from infra.stacks.experiment_stack import allow, configure_log_groups
 from infra.stacks.runner import RUNTIMES, build_spec
 from infra.stacks.storage import ACCESS_LOG_DAYS, closed_bucket
 from trnspec.experiment.naming import build_project
@@ -42,7 +42,7 @@ PREPARE = ["chmod +x trnspec .ci/run scripts/*"]
 (https://docs.aws.amazon.com/codepipeline/latest/userguide/troubleshooting.html#troubleshooting-file-permissions)."""
 CHECKS = "./scripts/test"
 BY_HAND = ".venv/bin/npx cdk deploy --app '.venv/bin/python pipeline.py' pipeline"
-_WAY_OUT = f"""\
+_AFTER_A_FAILURE = f"""\
 [ "$CODEBUILD_BUILD_SUCCEEDING" = 1 ] || echo "This build has the image, runtimes and commands of the last commit that was \
 delivered. A commit that needs others fails here every time: check it out on a workstation and run {BY_HAND} (docs/pipeline.md)\""""
 """The pipeline changes itself after Build only (https://github.com/aws/aws-cdk/issues/36120)."""
@@ -58,10 +58,11 @@ their own: 4.7.3 says "Maximum schema version supported is 54.x.x, but found 55.
 
 
 def start_command(stage: StageConfiguration, step: ClusterStep) -> str:
-    """For the pipeline's own account: start the stage's project and wait for it."""
+    """Return the command of the pipeline's build, which starts the step's build in the stage's account and waits for it."""
+    experiment = stage.experiment
     return (
-        f"{DELIVER} start {build_project(stage.experiment, step.name)} --region {stage.experiment.cluster.region} "
-        f"--role arn:aws:iam::{stage.account}:role/{stage.starter_role} --minutes {step.minutes}"
+        f"{DELIVER} start {build_project(experiment, step.name)} --region {experiment.cluster.region} "
+        f"--role arn:aws:iam::{stage.settings.account}:role/{stage.starter_role} --minutes {step.minutes}"
     )
 
 
@@ -93,11 +94,11 @@ class PipelineStack(cdk.Stack):
         nodes = "no Trn2 node starts" if run == "never" else f"then Trn2 nodes start there to {run}"
         approval = pipelines.ManualApprovalStep(
             "Approve",
-            comment=f"Deploys {stage.experiment.name} to {stage.account}; {nodes}. Read the pull request's review; it says what an hour "
+            comment=f"Deploys {stage.experiment.name} to {stage.settings.account}; {nodes}. Read the pull request's review; it says what an hour "
             "costs.",
         )
         self._add_stage(pipeline, stage, prod_steps(configuration), [approval])
-        keep_logs(self._logs, DeploymentSettings())
+        configure_log_groups(self._logs, DeploymentSettings())
         pipeline.build_pipeline()
         # Where CDK's rights are too wide or outdated they are corrected once the pipeline is built, found by their path.
         for construct in pipeline.node.find_all():
@@ -132,7 +133,7 @@ class PipelineStack(cdk.Stack):
             "input": self._source,
             "install_commands": PREPARE,
             "partial_build_spec": codebuild.BuildSpec.from_object(
-                {"phases": {"post_build": {"commands": [_WAY_OUT]}}}
+                {"phases": {"post_build": {"commands": [_AFTER_A_FAILURE]}}}
             ),
         }
         synth = pipelines.CodeBuildStep("Synth", **build, commands=SYNTH, primary_output_directory="cdk.out")
@@ -227,6 +228,6 @@ class PipelineStack(cdk.Stack):
             role_name=self._configuration.caller_role(stage),
             assumed_by=iam.ServicePrincipal("codebuild.amazonaws.com"),  # pyrefly: ignore[bad-argument-type]  # jsii names parameters of interfaces otherwise
         )
-        starter = f"arn:{cdk.Aws.PARTITION}:iam::{stage.account}:role/{stage.starter_role}"
+        starter = f"arn:{cdk.Aws.PARTITION}:iam::{stage.settings.account}:role/{stage.starter_role}"
         role.add_to_policy(allow("sts:AssumeRole", starter, sid="StartSteps"))
         return role

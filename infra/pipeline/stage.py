@@ -12,14 +12,15 @@ import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from infra.deployment import DeployedStacks, add_stacks
+from infra.deployment import add_stacks
 from infra.pipeline.pipeline_file import (
     AROUND_MINUTES,
     PipelineConfiguration,
     StageConfiguration,
     delivery_role_name,
 )
-from infra.stacks.experiment_stack import allow, keep_logs
+from infra.stacks.cluster import ClusterStack
+from infra.stacks.experiment_stack import allow, configure_log_groups
 from infra.stacks.runner import BuildsStack
 from trnspec.experiment import naming
 
@@ -45,7 +46,7 @@ class ClusterStep:
 
 def dev_steps(stage: StageConfiguration) -> tuple[ClusterStep, ...]:
     """Return the steps after every deployment; they need no Trn2 node."""
-    smoke = f"{DELIVER} smoke {stage.path}"
+    smoke = f"{DELIVER} smoke {stage.settings.experiment}"
     return (ClusterStep(name="smoke", commands=(smoke,), minutes=30),)
 
 
@@ -55,10 +56,10 @@ def prod_steps(configuration: PipelineConfiguration) -> tuple[ClusterStep, ...]:
     if settings.run == "never":
         return dev_steps(stage)
     ends = " --until compile" if settings.run == "compile" else ""
-    arguments = f"{stage.path} --hours {settings.hours}{ends}"
+    arguments = f"{stage.settings.experiment} --hours {settings.hours}{ends}"
     commands = []
     if settings.baseline_run:
-        results = f"s3://{naming.bucket(stage.experiment, 'results', stage.account)}/runs"
+        results = f"s3://{naming.bucket(stage.experiment, 'results', stage.settings.account)}/runs"
         commands = [
             f"{NOTHING_MEASURED} || aws s3 cp --only-show-errors --recursive {results}/{settings.baseline_run} results/baseline",
             f"{NOTHING_MEASURED} || .venv/bin/python -m trnspec.benchmark gate results/run --baseline results/baseline",
@@ -83,22 +84,22 @@ class DeliveredStage(cdk.Stage):
         super().__init__(
             scope,
             stage.name,
-            env=cdk.Environment(account=stage.account, region=stage.experiment.cluster.region),
+            env=cdk.Environment(account=stage.settings.account, region=stage.experiment.cluster.region),
             permissions_boundary=cdk.PermissionsBoundary.from_name(configuration.settings.boundary),
         )
         runs = next(
             ({"arguments": step.arguments, "afterwards": step.commands} for step in steps if step.arguments),
             None,
         )
-        made = add_stacks(
+        control = add_stacks(
             self,
             experiment=stage.experiment,
             files=stage.files,
-            settings=stage.deployment_settings,
+            settings=stage.settings,
             runs=runs,
         )
-        delivery = DeliveryStack(self, configuration=configuration, stage=stage, steps=steps, made=made)
-        keep_logs(delivery, stage.deployment_settings)
+        delivery = DeliveryStack(self, configuration=configuration, stage=stage, steps=steps, control=control)
+        configure_log_groups(delivery, stage.settings)
 
 
 class DeliveryStack(BuildsStack):
@@ -111,17 +112,17 @@ class DeliveryStack(BuildsStack):
         configuration: PipelineConfiguration,
         stage: StageConfiguration,
         steps: tuple[ClusterStep, ...],
-        made: DeployedStacks,
+        control: ClusterStack,
     ) -> None:
         super().__init__(
             scope,
             "delivery",
             "steps of the delivery",
             experiment=stage.experiment,
-            settings=stage.deployment_settings,
+            settings=stage.settings,
             role_name=delivery_role_name(stage.experiment),
-            cluster=made.cluster.cluster,
-            made=made.vpc,
+            cluster=control.cluster,
+            vpc=control.vpc,
         )
         # What the smoke step asks of pins, zone and quotas.
         self._allow("SeeVersions", "eks:DescribeAddonVersions DescribeClusterVersions", "*")

@@ -13,8 +13,9 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from infra.deployment_file import DeploymentSettings
+from infra.deployment_file import Settings
 from infra.stacks.experiment_stack import ExperimentStack, allow, encryption_key
+from infra.stacks.network import existing_vpc
 from infra.stacks.nodes import add_system_nodes, metadata_options, root_volume
 from infra.stacks.software import ManagedAddons
 from trnspec.experiment import Experiment
@@ -119,11 +120,11 @@ class ClusterStack(ExperimentStack):
     endpoint is private."""
 
     def __init__(
-        self, scope: Construct, *, experiment: Experiment, settings: DeploymentSettings, made: ec2.IVpc | None
+        self, scope: Construct, *, experiment: Experiment, settings: Settings, vpc: ec2.IVpc | None
     ) -> None:
         super().__init__(scope, "cluster", "EKS cluster", experiment=experiment, settings=settings)
-        vpc = self.network(made)
-        control_plane = self._control_plane(vpc)
+        self.vpc = vpc or existing_vpc(self)
+        control_plane = self._control_plane()
         for principal in settings.admins:
             # Named after its principal: EKS has one entry for each, and positions in a list change.
             digest = hashlib.sha256(principal.encode()).hexdigest()[:8]
@@ -138,7 +139,7 @@ class ClusterStack(ExperimentStack):
             experiment.cluster.region,
         )
         if not cidrs:
-            Bastion(self, "WayIn", experiment=experiment, cluster=self.cluster, vpc=vpc)
+            Bastion(self, "WayIn", experiment=experiment, cluster=self.cluster, vpc=self.vpc)
         cdk.CfnOutput(self, "ClusterName", value=self.cluster.cluster_name)
         from_where = (
             "for the admins of deployment.yaml or of the pipeline's stage, from the networks in cluster.admin_cidrs"
@@ -148,7 +149,7 @@ class ClusterStack(ExperimentStack):
         command = f"aws eks update-kubeconfig --name {name} --region {region}"
         cdk.CfnOutput(self, "KubeconfigCommand", value=command, description=from_where)
 
-    def _control_plane(self, vpc: ec2.IVpc) -> eks.Cluster:
+    def _control_plane(self) -> eks.Cluster:
         experiment = self.experiment
         # EKS would make this group itself, without a limit on how long it keeps logs.
         group = logs.LogGroup(self, "ControlPlaneLogs", log_group_name=control_plane_log_group(experiment))
@@ -157,13 +158,13 @@ class ClusterStack(ExperimentStack):
         if experiment.cluster.network.vpc:
             # EKS keeps a control plane to the zones that it was created in, so that a third one, for nodes, must not be here
             # (https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html).
-            subnets = ec2.SubnetSelection(subnets=vpc.private_subnets[:2])
+            subnets = ec2.SubnetSelection(subnets=self.vpc.private_subnets[:2])
         control_plane = eks.Cluster(
             self,
             "Cluster",
             cluster_name=cluster_name(experiment),
             version=eks.KubernetesVersion.of(experiment.cluster.kubernetes),
-            vpc=vpc,
+            vpc=self.vpc,
             vpc_subnets=[subnets],
             endpoint_access=access.PUBLIC_AND_PRIVATE.only_from(*cidrs) if cidrs else access.PRIVATE,
             secrets_encryption_key=encryption_key(

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import aws_cdk as cdk
-from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from infra.deployment_file import DeploymentSettings
+from infra.deployment_file import Settings
 from trnspec.experiment import Experiment
 from trnspec.experiment.naming import PROTECTED, stack_name
 
@@ -30,7 +29,7 @@ class ExperimentStack(cdk.Stack):
         description: str,
         *,
         experiment: Experiment,
-        settings: DeploymentSettings,
+        settings: Settings,
     ) -> None:
         name = stack_name(experiment, part)
         super().__init__(
@@ -43,27 +42,6 @@ class ExperimentStack(cdk.Stack):
         )
         self.experiment, self.settings = experiment, settings
 
-    def network(self, made: ec2.IVpc | None) -> ec2.IVpc:
-        """Return the VPC of the deployment, or the existing VPC that the file describes."""
-        if made is not None:
-            return made
-        there = self.experiment.cluster.network
-        assert there.vpc is not None, "a network is made unless the experiment names one"
-        vpc = ec2.Vpc.from_vpc_attributes(
-            self,
-            "Vpc",
-            vpc_id=there.vpc,
-            availability_zones=list(there.private_subnets),
-            private_subnet_ids=list(there.private_subnets.values()),
-        )
-        # `./trnspec preflight` reads the routes and the tags, and nothing here changes them.
-        for warning in (
-            "@aws-cdk/aws-ec2:noSubnetRouteTableId",
-            "@aws-cdk/aws-eks:clusterMustManuallyTagSubnet",
-        ):
-            cdk.Annotations.of(self).acknowledge_warning(warning)
-        return vpc
-
 
 def tag(scope: Construct, tags: Mapping[str, str]) -> None:
     """Tag the stacks, whose tags CloudFormation copies to their resources, and the groups, which pass theirs on to instances."""
@@ -73,7 +51,7 @@ def tag(scope: Construct, tags: Mapping[str, str]) -> None:
         )
 
 
-def keep_logs(scope: Construct, settings: DeploymentSettings) -> None:
+def configure_log_groups(scope: Construct, settings: Settings) -> None:
     """Configure all log groups in `scope`, also those that CDK creates: they are deleted with their stack, and use the retention, the
     key and the destination of the settings."""
     for node in scope.node.find_all():
@@ -93,9 +71,7 @@ def keep_logs(scope: Construct, settings: DeploymentSettings) -> None:
             )
 
 
-def encryption_key(
-    scope: Construct, construct_id: str, settings: DeploymentSettings, **made: Any
-) -> kms.IKey:
+def encryption_key(scope: Construct, construct_id: str, settings: Settings, **made: Any) -> kms.IKey:
     """Return the key of the settings, or create a rotating key with these properties."""
     if settings.kms_key:
         return kms.Key.from_key_arn(scope, construct_id, settings.kms_key)

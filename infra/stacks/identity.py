@@ -7,7 +7,7 @@ from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from infra.deployment_file import DeploymentSettings
+from infra.deployment_file import Settings
 from infra.stacks.experiment_stack import ExperimentStack, allow, pod_identity
 from infra.stacks.storage import ModelStore
 from trnspec.experiment import Experiment, naming
@@ -26,7 +26,7 @@ class IdentityStack(ExperimentStack):
         experiment: Experiment,
         cluster: eks.ICluster,
         store: ModelStore,
-        settings: DeploymentSettings,
+        settings: Settings,
     ) -> None:
         super().__init__(scope, "identity", "identity of the pods", experiment=experiment, settings=settings)
         weights, artifacts, results = (

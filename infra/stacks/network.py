@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from infra.deployment_file import DeploymentSettings
+from infra.deployment_file import Settings
 from infra.stacks.experiment_stack import ExperimentStack
 from trnspec.experiment import Experiment
 
@@ -23,7 +24,7 @@ class NetworkStack(ExperimentStack):
     """A VPC over the zones of the region: private subnets for nodes, one NAT gateway, and a
     gateway endpoint for S3."""
 
-    def __init__(self, scope: Construct, *, experiment: Experiment, settings: DeploymentSettings) -> None:
+    def __init__(self, scope: Construct, *, experiment: Experiment, settings: Settings) -> None:
         super().__init__(scope, "network", "network", experiment=experiment, settings=settings)
         zones = experiment.zones
         self.vpc = ec2.Vpc(
@@ -54,3 +55,21 @@ class NetworkStack(ExperimentStack):
         self.vpc.add_gateway_endpoint("S3", service=ec2.GatewayVpcEndpointAwsService.S3)
         group = logs.LogGroup(self, "FlowLogs")
         self.vpc.add_flow_log("Flow", destination=ec2.FlowLogDestination.to_cloud_watch_logs(group))
+
+
+def existing_vpc(stack: ExperimentStack) -> ec2.IVpc:
+    """Return the VPC that the experiment's file names. Nothing in it is changed: `./trnspec preflight` reads its routes and tags."""
+    network = stack.experiment.cluster.network
+    assert network.vpc is not None, "a network is made unless the experiment names one"
+    for warning in (
+        "@aws-cdk/aws-ec2:noSubnetRouteTableId",
+        "@aws-cdk/aws-eks:clusterMustManuallyTagSubnet",
+    ):
+        cdk.Annotations.of(stack).acknowledge_warning(warning)
+    return ec2.Vpc.from_vpc_attributes(
+        stack,
+        "Vpc",
+        vpc_id=network.vpc,
+        availability_zones=list(network.private_subnets),
+        private_subnet_ids=list(network.private_subnets.values()),
+    )

@@ -11,7 +11,7 @@ from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from infra.deployment_file import DeploymentSettings
+from infra.deployment_file import Settings
 from infra.stacks.experiment_stack import ExperimentStack
 from infra.stacks.time_to_live import TimeToLive
 from trnspec.experiment import Experiment, naming
@@ -85,7 +85,7 @@ def root_volume(
 def _node_group(
     scope: Construct,
     experiment: Experiment,
-    settings: DeploymentSettings,
+    settings: Settings,
     *,
     name: str,
     volume: ec2.CfnLaunchTemplate.BlockDeviceMappingProperty,
@@ -140,7 +140,7 @@ def _resource(group: eks.Nodegroup) -> eks.CfnNodegroup:
 
 
 def add_system_nodes(
-    scope: Construct, *, experiment: Experiment, settings: DeploymentSettings, cluster: eks.ICluster
+    scope: Construct, *, experiment: Experiment, settings: Settings, cluster: eks.ICluster
 ) -> Construct:
     """Create a managed node group over all zones for everything except the models; `cluster` places it into its private subnets.
 
@@ -182,7 +182,7 @@ class NeuronNodes(Construct):
         construct_id: str,
         *,
         experiment: Experiment,
-        settings: DeploymentSettings,
+        settings: Settings,
         cluster: eks.ICluster,
         vpc: ec2.IVpc,
     ) -> None:
@@ -311,9 +311,9 @@ class NodesStack(ExperimentStack):
         scope: Construct,
         *,
         experiment: Experiment,
-        settings: DeploymentSettings,
+        settings: Settings,
         cluster: eks.ICluster,
-        made: ec2.IVpc | None,
+        vpc: ec2.IVpc,
     ) -> None:
         super().__init__(scope, "nodes", "Trainium2 nodes", experiment=experiment, settings=settings)
         end = TimeToLive(self, "TimeToLive", experiment=experiment)
@@ -323,7 +323,7 @@ class NodesStack(ExperimentStack):
             experiment=experiment,
             settings=settings,
             cluster=cluster,
-            vpc=self.network(made),
+            vpc=vpc,
         )
         # A group that waits for its first node may take hours to be made, and what ends it is there before.
         nodes.group.node.add_dependency(end)

@@ -11,26 +11,25 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from infra.deployment_file import DeploymentSettings
+from infra.deployment_file import Settings
 from infra.monitoring.alarms import CompositeAlarm, MetricAlarm, alarms
-from infra.monitoring.dashboards import dashboards
+from infra.monitoring.dashboards import dashboard
 from infra.monitoring.panels import CloudWatchMetric
 from infra.stacks.experiment_stack import ExperimentStack, encryption_key
 from trnspec.benchmark.metrics import PERIOD_S
 from trnspec.experiment import Experiment
-from trnspec.experiment.naming import notices_topic
+from trnspec.experiment.naming import dashboard_name, notices_topic
 
 _Alarm = cw.CfnAlarm
 
 
 class ObservabilityStack(ExperimentStack):
-    """It works before the first run and without the cluster.
+    """Dashboard and alarms, which work before the first run and without the cluster.
 
-    Alarms and dashboards are decided as data. CDK's constructs of a higher level would take a call to its process for every line of
-    every graph.
+    They are plain data. CDK's constructs of a higher level would take a call to its process for every line of every graph.
     """
 
-    def __init__(self, scope: Construct, *, experiment: Experiment, settings: DeploymentSettings) -> None:
+    def __init__(self, scope: Construct, *, experiment: Experiment, settings: Settings) -> None:
         super().__init__(
             scope, "observability", "dashboards and alarms", experiment=experiment, settings=settings
         )
@@ -45,15 +44,14 @@ class ObservabilityStack(ExperimentStack):
                 endpoint=email,
             )
         arns = _add_alarms(made, experiment, topic)
-        for construct_id, page in dashboards(experiment, arns).items():
-            cw.CfnDashboard(self, construct_id, dashboard_name=page.name, dashboard_body=page.body)
+        body = dashboard(experiment, arns)
+        cw.CfnDashboard(self, "Dashboard", dashboard_name=dashboard_name(experiment), dashboard_body=body)
         cdk.CfnOutput(self, "NoticesTopic", value=topic.topic_arn)
 
 
-def _topic(
-    scope: Construct, experiment: Experiment, settings: DeploymentSettings
-) -> tuple[kms.IKey, sns.Topic]:
-    """Encrypted, with its key. CloudWatch can publish only under a key whose policy lets it, so AWS's own key for SNS does not do.
+def _topic(scope: Construct, experiment: Experiment, settings: Settings) -> tuple[kms.IKey, sns.Topic]:
+    """Return the encrypted topic and its key. CloudWatch can publish only under a key whose policy allows it, which AWS's own key for SNS
+    does not.
 
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/Notify_Users_Alarm_Changes.html
     """
@@ -85,7 +83,7 @@ def _topic(
 
 
 def _add_alarms(scope: Construct, experiment: Experiment, topic: sns.Topic) -> list[str]:
-    """Their ARNs."""
+    """Add the alarms and return their ARNs."""
     arns, notices = dict[str, str](), [topic.topic_arn]
     for alarm in alarms(experiment):
         notified: dict[str, Any] = {"alarm_actions": notices, "ok_actions": notices} if alarm.notifies else {}
@@ -106,7 +104,7 @@ def _add_alarms(scope: Construct, experiment: Experiment, topic: sns.Topic) -> l
 
 
 def _watching(alarm: MetricAlarm) -> dict[str, Any]:
-    """One metric, or an expression, over metrics or by itself."""
+    """Return the properties of an alarm on one metric or on an expression."""
     judged = {
         "alarm_description": alarm.description,
         "comparison_operator": alarm.comparison,

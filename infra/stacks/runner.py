@@ -19,7 +19,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3_assets as s3_assets
 
-from infra.deployment_file import DeploymentSettings
+from infra.deployment_file import Settings
 from infra.stacks.cluster import reach_endpoint
 from infra.stacks.experiment_stack import ExperimentStack, allow
 from infra.stacks.identity import admit_builds
@@ -54,11 +54,10 @@ class BuildsStack(ExperimentStack):
         *arguments: Any,
         role_name: str,
         cluster: eks.ICluster,
-        made: ec2.IVpc | None,
+        vpc: ec2.IVpc,
         **common: Any,
     ) -> None:
         super().__init__(*arguments, **common)
-        vpc = self.network(made)
         source = s3_assets.Asset(
             self,
             "Source",
@@ -139,9 +138,9 @@ class RunnerStack(BuildsStack):
         scope: Any,
         *,
         experiment: Experiment,
-        settings: DeploymentSettings,
+        settings: Settings,
         cluster: eks.ICluster,
-        made: ec2.IVpc | None,
+        vpc: ec2.IVpc,
         store: kms.IKey,
         notices: kms.IKey,
         arguments: str = "",
@@ -155,7 +154,7 @@ class RunnerStack(BuildsStack):
             settings=settings,
             role_name=naming.runner_role_name(experiment),
             cluster=cluster,
-            made=made,
+            vpc=vpc,
         )
         self.project("run", RUN, *afterwards, variables={naming.RUN_ARGUMENTS: arguments})
         self._allow_run(store)

@@ -8,7 +8,7 @@ import aws_cdk as cdk
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from infra.deployment_file import DeploymentSettings
+from infra.deployment_file import Settings
 from infra.stacks.experiment_stack import ExperimentStack, encryption_key
 from trnspec.experiment import Experiment
 from trnspec.experiment.naming import STALE_TAG, bucket
@@ -48,7 +48,7 @@ class ModelStore(Construct):
     """
 
     def __init__(
-        self, scope: Construct, construct_id: str, *, experiment: Experiment, settings: DeploymentSettings
+        self, scope: Construct, construct_id: str, *, experiment: Experiment, settings: Settings
     ) -> None:
         super().__init__(scope, construct_id)
         self._experiment = experiment
@@ -101,7 +101,7 @@ class ModelStore(Construct):
 class StorageStack(ExperimentStack):
     """Buckets for checkpoints, artifacts and results, and the key that they share."""
 
-    def __init__(self, scope: Construct, *, experiment: Experiment, settings: DeploymentSettings) -> None:
+    def __init__(self, scope: Construct, *, experiment: Experiment, settings: Settings) -> None:
         super().__init__(
             scope, "storage", "checkpoints, artifacts and results", experiment=experiment, settings=settings
         )

@@ -10,7 +10,7 @@ from aws_cdk import aws_scheduler as scheduler
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from infra.off_schedules import off_expressions
+from infra.scale_to_zero_schedules import scale_to_zero_expressions
 from infra.stacks.experiment_stack import allow
 from trnspec.experiment import Experiment, naming
 
@@ -50,7 +50,7 @@ class TimeToLive(Construct):
                 maximum_retry_attempts=185, maximum_event_age_in_seconds=7200
             ),
         )
-        first, again = off_expressions(experiment)
+        first, again = scale_to_zero_expressions(experiment)
         for construct_id, expression, name in (
             ("Daily", first, naming.daily_schedule(experiment)),
             ("DailyAgain", again, None),

@@ -16,7 +16,7 @@ from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
 from constructs import Construct
 
 from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, names_in
-from infra.deployment_file import DeploymentSettings
+from infra.deployment_file import Settings
 from infra.stacks.experiment_stack import ExperimentStack
 from infra.stacks.software import KUBECTL_TIMEOUT_S, install_neuron_software
 from trnspec.core.checkout import ROOT
@@ -87,15 +87,15 @@ class WorkloadsStack(ExperimentStack):
         scope: Construct,
         *,
         experiment: Experiment,
-        settings: DeploymentSettings,
+        settings: Settings,
         files: tuple[ManifestFile, ...],
         cluster: eks.ICluster,
-        made: ec2.IVpc | None,
+        vpc: ec2.IVpc,
     ) -> None:
         super().__init__(
             scope, "workloads", "Neuron driver and workloads", experiment=experiment, settings=settings
         )
-        access = KubectlAccess(self, "Access", cluster=cluster, vpc=self.network(made))
+        access = KubectlAccess(self, "Access", cluster=cluster, vpc=vpc)
         applied = install_neuron_software(self, experiment=experiment, cluster=access.cluster)
         applied.node.add_dependency(access.entry)
         # A placeholder that no object of this experiment names may stay empty.

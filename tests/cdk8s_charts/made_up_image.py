@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from cdk8s_charts import in_image
-from cdk8s_charts.workloads import proofs
+from cdk8s_charts import image_probe
+from cdk8s_charts.workloads import probes
 from tests.conftest import ROOT
 from trnspec.experiment import load
 from trnspec.experiment.catalogue.runtimes import Runtime
@@ -194,7 +194,7 @@ class Image:
         with pytest.MonkeyPatch.context() as patch, redirect_stdout(told):
             patch.syspath_prepend(str(self.site))
             patch.setenv("PYTHONPATH", str(self.site))
-            code = in_image.main(self.files())
+            code = image_probe.main(self.files())
         for name, module in [*sys.modules.items()]:
             if str(getattr(module, "__file__", "")).startswith(str(self.site)):
                 del sys.modules[name]
@@ -211,5 +211,5 @@ class Image:
 
 def image_of(folder: Path, name: str = "qwen3-32b") -> Image:
     experiment = load(ROOT / "experiments" / f"{name}.yaml")
-    runtime = proofs.runtimes(experiment)[0]
-    return Image(folder, runtime, proofs.asked(experiment, runtime))
+    runtime = probes.runtimes(experiment)[0]
+    return Image(folder, runtime, probes.asked(experiment, runtime))

@@ -183,7 +183,7 @@ def test_an_arm_that_drafts_tells_acceptance_of_each_answer_where_its_vllm_can(a
     "arm", [pytest.param(arm, id=name) for name, arm in ARMS.items() if arm.runtime.dialect == "native"]
 )
 def test_the_native_plugin_is_given_what_it_takes_and_compiles_what_it_does_not_find(arm: Arm) -> None:
-    """Host sampling and DFlash are synchronous. `test_in_image.py` asks of buckets."""
+    """Host sampling and DFlash are synchronous. `test_image_probe.py` asks of buckets."""
     config, served = compile_config(arm), options(serve_argv(arm))
     environment = serve_environment(arm)
     assert "VLLM_NEURON_DISABLE_WARMUP_COMPILE" not in environment

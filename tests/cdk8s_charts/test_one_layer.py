@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cdk8s_charts import one_layer
-from cdk8s_charts.in_image import CANNOT_SAY, REFUSED, TAKEN
+from cdk8s_charts.image_probe import CANNOT_SAY, REFUSED, TAKEN
 from tests.cdk8s_charts.made_up_image import SHAPES, SIZES, Image, image_of
 from tests.conftest import ROOT
 

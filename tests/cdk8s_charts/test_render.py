@@ -20,7 +20,7 @@ from tests.cdk8s_charts.objects import RENDERED, Case, committed
 from tests.cdk8s_charts.variations import rendered, with_benchmark
 from tests.conftest import REFERENCE, ROOT
 from trnspec.core.findings import Misuse
-from trnspec.experiment import Experiment, load
+from trnspec.experiment import Experiment
 
 
 def test_committed_manifests_equal_a_fresh_render_under_any_hash_seed() -> None:
@@ -74,41 +74,6 @@ def test_writing_removes_what_an_earlier_render_left(
     assert write(wanted) == []
 
 
-def _in_region(region: str, file: Path) -> Path:
-    """The reference experiment in another region, as this file."""
-    file.write_text(REFERENCE.read_text(encoding="utf-8").replace("us-east-2", region), encoding="utf-8")
-    return file
-
-
-def test_two_regions_of_one_name_have_a_folder_each_and_neither_refuses_the_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "manifests"
-    files = {
-        region: _in_region(region, tmp_path / f"{region}.yaml") for region in ("us-east-2", "ap-south-2")
-    }
-    monkeypatch.setattr("cdk8s_charts.__main__.files_of_checkout", lambda: [*files.values()])
-    for order in (files.values(), reversed(files.values())):
-        words = [*map(str, order), "--out", str(out)]
-        assert (main(words), main([*words, "--check"])) == (0, 0)
-        for region, file in files.items():
-            found = json.dumps([one for part in read(load(file), out) for one in part.objects])
-            assert f"-{region}/" in found
-        assert [one.name for one in (out / "qwen3-32b").iterdir() if one.is_dir()] == ["ap-south-2"]
-
-
-def test_an_experiment_that_moves_to_another_region_keeps_its_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file, out = tmp_path / "mine.yaml", tmp_path / "manifests"
-    monkeypatch.setattr("cdk8s_charts.__main__.files_of_checkout", lambda: [file])
-    for region in ("us-east-2", "ap-south-2"):
-        _in_region(region, file)
-        assert main([str(file), "--out", str(out)]) == 0
-        assert not [one for one in (out / "qwen3-32b").iterdir() if one.is_dir()]
-        assert read(load(file), out)
-
-
 @pytest.fixture
 def _schemas_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The validator reads all definitions of a version again for each object."""
@@ -144,8 +109,6 @@ def test_placeholders_are_a_closed_list_and_all_are_filled() -> None:
     assert names_in(fill(objects, values)) == set()
     with pytest.raises(Misuse, match="BENCHMARK_IMAGE has no value"):
         fill(objects, {name: "x" for name in PLACEHOLDERS if name != "BENCHMARK_IMAGE"})
-    with pytest.raises(Misuse, match="REGION is not a placeholder"):
-        fill(objects, {**values, "REGION": "x"})
     with pytest.raises(Misuse, match=r"HOME.*is not a placeholder"):
         fill([{"kind": "Service", "spec": "${HOME}"}], values)
 

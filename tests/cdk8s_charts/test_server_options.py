@@ -8,7 +8,7 @@ import pytest
 
 from cdk8s_charts.manifests import fill
 from cdk8s_charts.parity import options
-from cdk8s_charts.workloads import proofs
+from cdk8s_charts.workloads import probes
 from cdk8s_charts.workloads.benchmark_pod import lm_eval_arguments, plan
 from tests.cdk8s_charts.objects import named, pods_of
 from tests.cdk8s_charts.variations import rendered
@@ -67,7 +67,7 @@ def test_options_of_the_server_compile_nothing_again_and_another_template_is_ano
 ) -> None:
     experiment = load(path)
     engines = [
-        [arm["engine"] for arm in proofs.asked(one, one.baseline.runtime)] for one in (experiment, reference)
+        [arm["engine"] for arm in probes.asked(one, one.baseline.runtime)] for one in (experiment, reference)
     ]
     assert engines[0] == engines[1]
     path.with_name("own.jinja").write_text(f"{TEMPLATE} ")

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from cdk8s_charts import in_image
+from cdk8s_charts import image_probe
 from cdk8s_charts.workloads.serving import STARTUP_PROBE
 from tests.conftest import ROOT
 from tests.engine.test_models import CHECKPOINTS
@@ -254,18 +254,18 @@ def test_the_program_of_the_arguments_job_takes_both_arms_and_names_what_this_vl
 
     def found() -> tuple[int, list[str]]:
         (tmp_path / "asked.json").write_text(json.dumps(arms), encoding="utf-8")
-        command = [str(ENGINE / "python"), "-m", "cdk8s_charts.in_image", str(tmp_path / "asked.json")]
+        command = [str(ENGINE / "python"), "-m", "cdk8s_charts.image_probe", str(tmp_path / "asked.json")]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         lines = [json.loads(line) for line in done.stdout.splitlines() if line[:1] == "{"]
         return done.returncode, [line["key"] for line in lines]
 
-    assert found() == (in_image.TAKEN, [])
+    assert found() == (image_probe.TAKEN, [])
     arms[0]["serve"] += ["--no-such-thing", "1"]
     arms[1]["engine"]["speculative_config"]["window"] = 3
-    assert found() == (in_image.REFUSED, ["--no-such-thing", "speculative_config.window"])
+    assert found() == (image_probe.REFUSED, ["--no-such-thing", "speculative_config.window"])
     del arms[0]["serve"][-2:], arms[1]["engine"]["speculative_config"]["window"]
     arms[1]["engine"]["speculative_config"]["max_model_len"] = 10**6
-    assert found() == (in_image.REFUSED, ["engine config"])
+    assert found() == (image_probe.REFUSED, ["engine config"])
 
 
 def bodies(plan: Plan) -> Iterator[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from infra.off_schedules import BEFORE_BLOCK_ENDS
+from infra.scale_to_zero_schedules import BEFORE_BLOCK_ENDS
 from tests.conftest import REFERENCE, ROOT
 from trnspec.experiment import Experiment, load
 from trnspec.experiment.catalogue.instances import INSTANCES

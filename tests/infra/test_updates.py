@@ -17,7 +17,7 @@ from trnspec.experiment.catalogue.instances import ZONES
 from trnspec.experiment.catalogue.runtimes import RUNTIMES
 from trnspec.experiment.checks.arms_section import MAX_EXPERIMENT_NAME
 from trnspec.experiment.model import Capacity
-from trnspec.experiment.naming import dashboard_name, neuron_nodegroup, off_role_name, service_dashboard_name
+from trnspec.experiment.naming import dashboard_name, neuron_nodegroup, off_role_name
 
 Pairs = list[tuple[Resource, Resource]]
 KINDS: tuple[Literal["reservation", "capacity-block"], ...] = ("reservation", "capacity-block")
@@ -218,8 +218,8 @@ def test_every_chosen_name_that_is_account_wide_carries_the_region_and_those_of_
     stage = replace(pipeline.prod, experiment=longest)
     caller = replace(pipeline, settings=settings).caller_role(stage)
     roles = [off_role_name(longest), delivery_role_name(longest), stage.starter_role, caller]
-    dashboards = [f"{dashboard_name(longest)}-99", service_dashboard_name(longest)]
+    dashboard = dashboard_name(longest)
     # https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html
     assert max(map(len, roles)) <= 64
-    assert max(map(len, dashboards)) <= 255
-    assert [name for name in (*roles, *dashboards) if region not in name] == []
+    assert len(dashboard) <= 255
+    assert [name for name in (*roles, dashboard) if region not in name] == []

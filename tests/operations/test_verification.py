@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from cdk8s_charts import on_node
-from cdk8s_charts.workloads.proofs import CONTAINER, proof_name
+from cdk8s_charts import node_probe
+from cdk8s_charts.workloads.probes import CONTAINER, proof_name
 from tests.conftest import ROOT
 from tests.operations.api_server import ApiServer, DirectKubernetes, merge
 from tests.operations.clock import START, FakeClock
@@ -28,7 +28,7 @@ from trnspec.operations.verification import verify
 def test_the_documentation_lists_every_check_with_the_assumption_that_it_decides() -> None:
     text = (ROOT / "docs" / "not-run.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([\w-]+)` \| (cluster|node) \| .{20,} \|$", text, re.MULTILINE)
-    assert [check for check, where in rows if where == "node"] == list(on_node.CHECKS)
+    assert [check for check, where in rows if where == "node"] == list(node_probe.CHECKS)
     of_the_cluster = [check for check, where in rows if where == "cluster"]
     assert len(of_the_cluster) == 5
     for check in of_the_cluster:
@@ -90,11 +90,11 @@ def _said(*names: str, **failed: str) -> tuple[str, ...]:
     return tuple(json.dumps({"check": name, **bad.get(name.replace("-", "_"), fine)}) for name in names)
 
 
-SPOKEN = [name for name in on_node.CHECKS if name not in ("runtime-starts", "scratch-space")]
+SPOKEN = [name for name in node_probe.CHECKS if name not in ("runtime-starts", "scratch-space")]
 KILLED = {"terminated": {"exitCode": 134, "reason": "Error"}}
 UNPULLED = {"waiting": {"reason": "ImagePullBackOff", "message": "no such tag"}}
 CLAIM = "0/3 nodes are available: cannot allocate all claims"
-PASSES = Play(says=("a warning of the image", *_said(*on_node.CHECKS)), ends="Complete")
+PASSES = Play(says=("a warning of the image", *_said(*node_probe.CHECKS)), ends="Complete")
 
 
 def as_assumed(experiment: Experiment) -> ApiServer:
@@ -222,7 +222,7 @@ def test_each_departure_fails_its_check_alone_has_a_remedy_and_is_waited_for_whe
     findings = proved(reference, api, PASSES, meanwhile=seen.append)
     (one,) = checks.failed(findings)
     assert (one.check, why in one.why, remedy in one.remedy) == (check, True, True), one
-    assert any(other.check in on_node.CHECKS for other in findings) is (check in (SIZE, DAEMON))
+    assert any(other.check in node_probe.CHECKS for other in findings) is (check in (SIZE, DAEMON))
     waited = check != SIZE and bool(api.of("nodes"))
     assert seen[-1] in (range(checks.SETTLE_S - 10, checks.SETTLE_S + 30) if waited else range(60))
 
@@ -283,8 +283,8 @@ def test_a_proof_that_passes_leaves_no_job_and_a_quantity_is_a_number(
 ) -> None:
     findings = proved(reference, api, PASSES)
     assert checks.failed(findings) == []
-    passed = {(one.where, one.check) for one in findings if one.check in on_node.CHECKS}
-    assert passed == {(arm.name, check) for arm in reference.arms for check in on_node.CHECKS}
+    passed = {(one.where, one.check) for one in findings if one.check in node_probe.CHECKS}
+    assert passed == {(arm.name, check) for arm in reference.arms for check in node_probe.CHECKS}
     assert api.of("jobs") == []
     untested = {
         "check": "driver-version",
@@ -292,7 +292,7 @@ def test_a_proof_that_passes_leaves_no_job_and_a_quantity_is_a_number(
         "found": "driver 2.28",
         "remedy": "start with this",
     }
-    warned = proved(reference, api, replace(PASSES, says=(*_said(*on_node.CHECKS), json.dumps(untested))))
+    warned = proved(reference, api, replace(PASSES, says=(*_said(*node_probe.CHECKS), json.dumps(untested))))
     assert checks.failed(warned) == []
     assert {one.why for one in warned if one.state is State.WARNING} == {"driver 2.28"}
     values = {"191450m": 191.45, "2Ki": 2048, "1.5": 1.5, "3G": 3e9, "16": 16}
@@ -313,7 +313,7 @@ DIED = "ended before runtime-starts, scratch-space (exit code 134, Error)"
 @pytest.mark.parametrize(
     ("play", "check", "found"),
     [
-        (Play(says=_said(*on_node.CHECKS, logical_cores="64")), "logical-cores", "64"),
+        (Play(says=_said(*node_probe.CHECKS, logical_cores="64")), "logical-cores", "64"),
         (Play(UNSCHEDULED, ends=""), "proof-ran", "is not scheduled: 0/3 nodes are available"),
         (Play(_pod(**UNPULLED), ends=""), "proof-ran", "cannot pull its image (no such tag)"),
         (Play(says=("Killed",)), "proof-ran", "printed no result"),

@@ -15,7 +15,7 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.eks.models import eks_backends
 
 from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill
-from infra.off_schedules import off_expressions
+from infra.scale_to_zero_schedules import scale_to_zero_expressions
 from tests.operations.api_server import ApiServer, plural
 from tests.operations.clients import ACTIVITIES, shared_client
 from trnspec.experiment import Experiment, naming
@@ -125,7 +125,7 @@ class World:
         call(
             Name=naming.daily_schedule(self.experiment),
             GroupName=naming.schedule_group(self.experiment),
-            ScheduleExpression=off_expressions(self.experiment)[0],
+            ScheduleExpression=scale_to_zero_expressions(self.experiment)[0],
             FlexibleTimeWindow={"Mode": "OFF"},
             State="ENABLED",
             Target={
@@ -428,7 +428,7 @@ def _plan_text(experiment: Experiment) -> str:
     """Read only where not all arms stand at once."""
     if len(experiment.rounds) == 1:
         return "{}"
-    from cdk8s_charts.workloads.benchmark_pod import plan_text  # starts jsii
+    from cdk8s_charts.workloads.benchmark_pod import plan_text
 
     return plan_text(experiment)
 

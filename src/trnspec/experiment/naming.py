@@ -222,13 +222,8 @@ def control_plane_log_group(experiment: Experiment) -> str:
 
 
 def dashboard_name(experiment: Experiment) -> str:
-    """CloudWatch dashboard; further pages have a number after the name."""
+    """CloudWatch dashboard."""
     return account_wide(experiment)
-
-
-def service_dashboard_name(experiment: Experiment) -> str:
-    """CloudWatch dashboard of the promoted service."""
-    return f"{account_wide(experiment)}-service"
 
 
 def container_insights_log_groups(experiment: Experiment) -> tuple[str, ...]:

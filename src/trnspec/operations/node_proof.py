@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from cdk8s_charts import on_node
+from cdk8s_charts import node_probe
+from cdk8s_charts.workloads.probes import CONTAINER, SECONDS, proof_name
 from trnspec.core.findings import Finding, State
 from trnspec.core.words import listed
 from trnspec.experiment import Experiment
@@ -42,8 +43,6 @@ def prove(
     alive: Callable[[], None],
 ) -> list[Finding]:
     """Findings of every arm of the first batch, in file order. The Jobs are removed whatever happens."""
-    from cdk8s_charts.workloads.proofs import SECONDS, proof_name  # here: it loads cdk8s
-
     reviewed = {job["metadata"]["name"]: job for job in jobs}
     begun = clock.now().strftime("%Y%m%dt%H%M%Sz")
     made = {f"verify-{arm.name}-{begun}": arm for arm in experiment.rounds[0]}
@@ -80,8 +79,6 @@ def prove(
 
 def _results(experiment: Experiment, kubernetes: Kubernetes, arm: str, job: str) -> Iterator[Finding]:
     """What the pod of a Job printed; or, where it printed nothing, why."""
-    from cdk8s_charts.workloads.proofs import CONTAINER
-
     kubectl = f"./trnspec kubectl {experiment.file}"
     pods = kubernetes.list("pod", labels={"batch.kubernetes.io/job-name": job})
     if not pods:
@@ -104,7 +101,7 @@ def _results(experiment: Experiment, kubernetes: Kubernetes, arm: str, job: str)
             doubt = State.WARNING if line["remedy"] else State.FINE
             state = doubt if line["passed"] else State.FINDING
             yield Finding(arm, None, line["found"], line["remedy"], check=line["check"], state=state)
-    silent = [check for check in on_node.CHECKS if check not in seen]
+    silent = [check for check in node_probe.CHECKS if check not in seen]
     read = f"{kubectl} logs {name} -c {CONTAINER}"
     if not seen:
         yield checked("proof-ran", arm, f"pod {name} printed no result", read)

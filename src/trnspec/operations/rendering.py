@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from cdk8s_charts.__main__ import files_of_checkout, rendered, said
-from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, names_in, read, replace
+from cdk8s_charts.__main__ import experiment_files, render_files, report
+from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, names_in, read
 from trnspec.core.console import print_json
 from trnspec.core.findings import Misuse, Refusal
 from trnspec.core.words import count
@@ -73,9 +73,9 @@ def command(
         files = read(experiment, manifests)
         _resolved(experiment, files, out, dict(given), as_json=as_json)
         return 0
-    folders = rendered(files_of_checkout() if everything else [path], out=manifests, check=check)
+    folders = render_files(experiment_files() if everything else [path], out=manifests, check=check)
     if not as_json:
-        return said(folders, check=check)
+        return report(folders, check=check)
     texts = [{**vars(one), "folder": str(one.folder), "changed": [*map(str, one.changed)]} for one in folders]
     print_json({"rendered": texts})
     return int(check and any(one["changed"] for one in texts))
@@ -123,7 +123,9 @@ def _write_folder(wanted: dict[Path, str], out: Path) -> list[Path]:
                 f"--out {out}: has {', '.join(others)}, not of this experiment; remove that, or give another folder"
             )
         changed = [path for path, text in wanted.items() if present.get(path) != text]
-        replace({path: wanted[path] for path in changed}, out)
+        out.mkdir(parents=True, exist_ok=True)
+        for path in changed:
+            path.write_text(wanted[path], encoding="utf-8")
     except OSError as error:
         raise Refusal(f"--out {out}: cannot be written ({error.strerror}); give another folder") from None
     return changed

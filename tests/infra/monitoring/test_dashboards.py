@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 
 from infra.monitoring.alarms import MetricAlarm, alarms
-from infra.monitoring.dashboards import dashboards
+from infra.monitoring.dashboards import dashboard
 from tests.conftest import REFERENCE, ROOT
 from tests.experiment.edits import put
 from tests.infra.templates import Deployments, resolved
@@ -25,11 +24,9 @@ from trnspec.benchmark.metrics import (
 from trnspec.core.findings import Misuse
 from trnspec.experiment import Experiment, Prompt, load
 from trnspec.experiment.cost import arm_usd_per_hour
-from trnspec.experiment.model import Serve
 
 PUBLISHED_NAMES = {metric.cloudwatch_name for metric in PUBLISHED}
 COMPARED_NAMES = {one.cloudwatch_name for one in (*COMPARED, TOKENS_PER_STEP, OUTPUT_TOKENS_PER_S, ERRORS)}
-SERVE = Serve(arm="qwen-sd-vllm", replicas=2)
 Shown = dict[str, Any]
 
 
@@ -42,30 +39,27 @@ def sweep(arms: int, *, concurrency: tuple[int, ...] = (4,)) -> Experiment:
     return replace(experiment, arms=(experiment.baseline, *more), benchmark=settings)
 
 
-def pages(experiment: Experiment) -> dict[str, list[Shown]]:
-    """The widgets of every page, within CloudWatch's limits
+def page(experiment: Experiment) -> list[Shown]:
+    """The widgets of the page, within CloudWatch's limits
     (https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_limits.html)."""
-    found = {page.name: json.loads(page.body)["widgets"] for page in dashboards(experiment).values()}
-    for widgets in found.values():
-        drawn = [one["properties"] for one in widgets if one["type"] == "metric"]
-        for graph in drawn:
-            assert (graph["region"], graph["period"]) == (experiment.cluster.region, 300)
-            before: list[Any] = []
-            for line in graph["metrics"]:  # `.` repeats what stands there in the line before
-                assert "stat" not in line[-1], "a line has that of its graph"
-                line[:-1] = [before[place] if one == "." else one for place, one in enumerate(line[:-1])]
-                before = line
-        metrics = [len(graph["metrics"]) for graph in drawn]
-        assert len(widgets) <= 500
-        assert max(metrics) <= 500
-        assert sum(metrics) <= 2500
-    return found
+    widgets: list[Shown] = json.loads(dashboard(experiment))["widgets"]
+    drawn = [one["properties"] for one in widgets if one["type"] == "metric"]
+    for graph in drawn:
+        assert (graph["region"], graph["period"]) == (experiment.cluster.region, 300)
+        before: list[Any] = []
+        for line in graph["metrics"]:  # `.` repeats what stands there in the line before
+            assert "stat" not in line[-1], "a line has that of its graph"
+            line[:-1] = [before[place] if one == "." else one for place, one in enumerate(line[:-1])]
+            before = line
+    metrics = [len(graph["metrics"]) for graph in drawn]
+    assert len(widgets) <= 500
+    assert max(metrics) <= 500
+    assert sum(metrics) <= 2500
+    return widgets
 
 
 def graphs(experiment: Experiment) -> list[Shown]:
-    shown = pages(experiment).items()
-    widgets = [one for name, page in shown if not name.endswith("-service") for one in page]
-    return [widget["properties"] for widget in widgets if widget["type"] == "metric"]
+    return [widget["properties"] for widget in page(experiment) if widget["type"] == "metric"]
 
 
 def titled(shown: list[Shown], beginning: str) -> list[Shown]:
@@ -80,11 +74,10 @@ def metrics(experiment: Experiment) -> list[dict[str, str]]:
 
 
 def words(experiment: Experiment) -> str:
-    first = next(iter(pages(experiment).values()))
-    return " ".join(str(one["properties"]["markdown"]) for one in first if one["type"] == "text")
+    return " ".join(str(one["properties"]["markdown"]) for one in page(experiment) if one["type"] == "text")
 
 
-def test_the_deployed_dashboards_show_the_alarms_that_are_deployed(made: Deployments) -> None:
+def test_the_deployed_dashboard_shows_the_alarms_that_are_deployed(made: Deployments) -> None:
     alarms = {
         f"<{one.logical_id}.Arn>"
         for type_ in ("AWS::CloudWatch::Alarm", "AWS::CloudWatch::CompositeAlarm")
@@ -93,8 +86,8 @@ def test_the_deployed_dashboards_show_the_alarms_that_are_deployed(made: Deploym
     body = json.loads(resolved(made.reference.only("AWS::CloudWatch::Dashboard").properties["DashboardBody"]))
     (shown,) = (one["properties"]["alarms"] for one in body["widgets"] if one["type"] == "alarm")
     assert set(shown) == alarms
-    found = made.opened.properties("AWS::CloudWatch::Dashboard")
-    assert {one["DashboardName"] for one in found} == {"opened-us-east-2", "opened-us-east-2-service"}
+    found = made.opened.only("AWS::CloudWatch::Dashboard").properties
+    assert found["DashboardName"] == "opened-us-east-2"
 
 
 def test_every_experiment_has_a_page_with_each_metric_of_each_arm_at_every_load_side_by_side() -> None:
@@ -106,10 +99,10 @@ def test_every_experiment_has_a_page_with_each_metric_of_each_arm_at_every_load_
         assert {(one["Metric"], one["Concurrency"]) for one in measured} == {
             (name, str(load)) for name in named for load in example.benchmark.concurrency
         }
-        for widgets in pages(example).values():
-            corners = [(one["x"], one["y"]) for one in widgets]
-            assert len(set(corners)) == len(corners)
-            assert all(one["x"] + one["width"] <= 24 for one in widgets)
+        widgets = page(example)
+        corners = [(one["x"], one["y"]) for one in widgets]
+        assert len(set(corners)) == len(corners)
+        assert all(one["x"] + one["width"] <= 24 for one in widgets)
 
 
 def test_every_arm_that_has_an_alarm_has_its_metric_on_the_page() -> None:
@@ -127,7 +120,6 @@ def test_every_arm_that_has_an_alarm_has_its_metric_on_the_page() -> None:
 @pytest.mark.slow
 def test_a_sweep_of_16_arms_shows_less_of_each_on_its_page_and_loses_no_arm() -> None:
     small, large = load(REFERENCE), sweep(16)
-    assert list(pages(large)) == ["qwen3-32b-us-east-2"]
     drawn = {(one["Arm"], one["Class"]) for one in metrics(large) if one["Metric"] == TPOT.cloudwatch_name}
     assert drawn == {(arm.name, class_name) for arm in large.arms for class_name in large.classes}
     shown = [sum(line[-1].get("visible", True) for line in graph["metrics"]) for graph in graphs(large)]
@@ -145,8 +137,7 @@ def test_a_page_shows_less_where_it_would_have_too_many_widgets() -> None:
     experiment = sweep(2, concurrency=tuple(range(1, 41)))
     prompts = tuple(one.model_copy(update={"class_name": "Erklärung"}) for one in experiment.prompts)
     example = replace(experiment, prompts=prompts)
-    (page,) = pages(example).values()
-    assert len(page) > 200
+    assert len(page(example)) > 200
     assert "leave no room" in words(example)
     labels = {one["Class"] for one in metrics(example) if "Class" in one}
     assert labels == {"Erkl%C3%A4rung"}, "as it is published"
@@ -208,34 +199,5 @@ def test_more_than_cloudwatch_or_a_template_takes_is_refused_in_one_line(experim
         (sweep(300), r"^dashboard: .* in one graph, .*use fewer arms"),
     ):
         with pytest.raises(Misuse, match=line) as refusal:
-            dashboards(example)
+            dashboard(example)
         assert "\n" not in str(refusal.value)
-
-
-def service_graphs(experiment: Experiment) -> list[Shown]:
-    page = pages(replace(experiment, serve=SERVE))["qwen3-32b-us-east-2-service"]
-    return [widget["properties"] for widget in page]
-
-
-def test_the_services_page_is_there_once_something_is_promoted_with_its_cost(experiment: Experiment) -> None:
-    assert not [name for name in pages(experiment) if name.endswith("-service")]
-    (replicas,) = titled(service_graphs(experiment), "Replicas")
-    assert replicas["annotations"]["horizontal"][0]["value"] == SERVE.replicas
-    (cost,) = titled(service_graphs(experiment), "USD an hour")
-    shown, source = cost["metrics"]
-    price = arm_usd_per_hour(experiment, experiment.arms[1])
-    assert shown[-1]["expression"] == f"{price:.6g}*replicas"
-    assert source[1] == "service_number_of_running_pods"
-    assert source[source.index("Service") + 1] == "qwen3-32b-service"
-    assert source[-1]["id"] == "replicas"
-    (log,) = titled(service_graphs(experiment), "Requests in one replica")
-    assert log["query"].startswith("SOURCE '/aws/containerinsights/qwen3-32b/application'")
-    assert "pod_name like /^qwen-sd-vllm-[0-9a-f]+-/ " in log["query"], "no arm whose name begins alike"
-    pattern = log["query"].split(" | parse log /")[1].split("/ | filter")[0].replace("(?<", "(?P<")
-    for line in (
-        "Running: 4 reqs, Waiting: 11 reqs, GPU",
-        "Running: 4 reqs, Swapped: 0 reqs, Pending: 11 reqs",
-    ):
-        match = re.search(pattern, f"tokens/s, {line}")  # of both engines
-        assert match
-        assert match.group("running", "waiting") == ("4", "11")

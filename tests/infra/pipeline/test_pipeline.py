@@ -245,7 +245,7 @@ def test_a_stage_is_in_its_own_account_and_follows_its_wishes_and_looks_nothing_
         assert len(groups) > 8
         assert {(group["RetentionInDays"], group.get("KmsKeyId")) for group in groups} == {kept}
         environments = {one["environment"] for one in found.artifacts.values()}
-        assert environments == {f"aws://{stage.account}/us-east-2"}
+        assert environments == {f"aws://{stage.settings.account}/us-east-2"}
     assert PROD_KEY in str(stages["prod"].rights("run"))
     assert not [path for path in assembly.rglob("manifest.json") if "missing" in json_of(path)]
 

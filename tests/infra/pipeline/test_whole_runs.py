@@ -201,13 +201,13 @@ def act(
         role = caller(name, deployment, part)
         if step.arguments:
             with state.acting_as(role):
-                codes.append(account.build(step, stage.account))
+                codes.append(account.build(step, stage.settings.account))
         for command in (
             one.removeprefix(f"{NOTHING_MEASURED} || ") for one in step.commands if " gate " not in one
         ):
             always = command.startswith("aws ")
             with state.acting_as(Caller(**vars(role) | {"always": always})):
-                codes.append(account.call(command, stage.account))
+                codes.append(account.call(command, stage.settings.account))
         refused += rbac.refused
     assert (state.denied, refused) == ([], [])
     return codes
@@ -315,7 +315,7 @@ def test_the_pipeline_starts_a_build_with_the_rights_of_its_step_and_of_the_role
     )
     starter = caller(stage.starter_role, stages["prod"], "delivery", "run", always=True)
     enforcement.roles[starter.arn] = starter
-    words = shlex.split(start_command(stage, step).replace(stage.account, DEFAULT_ACCOUNT_ID))
+    words = shlex.split(start_command(stage, step).replace(stage.settings.account, DEFAULT_ACCOUNT_ID))
     with enforcement.acting_as(caller(configuration.caller_role(stage), pipeline, always=True)):
         code = delivery.main(words[words.index("start") :])
     assert (code, enforcement.denied) == (0, [])

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from botocore.stub import Stubber
 
-from infra.off_schedules import next_off, off_expressions
+from infra.scale_to_zero_schedules import next_off, scale_to_zero_expressions
 from infra.stacks.time_to_live import TARGET
 from tests.infra.templates import Deployment, Deployments, Properties, resolved
 from trnspec.experiment import Experiment
@@ -142,7 +142,7 @@ def test_the_trn2_group_is_empty_and_repaired_and_takes_what_is_meant_for_it_alo
 def test_the_group_is_emptied_every_day_once_more_and_an_hour_before_its_block_ends(
     experiment: Experiment, said: dict[str, Any], expected: tuple[str, str]
 ) -> None:
-    found = off_expressions(replace(experiment, cluster=experiment.cluster.model_copy(update=said)))
+    found = scale_to_zero_expressions(replace(experiment, cluster=experiment.cluster.model_copy(update=said)))
     assert found == expected
 
 

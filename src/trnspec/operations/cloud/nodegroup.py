@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from infra.off_schedules import AGAIN_AFTER, block_over, next_off
+from infra.scale_to_zero_schedules import AGAIN_AFTER, block_over, next_off
 from trnspec.benchmark.metrics import RUN_ACTIVE
 from trnspec.core.findings import Finding, Misuse, Refusal
 from trnspec.core.words import count

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from infra.off_schedules import BEFORE_BLOCK_ENDS
+from infra.scale_to_zero_schedules import BEFORE_BLOCK_ENDS
 from trnspec.core.findings import Finding, finding, fine
 from trnspec.experiment import Experiment
 from trnspec.experiment.cost import SYSTEM_NODES

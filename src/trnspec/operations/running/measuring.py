@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cdk8s_charts.manifests import content_suffix
+from cdk8s_charts.workloads.benchmark_pod import plan_object
 from trnspec.benchmark.analyse.result_files import ANSWERS, ENGINES
 from trnspec.benchmark.analyse.result_files import EXPECTED as EXPECTED_FILE
 from trnspec.benchmark.plan import from_dict
@@ -177,8 +178,6 @@ def _reduced_plan(text: str | bytes, names: Sequence[str]) -> str:
 
 def _plan_in_bucket(context: Context, arguments: Sequence[str], names: Sequence[str] | None) -> list[str]:
     """The arguments that fetch the plan, or that of some arms; it is put into the bucket of results."""
-    from cdk8s_charts.workloads.benchmark_pod import plan_object  # starts jsii
-
     store = context.bucket("results")
     key, content = plan_object(context.experiment) or ("", b"")
     address, replaced = f"s3://{store}/{key}", dict[str, str]()

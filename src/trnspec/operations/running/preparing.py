@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from cdk8s_charts.in_image import CANNOT_SAY, REFUSED
+from cdk8s_charts.image_probe import CANNOT_SAY, REFUSED
+from cdk8s_charts.workloads.probes import ARGUMENTS_DEADLINE_S
 from trnspec.core.findings import Refusal, State
 from trnspec.core.words import count
 from trnspec.experiment import Arm, Experiment
@@ -45,8 +46,6 @@ def check_arguments(context: Context) -> None:
     if context.verify is None:
         context.say("    skipped: no image is asked about the arguments")
         return
-    from cdk8s_charts.workloads.proofs import ARGUMENTS_DEADLINE_S  # here: it loads cdk8s
-
     jobs, stuck = to_create(context, "arguments").values(), dict[str, StepError]()
     for job in jobs:
         try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from infra.off_schedules import AGAIN_AFTER
+from infra.scale_to_zero_schedules import AGAIN_AFTER
 from trnspec.core.findings import Finding, Misuse, Refusal
 from trnspec.core.screen import table
 from trnspec.core.words import count, listed

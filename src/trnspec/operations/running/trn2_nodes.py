@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from infra.off_schedules import block_over
+from infra.scale_to_zero_schedules import block_over
 from trnspec.core.findings import Finding
 from trnspec.core.words import count, listed
 from trnspec.experiment import Experiment

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 
-from infra.off_schedules import AGAIN_AFTER
+from infra.scale_to_zero_schedules import AGAIN_AFTER
 from trnspec.core.command_line import refusal_of
 from trnspec.core.console import progress
 from trnspec.core.findings import Finding, Refusal

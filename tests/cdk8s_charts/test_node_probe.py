@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from cdk8s_charts import on_node
-from cdk8s_charts.in_image import VISIBLE_CORES
+from cdk8s_charts import node_probe
+from cdk8s_charts.image_probe import VISIBLE_CORES
 from tests.cdk8s_charts.objects import Case, pods_of
 
 RUNTIME = """
@@ -34,11 +34,6 @@ int nrt_init(int framework, const char *version, const char *fal) {
   return said("INIT_STATUS");
 }
 void nrt_close(void) {}
-int nrt_get_version(uint64_t *version, size_t size) {
-  if (size != 4 * 8 + 128 + 64) return 1;
-  version[0] = 2; version[1] = 35; version[2] = 30; version[3] = 0;
-  return 0;
-}
 """
 EXPECTED: dict[str, Any] = {
     "devices": 8,
@@ -126,7 +121,7 @@ class Node:
     def prove(self) -> tuple[int, dict[str, dict[str, Any]]]:
         told = StringIO()
         with redirect_stdout(told):
-            code = on_node.main(self.words)
+            code = node_probe.main(self.words)
         return code, _by_check(told.getvalue())
 
     @property
@@ -140,7 +135,7 @@ def _by_check(text: str) -> dict[str, dict[str, Any]]:
 
 @pytest.fixture
 def node(tmp_path: Path, runtime: Path, agent: str, monkeypatch: pytest.MonkeyPatch) -> Node:
-    monkeypatch.setattr(on_node, "GIB", 2**20)  # of what is written and read back
+    monkeypatch.setattr(node_probe, "GIB", 2**20)  # of what is written and read back
     for name in (LNC, VISIBLE_CORES, "NODE_LNC", "COUNT_STATUS", "INIT_STATUS"):
         monkeypatch.delenv(name, raising=False)
     return Node(tmp_path, runtime, agent, monkeypatch.setenv)
@@ -150,13 +145,13 @@ def test_a_node_as_assumed_passes_every_check(node: Node) -> None:
     code, results = node.prove()
     assert [name for name, result in results.items() if not result["passed"]] == []
     assert code == 0
-    assert list(results) == list(on_node.CHECKS)
+    assert list(results) == list(node_probe.CHECKS)
     assert results["logical-cores"]["found"] == "32 logical NeuronCores"
     assert results["mounts-readable"]["found"] == (
         "/checkpoints: 1 files, /artifacts: mounted, empty, so nothing was read"
     )
     assert not list((node.root / "scratch").iterdir()), "the proof leaves nothing behind"
-    found = "driver 2.28.0.0, runtime 2.35.30.0; AWS tested this runtime with driver 2.28"
+    found = "driver 2.28.0.0; AWS tested the image's runtime with driver 2.28"
     assert (results["driver-version"]["found"], results["driver-version"]["remedy"]) == (found, "")
     node.driver("2.29.0.0")
     node.expected["driver_at_most"] = ""
@@ -219,11 +214,11 @@ def test_each_cause_fails_its_check_with_a_remedy(
     assert not results[check]["passed"]
     assert found in results[check]["found"]
     assert remedy in results[check]["remedy"]
-    assert results.keys() == on_node.CHECKS.keys(), "the other checks still ran"
+    assert results.keys() == node_probe.CHECKS.keys(), "the other checks still ran"
 
 
 def test_every_check_of_a_node_has_a_cause_that_fails_it() -> None:
-    assert {check for _, check, *_ in CAUSES} == on_node.CHECKS.keys()
+    assert {check for _, check, *_ in CAUSES} == node_probe.CHECKS.keys()
 
 
 @pytest.mark.parametrize(
@@ -250,7 +245,7 @@ def test_what_the_security_context_keeps_away_is_given_by_a_level_that_keeps_mor
 def test_a_runtime_that_ends_the_process_leaves_the_checks_before_it(node: Node) -> None:
     """`src/trnspec/operations/verification.py` counts what is missing as failed. The program is run as in its pod, without this project."""
     node.setenv("INIT_STATUS", "-1")
-    program = [sys.executable, "-I", str(Path(on_node.__file__)), *node.words]
+    program = [sys.executable, "-I", str(Path(node_probe.__file__)), *node.words]
     done = subprocess.run(program, capture_output=True, text=True, check=False)
     assert not done.stderr
     assert done.returncode < 0

@@ -14,7 +14,7 @@ AGAIN_AFTER = timedelta(minutes=30)
 """EKS refuses a change of a group while another is under way, so a second schedule follows; zero stays zero."""
 
 
-def off_expressions(experiment: Experiment) -> tuple[str, str]:
+def scale_to_zero_expressions(experiment: Experiment) -> tuple[str, str]:
     """The expressions of the schedule that ends every rental and of the schedule that follows it: every day, or once before a
     capacity block ends, which is paid in advance and used up to then."""
     if over := block_over(experiment):

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from cdk8s_charts import in_image
+from cdk8s_charts import image_probe
 from tests.cdk8s_charts.made_up_image import SHAPES, SIZES, Image, image_of
 from tests.cdk8s_charts.objects import RENDERED, committed, experiment_at, named, pods_of
 from tests.conftest import ROOT
 from trnspec.experiment.catalogue.runtimes import RUNTIMES
 
-PROGRAMS = ("in_image.py", "one_layer.py", "draft_heads.py", "image_code.py")
+PROGRAMS = ("image_probe.py", "one_layer.py", "draft_heads.py", "image_code.py")
 CHECKPOINTS = ROOT / "tests" / "engine" / "checkpoints"
 
 
@@ -29,7 +29,7 @@ def _asked(python: str, files: list[str], environment: Mapping[str, str]) -> sub
     for name in PROGRAMS:
         shutil.copy(ROOT / "cdk8s_charts" / name, folder / "cdk8s_charts")
     return subprocess.run(
-        [python, "-m", "cdk8s_charts.in_image", *files],
+        [python, "-m", "cdk8s_charts.image_probe", *files],
         env=environment,
         cwd=folder,
         capture_output=True,
@@ -42,7 +42,7 @@ def test_the_program_needs_nothing_but_the_image(tmp_path: Path) -> None:
     image = image_of(tmp_path)
     done = _asked(sys.executable, image.files(), {"PYTHONPATH": str(image.site)})
     (folders,) = done.stderr.splitlines()
-    assert (done.returncode, done.stdout) == (in_image.TAKEN, "")
+    assert (done.returncode, done.stdout) == (image_probe.TAKEN, "")
     assert "NEURON_COMPILED_ARTIFACTS=/artifacts/" in folders
 
 
@@ -72,7 +72,7 @@ def test_an_image_as_recorded_takes_what_the_rendered_manifests_ask_it(path: Pat
         arms = [arm for text in texts for arm in json.loads(text)]
         told += [arm["name"] for arm in arms]
         (runtime,) = (one for one in RUNTIMES.values() if one.image == container["image"])
-        assert Image(tmp_path / pod.name, runtime, arms).ask() == (in_image.TAKEN, [])
+        assert Image(tmp_path / pod.name, runtime, arms).ask() == (image_probe.TAKEN, [])
     names = [arm.name for arm in experiment_at(path).arms]
     assert sorted(told) == sorted(names)
 
@@ -148,7 +148,7 @@ def test_what_the_image_refuses_names_arm_key_and_reason(
     image = image_of(tmp_path, experiment)
     spoil(image.arms[-1])
     code, (line,) = image.ask()
-    assert code == in_image.REFUSED
+    assert code == image_probe.REFUSED
     assert (line["arm"], line["key"]) == (arm, key)
     assert why in line["why"]
 
@@ -170,7 +170,7 @@ def test_the_rule_of_vllm_for_attention_heads_refuses_only_where_the_image_keeps
     image.checkpoint(drafting["model"], SIZES | about, SHAPES)
     code, lines = image.ask()
     assert [reason in line["why"] for reason, line in zip(why, lines, strict=True)] == [True] * len(why)
-    assert code == (in_image.REFUSED if why else in_image.TAKEN)
+    assert code == (image_probe.REFUSED if why else image_probe.TAKEN)
 
 
 @pytest.mark.parametrize(("module", "code"), [("vllm.platforms.cpu", 3), ("vllm_neuron.platform", 0)])
@@ -188,7 +188,7 @@ def test_the_plugin_with_nxd_inference_is_judged_on_its_own_platform_only(
     assert found == code
     assert [line["part"] for line in lines] == ["engine config"] * bool(code)
     _drafting(max_model_len=2048)(image.arms[-1])
-    assert image.ask()[0] == (in_image.CANNOT_SAY if code else in_image.REFUSED)
+    assert image.ask()[0] == (image_probe.CANNOT_SAY if code else image_probe.REFUSED)
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_a_variable_that_the_plugin_does_not_start_with_is_refused(
     image = image_of(tmp_path, "llama-3.1-8b-eagle3")
     (image.site / "vllm_neuron/__init__.py").write_text(PLUGIN, encoding="utf-8")
     image.module("vllm_neuron.native", RETIRED)
-    assert image.ask() == (in_image.TAKEN, [])
+    assert image.ask() == (image_probe.TAKEN, [])
     first = image.arms[0]
     line = f"{first['name']}: folders of what is compiled: "
     said = capfd.readouterr().err
@@ -248,7 +248,7 @@ def test_a_variable_that_the_plugin_does_not_start_with_is_refused(
     assert f" TORCH_NEURONX_NEFF_CACHE_DIR={first['environment']['VLLM_CACHE_ROOT']}/rank_0/neff" in said
     image.arms[-1]["environment"][variable] = "0-3"
     code, (refusal,) = image.ask()
-    assert (code, refusal["arm"], refusal["key"]) == (in_image.REFUSED, image.arms[-1]["name"], variable)
+    assert (code, refusal["arm"], refusal["key"]) == (image_probe.REFUSED, image.arms[-1]["name"], variable)
     assert why in refusal["why"]
 
 
@@ -256,7 +256,7 @@ def test_a_plugin_that_cannot_be_imported_refuses_no_variable(tmp_path: Path) ->
     image = image_of(tmp_path, "llama-3.1-8b-eagle3")
     image.module("vllm_neuron.native", "raise RuntimeError('no device in NEURON_WORLD')")
     code, (line,) = image.ask()
-    assert (code, line["part"]) == (in_image.CANNOT_SAY, "settings")
+    assert (code, line["part"]) == (image_probe.CANNOT_SAY, "settings")
 
 
 NO_HEADS_WORDS = "and NxD Inference needs [32, 8], as the target has it"
@@ -287,17 +287,17 @@ def test_a_head_that_nxd_inference_cannot_load_is_refused_with_the_shapes_found(
     image.checkpoint(path, SIZES | config, found)
     code, lines = image.ask()
     assert [(line["arm"], line["why"]) for line in lines] == ([("qwen-sd-vllm", why)] if why else [])
-    assert code == (in_image.REFUSED if why else in_image.TAKEN)
+    assert code == (image_probe.REFUSED if why else image_probe.TAKEN)
 
 
 def test_a_window_that_a_dflash_head_was_not_trained_for_is_refused(tmp_path: Path) -> None:
     image = image_of(tmp_path, "qwen3-4b-dflash")
     image.arms = [arm for arm in image.arms if arm["mode"] == "dflash"]
     ON_DEVICE(image.arms[0])
-    assert image.ask() == (in_image.TAKEN, [])
+    assert image.ask() == (image_probe.TAKEN, [])
     _drafting(num_speculative_tokens=7)(image.arms[0])
     code, (line,) = image.ask()
-    assert (code, line["key"]) == (in_image.REFUSED, "num_speculative_tokens")
+    assert (code, line["key"]) == (image_probe.REFUSED, "num_speculative_tokens")
     assert line["why"] == "the head's block_size is 16: num_speculative_tokens must be one less"
 
 
@@ -307,7 +307,7 @@ def test_weights_that_cannot_be_read_are_said_and_refuse_nothing(tmp_path: Path)
     file = Path(image.arms[-1]["engine"]["speculative_config"]["model"], "model.safetensors")
     file.write_bytes(b"cut")
     code, (line,) = image.ask()
-    assert (code, line["part"]) == (in_image.CANNOT_SAY, "heads")
+    assert (code, line["part"]) == (image_probe.CANNOT_SAY, "heads")
     assert "its weights cannot be read" in line["why"]
 
 
@@ -355,11 +355,11 @@ def test_code_that_does_not_load_without_a_device_says_nothing_about_the_arms_an
     image = image_of(tmp_path)
     image.module(module, text)
     code, (line, *more) = image.ask()
-    assert code == in_image.CANNOT_SAY
+    assert code == image_probe.CANNOT_SAY
     assert line["part"] == part
     assert line["why"]
     assert [one["part"] for one in more] == (["engine config"] if part == "engine options" else [])
     image.arms[0]["config" if part == "engine options" else "engine"]["no_such_key"] = 1
     code, lines = image.ask()
-    assert code == in_image.REFUSED
+    assert code == image_probe.REFUSED
     assert [sorted(line) for line in lines[:2]] == [["arm", "key", "why"], ["part", "why"]]

@@ -71,7 +71,7 @@ def main(argv: list[str] | None = None) -> int:
         "asked", type=Path, nargs="+", help="JSON: for each arm name, dialect, serve, engine and config"
     )
     options = parser.parse_args(argv)
-    refused, silent = judge(
+    refused, silent = run_checks(
         [arm for path in options.asked for arm in json.loads(path.read_text(encoding="utf-8"))]
     )
     for line in (*refused, *silent):
@@ -79,8 +79,8 @@ def main(argv: list[str] | None = None) -> int:
     return REFUSED if refused else CANNOT_SAY if silent else TAKEN
 
 
-def judge(arms: list[Arm]) -> tuple[list[Finding], list[Finding]]:
-    """Refusals (arm, key, why), and what could not be asked (part, why)."""
+def run_checks(arms: list[Arm]) -> tuple[list[Finding], list[Finding]]:
+    """Return refusals (arm, key, why), and what could not be asked (part, why)."""
     refused: list[Finding] = []
     silent: list[Finding] = []
     for name, part in PARTS.items():
@@ -95,13 +95,13 @@ def judge(arms: list[Arm]) -> tuple[list[Finding], list[Finding]]:
 
 
 def server_arguments(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
-    """`vllm serve`'s own parser takes every option by its whole name, and every value; its own check takes them together."""
+    """Ask `vllm serve`'s own parser about every option by its whole name, every value, and all of them together."""
     make, flexible = lookup("make_arg_parser", PARSER), lookup("FlexibleArgumentParser", FLEXIBLE)
     parser = _plainly(lambda: make(flexible()))
     known = set(parser._option_string_actions)
     parser.error = _raise  # instead of an exit
-    judged = lookup("validate_parsed_serve_args", PARSER)
-    _plainly(lambda: judged(parser.parse_args(["--model", arms[0]["serve"][2]])))
+    validate = lookup("validate_parsed_serve_args", PARSER)
+    _plainly(lambda: validate(parser.parse_args(["--model", arms[0]["serve"][2]])))
     for arm in arms:
         _, _, model, *options = arm["serve"]
         strange = [word for word in options if word.startswith("--") and word.partition("=")[0] not in known]
@@ -112,7 +112,7 @@ def server_arguments(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
             continue
         try:
             given = parser.parse_args(["--model", model, *options])
-            judged(given)
+            validate(given)
             _find_parsers(given)
         except ImportError as error:  # a parser that misses what this machine lacks
             raise CannotSay(f"{type(error).__name__}: {error}") from None
@@ -122,7 +122,7 @@ def server_arguments(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
 
 
 def _find_parsers(given: argparse.Namespace) -> None:
-    """`KeyError` for a parser that the image lacks. vLLM looks for it only when the server starts."""
+    """Raise `KeyError` for a parser that the image lacks. vLLM looks for it only when the server starts."""
     if name := given.tool_call_parser:
         lookup("ToolParserManager", TOOL_PARSERS).get_tool_parser(name)
     if name := given.reasoning_parser:
@@ -130,7 +130,7 @@ def _find_parsers(given: argparse.Namespace) -> None:
 
 
 def engine_options(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
-    """The engine that compiles knows every option, and every key of a speculative configuration."""
+    """Ask the engine that compiles about every option, and every key of a speculative configuration."""
     fields = field_names(lookup("EngineArgs", ENGINE))
     for arm in arms:
         for name in sorted(arm["engine"].keys() - fields):
@@ -144,7 +144,7 @@ def engine_options(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
 
 
 def neuron_config(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
-    """The configuration is built by the class that the image builds it with, which keeps every key."""
+    """Build the configuration with the image's own class, and look for keys that it does not keep."""
     if (dialect := arms[0]["dialect"]) == "vllm":  # one image, one dialect; this one without Neuron
         return
     made = lookup("NeuronConfig", NATIVE if dialect == "native" else NXDI)
@@ -166,7 +166,7 @@ def neuron_config(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
 
 
 def _buckets(arm: Arm) -> Iterator[tuple[str, str, str]]:
-    """What the native plugin asks of buckets when its worker starts, by its own functions."""
+    """Ask the native plugin's functions what its worker asks of buckets when it starts."""
     engine, config = arm["engine"], arm["config"]
     limits = {
         "num_batched_tokens_buckets": engine["max_num_batched_tokens"],
@@ -176,16 +176,16 @@ def _buckets(arm: Arm) -> Iterator[tuple[str, str, str]]:
     for key, limit in limits.items():
         if key not in config:
             continue
-        judged = lookup(f"validate_{key}", BUCKETS)
+        validate = lookup(f"validate_{key}", BUCKETS)
         try:
-            judged(config[key], limit)
+            validate(config[key], limit)
         except _REFUSALS as error:
             yield arm["name"], key, str(error)
 
 
 def engine_config(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
-    """The whole configuration of the engine is built, as compiling and serving begin: model, speculation, platform. The native
-    plugin's drafter then judges it, as its worker lets it do first of all."""
+    """Build the whole configuration of the engine, as compiling and serving begin: model, speculation, platform. Then ask the native
+    plugin's drafter, as its worker does first of all."""
     make = lookup("EngineArgs", ENGINE)
     if arms[0]["dialect"].startswith("nxdi"):
         leave_heads_to_the_compiler()
@@ -216,14 +216,14 @@ def engine_config(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
 
 
 def _about(error: Exception, options: Mapping[str, Any]) -> bool:
-    """Whether it refuses the arm: these two are as often about the machine, unless they name a model."""
+    """Return whether the error refuses the arm. OSError and AssertionError are about the machine, unless they name a model."""
     if not isinstance(error, (OSError, AssertionError)):
         return isinstance(error, _REFUSALS)
     return any(model in str(error) for model in re.findall(r"'model': '(.+?)'", str(options)))
 
 
 def leave_heads_to_the_compiler() -> None:
-    """Everything else of the configuration is still judged."""
+    """Turn vLLM's rule on head counts off. Everything else of the configuration is still checked."""
     config = lookup("ModelConfig", MODEL)
     rule = config.verify_with_parallel_config
 
@@ -242,7 +242,7 @@ def _built(make: Callable[..., Any], options: Mapping[str, Any]) -> Any:
 
 
 def _drafted(arm: Arm, built: Any) -> None:
-    """`ValueError` for what the plugin's worker refuses before it loads anything."""
+    """Raise `ValueError` for what the plugin's worker refuses before it loads anything."""
     config = lookup("NeuronConfig", NATIVE).from_dict(json.loads(json.dumps(arm["config"])))
     on_device = config.on_device_sampling_config is not None
     if built.scheduler_config.async_scheduling and not on_device:
@@ -263,15 +263,15 @@ def _drafted(arm: Arm, built: Any) -> None:
 
 
 def _told(error: Exception) -> str:
-    """Pydantic puts the reason between how many errors there are and what it was given."""
+    """Return the reason. Pydantic puts it between the number of errors and its input."""
     found = re.search(r"Value error, (.*?) \[type=", str(error), re.DOTALL)
     return found[1] if found else f"{type(error).__name__}: {error}"
 
 
 def settings(arms: list[Arm]) -> Iterator[tuple[str, str, str]]:
-    """The native plugin starts under the variables of each server. Where it keeps what it compiles goes to stderr.
+    """Start the native plugin under the variables of each server. The folders of what it compiles go to stderr.
 
-    It judges some variables when it is imported (`reject_retired_configuration` of a newer plugin's `native.py`) and one only in
+    It checks some variables when it is imported (`reject_retired_configuration` of a newer plugin's `native.py`) and one only in
     its worker (`_get_visible_devices`).
     """
     silent, seen = [], set[frozenset[str]]()
@@ -307,7 +307,7 @@ PARTS: dict[str, Callable[[list[Arm]], Iterator[tuple[str, str, str]]]] = {
 
 
 def _plainly(act: Callable[[], Any]) -> Any:
-    """What must work for the rest to mean anything."""
+    """Do what must work for the rest to mean anything."""
     try:
         return act()
     except (Exception, SystemExit) as error:
@@ -317,7 +317,7 @@ def _plainly(act: Callable[[], Any]) -> Any:
 
 
 def _culprit(build: Callable[[Mapping[str, Any]], Any], config: Mapping[str, Any]) -> str:
-    """The key without which the rest is accepted; the whole where no single key is the cause."""
+    """Return the key without which the rest is accepted, or the whole where no single key is the cause."""
     for key in sorted(config):
         try:
             build({other: value for other, value in config.items() if other != key})

@@ -2,12 +2,12 @@
 
 The images are asked before a Trn2 node is started and after the weights are fetched, by one Job for each: on a
 system node, in the arms' own image, without devices or network, with the checkpoints mounted read-only. The program
-(`in_image.py`) asks vLLM's parser, the class of the Neuron configuration and the engine's own configuration, and looks at the
+(`image_probe.py`) asks vLLM's parser, the class of the Neuron configuration and the engine's own configuration, and looks at the
 heads; `one_layer.py` then compiles a copy of each NxD Inference arm with one layer. `run` creates the Job and goes on with a warning
 where the image cannot be asked without a device. It needs no right that the Pod Security Standard `restricted` refuses.
 Not verified on AWS: the images were never pulled here.
 
-A node is asked (`on_node.py`) by Jobs that `./trnspec verify` makes from one reviewed Job for each distinct demand of
+A node is asked (`node_probe.py`) by Jobs that `./trnspec verify` makes from one reviewed Job for each distinct demand of
 the arms. Its pod is what the arm's pod will be as far as the node can tell: the same image, claim, security context, service
 account, mounts and scratch; only the program is another one, and no variable tells it what it must find out.
 """
@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts import one_layer, pods, stores
-from cdk8s_charts.in_image import VISIBLE_CORES
-from cdk8s_charts.manifests import config_map, content_suffix, kubernetes_object
+from cdk8s_charts.image_probe import VISIBLE_CORES
+from cdk8s_charts.manifests import config_map, content_suffix
 from cdk8s_charts.vllm_command import compile_argv, compile_environment, serve_argv, serve_environment
 from cdk8s_charts.workloads.artifact_jobs import finite_job
 from cdk8s_charts.workloads.namespace import JOBS, priority_name
@@ -38,15 +38,13 @@ ARGUMENTS_DEADLINE_S = 60 * 60
 _ARGUMENTS = "arguments"
 _PROGRAMS = [
     Path(__file__).parents[1] / f"{name}.py"
-    for name in ("one_layer", "in_image", "draft_heads", "image_code")
+    for name in ("one_layer", "image_probe", "draft_heads", "image_code")
 ]
 """The first one is started, and runs the second."""
 _ASKED = "asked.json"
 _ASKED_MOUNT = "/asked"
 _PACKAGE = Path(__file__).parents[1].name
 """The programs import each other by this name here and in the pod, whose working directory holds it as a folder."""
-_ARMS_A_MAP = 40
-"""A sweep of hundreds would be more than one ConfigMap may travel with."""
 _WITHOUT_DEVICE = {
     **{"HOME": "/tmp", "USER": "arguments", "VLLM_CACHE_ROOT": "/tmp/vllm"},
     "NEURON_PLATFORM_TARGET_OVERRIDE": "trn2",
@@ -60,61 +58,55 @@ _VERIFY = "verify"
 CONTAINER = "proof"
 SECONDS = 900
 """The proof takes two minutes; pulling an image of tens of GiB onto a new node comes before it."""
-_ON_NODE = Path(__file__).parents[1] / "on_node.py"
-_ON_NODE_TEXT = _ON_NODE.read_text(encoding="utf-8")
-_ON_NODE_FILES = f"verify-program-{content_suffix(_ON_NODE_TEXT)}"
+_NODE_PROBE = Path(__file__).parents[1] / "node_probe.py"
+_NODE_PROBE_TEXT = _NODE_PROBE.read_text(encoding="utf-8")
+_NODE_PROBE_NAME = f"verify-program-{content_suffix(_NODE_PROBE_TEXT)}"
 _PROOF_MOUNT = "/proof"
 
 
 def arguments_objects(experiment: Experiment) -> list[dict[str, Any]]:
-    """Return the questions for each image, and its Job; empty if no arm uses devices."""
+    """Return the questions for each image, and its Job."""
     program = _files(experiment, {path.name: path.read_text(encoding="utf-8") for path in _PROGRAMS})
     found = []
     for runtime in runtimes(experiment):
-        arms = asked(experiment, runtime)
-        parts = [arms[first : first + _ARMS_A_MAP] for first in range(0, len(arms), _ARMS_A_MAP)]
-        questions = [
-            _files(experiment, {_ASKED: json.dumps(part, sort_keys=True, indent=1)}) for part in parts
-        ]
-        found += [*questions, _arguments_job(experiment, runtime, program, questions)]
-    return [*found, program] if found else []
+        questions = {_ASKED: json.dumps(asked(experiment, runtime), sort_keys=True, indent=1)}
+        files = _files(experiment, questions)
+        found += [files, _arguments_job(experiment, runtime, program, files)]
+    return [*found, program]
 
 
 def runtimes(experiment: Experiment) -> tuple[Runtime, ...]:
-    """Those of the arms on devices, each once."""
+    """Return the runtimes of the arms, each once."""
     return tuple({arm.runtime.name: arm.runtime for arm in experiment.arms}.values())
 
 
 def asked(experiment: Experiment, runtime: Runtime) -> list[dict[str, Any]]:
     """Return the program's input about each arm of a runtime; the keys are those that it reads."""
-    arms = [arm for arm in experiment.arms if arm.runtime.name == runtime.name]
-    return [_served(arm) for arm in arms]
-
-
-def _served(arm: Arm) -> dict[str, Any]:
-    return {
-        "name": arm.name,
-        "dialect": arm.runtime.dialect,
-        "mode": arm.speculation.mode if arm.speculation else "",
-        "serve": serve_argv(arm),
-        "engine": json.loads(compile_argv(arm)[-1]),
-        "config": compile_config(arm),
-        "environment": serve_environment(arm),
-    }
+    return [
+        {
+            "name": arm.name,
+            "dialect": arm.runtime.dialect,
+            "mode": arm.speculation.mode if arm.speculation else "",
+            "serve": serve_argv(arm),
+            "engine": json.loads(compile_argv(arm)[-1]),
+            "config": compile_config(arm),
+            "environment": serve_environment(arm),
+        }
+        for arm in experiment.arms
+        if arm.runtime.name == runtime.name
+    ]
 
 
 def _arguments_job(
-    experiment: Experiment, runtime: Runtime, program: dict[str, Any], questions: list[dict[str, Any]]
+    experiment: Experiment, runtime: Runtime, program: dict[str, Any], questions: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the Job of one image. It is not retried, because its answer depends only on the image."""
     arm = next(arm for arm in experiment.arms if arm.runtime.name == runtime.name)
     compiles = runtime.dialect in one_layer.LOADERS
-    mounted = {f"arms-{number}": asks for number, asks in enumerate(questions)}
-    paths = [f"{_ASKED_MOUNT}/{name}/{_ASKED}" for name in mounted]
     container = pods.container(
         _ARGUMENTS,
         runtime.image,
-        ["python3", "-m", f"{_PACKAGE}.{_PROGRAMS[0].stem}", *paths],
+        ["python3", "-m", f"{_PACKAGE}.{_PROGRAMS[0].stem}", f"{_ASKED_MOUNT}/arms-0/{_ASKED}"],
         environment=compile_environment(arm)
         | _WITHOUT_DEVICE
         | (_NATIVE if runtime.dialect == "native" else {}),
@@ -127,9 +119,8 @@ def _arguments_job(
     )
     container["workingDir"] = _ASKED_MOUNT
     body: pods.PodSpec = {"containers": [container]}
-    for name, files_of in {"program": program, **mounted}.items():
-        source = {"name": files_of["metadata"]["name"], "defaultMode": 0o444}
-        folder = _PACKAGE if files_of is program else name
+    for name, folder, files in (("program", _PACKAGE, program), ("arms-0", "arms-0", questions)):
+        source = {"name": files["metadata"]["name"], "defaultMode": 0o444}
         pods.add_volume(body, name, f"{_ASKED_MOUNT}/{folder}", container, configMap=source)
     stores.mount_store(experiment, "checkpoints", body, container)
     mount_chat_template(experiment, body, container)
@@ -153,37 +144,33 @@ def _files(experiment: Experiment, data: dict[str, str]) -> dict[str, Any]:
     return config_map(experiment, name, data, naming.labels(experiment, _ARGUMENTS, "offline"))
 
 
-def proof_objects(experiment: Experiment) -> list[dict[str, Any]]:
-    """Return the program and its Jobs, of which each verification makes its own."""
-    proofs = {proof_name(experiment, arm): arm for arm in experiment.arms}
-    program = config_map(experiment, _ON_NODE_FILES, {_ON_NODE.name: _ON_NODE_TEXT})
-    return [
-        program,
-        *(_proof_job(experiment, name, _proof_pod(experiment, arm)) for name, arm in proofs.items()),
-    ]
+def node_objects(experiment: Experiment) -> list[dict[str, Any]]:
+    """Return the program and its Jobs, of which each verification makes its own. They are not retried."""
+    marks = naming.labels(experiment, _VERIFY, "job")
+    jobs = {
+        proof_name(experiment, arm): pods.job(
+            experiment,
+            proof_name(experiment, arm),
+            _node_pod(experiment, arm),
+            labels={**marks, naming.STEP: _VERIFY},
+            pod_labels=marks,
+            backoffLimit=0,
+            activeDeadlineSeconds=SECONDS,
+            ttlSecondsAfterFinished=86_400,
+        )
+        for arm in experiment.arms
+    }
+    return [config_map(experiment, _NODE_PROBE_NAME, {_NODE_PROBE.name: _NODE_PROBE_TEXT}), *jobs.values()]
 
 
 def proof_name(experiment: Experiment, arm: Arm) -> str:
     """Return the name of the Job that checks a node for `arm`; arms with the same needs share it."""
     shape = f"{arm.serving.devices}-lnc{arm.serving.logical_nc_config}"
-    return f"verify-{shape}-{content_suffix(_proof_pod(experiment, arm))}"
+    return f"verify-{shape}-{content_suffix(_node_pod(experiment, arm))}"
 
 
-def _proof_job(experiment: Experiment, name: str, pod: pods.PodSpec) -> dict[str, Any]:
-    """It is not retried."""
-    marks = naming.labels(experiment, _VERIFY, "job")
-    spec = {
-        "backoffLimit": 0,
-        "activeDeadlineSeconds": SECONDS,
-        "ttlSecondsAfterFinished": 86_400,
-        "template": {"metadata": {"labels": marks}, "spec": pod},
-    }
-    own = {**marks, naming.STEP: _VERIFY}
-    return kubernetes_object("batch/v1", "Job", name, within=experiment, labels=own, spec=spec)
-
-
-def _proof_pod(experiment: Experiment, arm: Arm) -> pods.PodSpec:
-    words = [f"{_PROOF_MOUNT}/{_ON_NODE.name}", json.dumps(expected(experiment, arm), sort_keys=True)]
+def _node_pod(experiment: Experiment, arm: Arm) -> pods.PodSpec:
+    words = [f"{_PROOF_MOUNT}/{_NODE_PROBE.name}", json.dumps(expected(experiment, arm), sort_keys=True)]
     container = pods.container(
         CONTAINER,
         arm.runtime.image,
@@ -196,7 +183,7 @@ def _proof_pod(experiment: Experiment, arm: Arm) -> pods.PodSpec:
         "serviceAccountName": naming.SERVING_ACCOUNT,
         "containers": [container],
     }
-    source = {"name": _ON_NODE_FILES, "defaultMode": 0o444}
+    source = {"name": _NODE_PROBE_NAME, "defaultMode": 0o444}
     pods.add_volume(spec, CONTAINER, _PROOF_MOUNT, container, configMap=source)
     pods.add_scratch(spec, 10, container)
     for purpose in stores.STORES:
@@ -204,7 +191,7 @@ def _proof_pod(experiment: Experiment, arm: Arm) -> pods.PodSpec:
     pods.on_neuron_nodes(spec)
     pods.hold_devices(spec, container, experiment, arm)
     priority, level = priority_name(experiment, JOBS), arm.serving.pod_security
-    pods.settle(spec, grace_s=30, priority=priority, level=level)
+    pods.harden(spec, grace_s=30, priority=priority, level=level)
     return spec
 
 

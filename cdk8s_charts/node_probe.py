@@ -1,4 +1,4 @@
-"""Prove on a Trn2 node what until then is only read in documentation: one JSON line a check on stdout, exit 1 when one fails.
+"""Check on a Trn2 node what until then is only read in documentation: one JSON line a check on stdout, exit 1 when one fails.
 
 Runs in the Neuron image with the standard library alone, under the security context, claim, mounts and service account
 of an arm. `expect` is JSON: see `Expected`. Written for Python 3.10 and later.
@@ -45,7 +45,7 @@ class Expected:
 
     @classmethod
     def read(cls, text: str) -> Expected:
-        """From JSON; unknown keys are an error of the renderer."""
+        """Read JSON; unknown keys are an error of the renderer."""
         data = json.loads(text)
         return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in data.items()})
 
@@ -60,7 +60,7 @@ class Machine:
 
 
 class Failed(Exception):
-    """A check did not hold: what was found, and what to do."""
+    """A check failed: what was found, and what to do."""
 
     def __init__(self, found: str, remedy: str) -> None:
         super().__init__(found)
@@ -68,7 +68,7 @@ class Failed(Exception):
 
 
 class Doubtful(Failed):
-    """A check held, and something about it is not known to work."""
+    """A check passed, but what it found is not known to work."""
 
 
 def device_files(machine: Machine, expected: Expected) -> str:
@@ -126,22 +126,20 @@ def driver_version(machine: Machine, expected: Expected) -> str:
         raise Failed("no Neuron driver is loaded", "use the AL2023 Neuron AMI for the node group")
     found = path.read_text(encoding="utf-8").strip()
     oldest, newest = _numbers(expected.driver_at_least), _numbers(expected.driver_at_most)
+    bound, age, other = "", "", ""
     if oldest and _numbers(found) < oldest:
+        bound, age, other = f"{expected.driver_at_least} or later", "a newer", "an older"
+    elif newest and _numbers(found)[: len(newest)] > newest:
+        bound, age, other = f"{expected.driver_at_most} or earlier", "an older", "a newer"
+    if bound:
         raise Failed(
-            f"driver {found}, the image's runtime wants {expected.driver_at_least} or later",
-            f"the node needs a newer image, with driver {expected.driver_at_least} or later; {_NODE_IMAGE}, or give the "
-            "arm an older runtime",
+            f"driver {found}, the image's runtime wants {bound}",
+            f"the node needs {age} image, with driver {bound}; {_NODE_IMAGE}, or give the arm {other} runtime",
         )
-    if newest and _numbers(found)[: len(newest)] > newest:
-        raise Failed(
-            f"driver {found}, the image's runtime wants {expected.driver_at_most} or earlier",
-            f"the node needs an older image, with driver {expected.driver_at_most} or earlier; {_NODE_IMAGE}, or give the "
-            "arm a newer runtime",
-        )
-    both, tested = f"driver {found}, runtime {_runtime_version(machine)}", expected.tested_driver
+    tested = expected.tested_driver
     if not tested:
-        return f"{both}; the driver that AWS tested with this runtime was not read"
-    both += f"; AWS tested this runtime with driver {tested}"
+        return f"driver {found}; the driver that AWS tested with the image's runtime was not read"
+    both = f"driver {found}; AWS tested the image's runtime with driver {tested}"
     if _numbers(found)[: len(_numbers(tested))] != _numbers(tested):
         raise Doubtful(both, "other pairs can work, by AWS; if the runtime fails, start with this")
     return both
@@ -179,7 +177,7 @@ def scratch_space(machine: Machine, expected: Expected) -> str:
 
 
 def mounts_readable(machine: Machine, expected: Expected) -> str:
-    """Mountpoint lists and reads with the pod's own identity. A folder of the image is not a mount, however it reads."""
+    """Mountpoint lists and reads with the pod's own identity. A readable folder of the image is not a mount."""
     said, mounted = [], _mounted(machine)
     for mount in expected.mounts:
         folder = machine.root / mount.lstrip("/")
@@ -244,8 +242,8 @@ _NODE_IMAGE = (
 )
 
 
-def prove(machine: Machine, expected: Expected) -> Iterator[dict[str, Any]]:
-    """One result a check; a check that breaks in an unforeseen way has failed."""
+def run_checks(machine: Machine, expected: Expected) -> Iterator[dict[str, Any]]:
+    """Yield one result a check; a check that breaks in an unforeseen way has failed."""
     for name, check in CHECKS.items():
         try:
             yield {"check": name, "passed": True, "found": check(machine, expected), "remedy": ""}
@@ -266,7 +264,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     machine = Machine(options.root, os.environ, options.runtime_library)
     passed = True
-    for result in prove(machine, options.expected):
+    for result in run_checks(machine, options.expected):
         passed = passed and result["passed"]
         print(json.dumps(result), flush=True)
     return 0 if passed else 1
@@ -276,7 +274,7 @@ _LESS_SECURITY = {
     "restricted": "set serving.pod_security: baseline, whose containers keep the image's user",
     "baseline": "set serving.pod_security: image-defaults, whose containers keep the container runtime's capabilities",
 }
-"""By level of pod security, the next one, which takes less from a container."""
+"""For each level of pod security the next one, which takes less from a container."""
 
 
 def _less_security(expected: Expected) -> str:
@@ -292,7 +290,7 @@ def _wrong_pair(expected: Expected) -> str:
 
 
 def _mounted(machine: Machine) -> dict[str, str]:
-    """Type of the file system at each mount point, as the kernel lists them (proc(5), mountinfo)."""
+    """Return the type of the file system at each mount point, as the kernel lists them (proc(5), mountinfo)."""
     found = {}
     for line in (machine.root / "proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
         place, _, source = line.partition(" - ")
@@ -308,25 +306,6 @@ def _runtime(machine: Machine) -> ctypes.CDLL:
         except OSError:
             continue
     raise Failed(f"no {machine.runtime_library} in this image", "the image is not a Neuron image")
-
-
-class _Version(ctypes.Structure):
-    """`nrt_version_t` of the Neuron runtime's nrt_version.h."""
-
-    _fields_ = (
-        ("numbers", ctypes.c_uint64 * 4),
-        ("detail", ctypes.c_char * 128),
-        ("commit", ctypes.c_char * 64),
-    )
-
-
-def _runtime_version(machine: Machine) -> str:
-    version = _Version()
-    try:
-        status = _runtime(machine).nrt_get_version(ctypes.byref(version), ctypes.sizeof(version))
-    except (Failed, AttributeError):
-        status = -1
-    return ".".join(map(str, version.numbers)) if status == 0 else "of unknown version"
 
 
 def _written_and_read(folder: Path) -> str:
