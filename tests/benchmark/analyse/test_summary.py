@@ -264,7 +264,7 @@ def with_repeats(itself: int) -> RawRun:
 
 def test_differences_no_more_frequent_than_the_baselines_own_are_no_warning() -> None:
     result = result_of(with_repeats(4))
-    assert "Answers of spec: equal to the baseline's in 34 of 40; the baseline differs" in render_all(result)
+    assert "34 of 40 answers of spec are equal to the baseline's. The baseline differs" in render_all(result)
 
 
 @pytest.mark.parametrize(("answer_s", "per_s"), [(1.0, 2.0), (3.0, 0.5)])

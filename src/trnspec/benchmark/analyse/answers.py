@@ -20,7 +20,8 @@ from trnspec.benchmark.measure.raw_run import RawRun, answers_of, same_text
 from trnspec.benchmark.measure.records import RequestRecord
 from trnspec.core.words import count, listed
 
-QUESTIONS, LOOPS, BEGINNINGS, QUALITY = "questions", "loops and noise", "beginnings", "quality"
+QUESTIONS, LOOPS, BEGINNINGS = "sanity questions", "looping answers", "how answers begin"
+QUALITY = "gsm8k"
 BEGINNING = 32
 """Characters of the beginning of an answer."""
 _WHOLE = 0.9

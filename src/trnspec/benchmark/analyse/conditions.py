@@ -18,8 +18,9 @@ from trnspec.benchmark.metrics import TPOT
 from trnspec.benchmark.plan import MIXED, Plan
 from trnspec.core.words import count, listed
 
-LOAD, CLIENT, MODELS, SERVERS, DRIFT, ONE_START = "load", "client", "models", "servers", "drift", "one start"
-ENGINES, CACHE, RECORDS = "engines", "prefix cache", "records"
+LOAD, CLIENT, MODELS, SERVERS = "steady load", "client delay", "model names", "restarts and gaps"
+DRIFT, ONE_START, ENGINES = "drift", "effect of a restart", "engine settings"
+CACHE, RECORDS = "prefix cache", "settings and records"
 _MIN_ANSWERED_SHARE = 0.95
 """An arm that answers a smaller share of the arriving requests does not keep up."""
 _CACHED_APART = 0.05

@@ -24,7 +24,7 @@ from trnspec.benchmark.plan import Load
 from trnspec.core.words import listed
 
 Check = Callable[[Cells], Iterable[Evidence]]
-ENDINGS, FAILURES = "endings", "failures"
+ENDINGS, FAILURES = "how answers end", "answered requests"
 MORE_FAILURES = 0.01
 """If the share of failed requests exceeds that of the baseline by more than this, the verdicts of a treatment are withheld."""
 _APART, _CERTAIN = 0.05, 0.005

@@ -48,8 +48,6 @@ from trnspec.core.files import UnreadableFile, model_in, text_of
 from trnspec.core.safe_output import one_line
 
 ENGINES, ANSWERS, QUESTIONS, EXPECTED = "engines", "lmeval", "questions.json", "expected.json"
-CIRCULAR = "not compared, because the emulator's times are fitted to the same published results: the comparison would be circular."
-"""The text of an emulated run, instead of a comparison."""
 VERDICTS = {"reproduced": "reproduced", "not reproduced": "not reproduced", "cannot tell": "inconclusive"}
 """The words of each code of the summary."""
 Answers = Mapping[str, bool]

@@ -25,7 +25,7 @@ from trnspec.benchmark.analyse.result import Evidence, Outcome
 from trnspec.benchmark.analyse.statistics import of_sample
 from trnspec.benchmark.measure.records import RequestRecord
 
-TEXT = "tokens and text"
+TEXT = "token counts"
 HIDDEN = "let the server stream all that it writes, or switch thinking off with --extra-body"
 _FEW = 0.05
 _COUNTS_DIFFER = (1, 0.01)

@@ -27,7 +27,7 @@ def forecast(expectations: Sequence[Expectation]) -> Table:
         shapes = (("zone", f"M{left} 2H{right}V18H{left}z"), *lane_of(axis, kind, ratio, begin, end).shapes)
         rows.append(((*_expected(row), result), Lane(verdict_class(kind), shapes)))
     headings = ("arm", "quantity", "this run", "expected", "bounds", "result")
-    return pictured("Against the forecast", headings, rows, axis, shaded=())
+    return pictured("Compared with the forecast", headings, rows, axis, shaded=())
 
 
 def _ends(row: Expectation) -> tuple[float | None, ...]:

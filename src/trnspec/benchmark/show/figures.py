@@ -1,7 +1,7 @@
 """The figures of the page, and its tables with a mark in each row. Panels of one figure, and tables that are compared, have the same
 axes.
 
-The window is the number of speculative tokens. Values by window are measured if arms of one family had several windows, and
+The window is the number of draft tokens per step. Values by window are measured if arms of one family had several windows, and
 otherwise predicted.
 """
 
@@ -42,14 +42,17 @@ ALL_CLASSES = "all classes"
 MAX_POINTS = 240
 """The maximum number of marks of one arm in one panel."""
 _TIMES = ((E2E, "s", 1.0), (TPOT, "ms", 1000.0), (TTFT, "ms", 1000.0))
-_SPREAD = ((TPOT, "over requests"), (INTER_CHUNK_LATENCY, "over chunks: how even the text appears"))
+_SPREAD = (
+    (TPOT, "requests"),
+    (INTER_CHUNK_LATENCY, "pauses between chunks, which show how evenly the text appears,"),
+)
 _END = 99
 """The percentile at which the axes of values end."""
 _MAX_STEPS = 200
 """The maximum number of steps of a distribution."""
 _DASHED = "mark line dashed"
 _NUMBERS = ("speed-up [95 %]", "ms per token", "$ per million tokens")
-_TAILS = ("its p95", "ms to first token", "its p95")
+_TAILS = ("ms per token, p95", "ms to first token", "ms to first token, p95")
 
 
 def against_windows(loads: Sequence[AtLoad], predicted: Sequence[Mapping[str, Any]]) -> Iterator[Figure]:
@@ -72,7 +75,7 @@ def against_windows(loads: Sequence[AtLoad], predicted: Sequence[Mapping[str, An
     lines = {key: line for key, line in lines.items() if key[:2] in where}
     points = [point for key, line in lines.items() for point in (*line, *formula.get(key, ()))]
     last, highest = (max((point[i] for point in points), default=1) for i in (0, 1))
-    x = Axis(high=last + 0.4, title="speculative tokens", whole=True, max_ticks=8)
+    x = Axis(high=last + 0.4, title="window (draft tokens)", whole=True, max_ticks=8)
     y, width = Axis(high=highest * 1.15, unit="×", max_ticks=5), WIDE if len(where) == 1 else NARROW
     styles, panels = looks(("", *dict.fromkeys(class_ for *_, class_ in lines))), []
     for index, (family, load) in enumerate(where):
@@ -87,7 +90,7 @@ def against_windows(loads: Sequence[AtLoad], predicted: Sequence[Mapping[str, An
             plot.line(line if len(line) > 1 else (), look)
             plot.dots(line, look)
             kind = "observed" if shown[key] == line else "predicted"
-            plot.said.append(f"{key[2]} {kind}, best {best[1]:.2f} with {best[0]:g} speculative tokens")
+            plot.said.append(f"{key[2]} {kind}, best {best[1]:.2f} with {best[0]:g} draft tokens")
         panels.append(plot)
     yield Figure("windows", "Speed-up against the window", panels, [*styles.values()][1:], {})
 
@@ -277,7 +280,7 @@ def step_costs(at: AtLoad) -> Table:
         rows.append(
             (row, Lane(verdict_class(gain.verdict), (("bar", f"M0 10H{end}"), ("need", f"M{need} 2v16"))))
         )
-    headings = ("class", "arm", "tokens per step", "cost of a step", "speed-up to expect", "observed")
+    headings = ("class", "arm", "tokens per step", "cost of a step", "expected speed-up", "observed speed-up")
     return pictured("Tokens per step", headings, rows, axis)
 
 
@@ -287,7 +290,7 @@ def acceptance(result: Result, at: AtLoad) -> Iterator[Figure]:
     styles = looks(("", *dict.fromkeys(cell.class_ or "" for cell in drafted)))
     most = max((len(cell.acceptance.per_position or ()) for cell in drafted), default=1)
     x, y = (
-        Axis(high=most + 0.4, title="draft", whole=True, max_ticks=8),
+        Axis(high=most + 0.4, title="draft position", whole=True, max_ticks=8),
         Axis(high=100, unit=" %", max_ticks=5),
     )
     panels, arms = [], dict.fromkeys(cell.arm for cell in drafted)

@@ -22,7 +22,7 @@ from trnspec.benchmark.analyse.decision import AtLoad, at_loads
 from trnspec.benchmark.analyse.explanation import split_steps
 from trnspec.benchmark.analyse.request_table import Place
 from trnspec.benchmark.analyse.result import Result
-from trnspec.benchmark.analyse.result_files import CIRCULAR, VERDICTS
+from trnspec.benchmark.analyse.result_files import VERDICTS
 from trnspec.benchmark.analyse.sentences import environment_of_sentences, interval, money
 from trnspec.benchmark.analyse.speed_up import EQUIVALENT
 from trnspec.benchmark.cell_size import MIN_PROMPTS
@@ -100,11 +100,11 @@ def _templates() -> jinja2.Environment:
     filters |= {"count": count, "json_text": json.dumps, "money": money}
     filters |= {"ms": tables.ms, "tally": _tally, "value": tables.value_text}
     filters |= {
+        "capital": lambda text: f"{text[:1].upper()}{text[1:]}",
         "breakable": lambda text: escape(text).replace("_", Markup("_<wbr>")),
         "form": lambda value, form: f"{value:{form}}",
     }
     names: dict[str, Any] = templates.globals
-    names |= {"circular": CIRCULAR}
     names |= {"drawn": _drawn, "expected_verdicts": VERDICTS, "interval": interval, "load": Load}
     names |= {
         "made_up": MADE_UP,

@@ -15,10 +15,12 @@ from trnspec.benchmark.metrics import E2E, INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PE
 from trnspec.benchmark.plan import Load
 from trnspec.benchmark.show.drawing import Axis
 from trnspec.core import screen
-from trnspec.core.words import count, listed
+from trnspec.core.words import count
 
 Row = tuple[str, ...]
 UNKNOWN = "-"
+OUTCOMES = {"withheld": "Withheld", "caution": "Caution", "not asked": "Not checked", "fine": "Passed"}
+"""The outcome of a check in words."""
 Numbers = tuple[tuple[str, Metric, str, float, int], ...]
 """Heading, metric, statistic, scale and digits."""
 MEDIANS: Numbers = (
@@ -81,7 +83,7 @@ def ms(seconds: float) -> str:
 
 
 def evidence_lines(result: Result, *outcomes: Outcome) -> list[tuple[str, str]]:
-    """For each check with one of these outcomes, the outcome and a line; checks that say the same share one."""
+    """For each check with one of these outcomes, the outcome in words and a line; checks that say the same share one."""
     said: dict[tuple[str, str], list[str]] = {}
     for outcome in outcomes:
         for row in result.evidence:
@@ -89,20 +91,18 @@ def evidence_lines(result: Result, *outcomes: Outcome) -> list[tuple[str, str]]:
                 text = "; ".join(filter(None, (row.says, row.remedy)))
                 said.setdefault((outcome, text), []).append(row.check)
     return [
-        (outcome, f"{', '.join(dict.fromkeys(checks))}: {text}") for (outcome, text), checks in said.items()
+        (OUTCOMES[outcome], f"{', '.join(dict.fromkeys(checks))}: {text}")
+        for (outcome, text), checks in said.items()
     ]
 
 
-def checks(result: Result, outcome: Outcome) -> list[str]:
-    """The names of the checks with this outcome."""
-    return list(dict.fromkeys(row.check for row in result.evidence if row.outcome == outcome))
-
-
-def other_checks(result: Result) -> str:
-    """The names of the checks that were not asked, and the number of those that are fine."""
-    unasked, fine = checks(result, "not asked"), checks(result, "fine")
-    parts = [f"Not asked: {listed(unasked)}"] if unasked else []
-    return "; ".join([*parts, *([f"{count(len(fine), 'check')} fine"] if fine else [])])
+def other_checks(result: Result) -> list[str]:
+    """The names of the checks that were not made, and of those that passed: a sentence each."""
+    found = {
+        outcome: dict.fromkeys(row.check for row in result.evidence if row.outcome == outcome)
+        for outcome in ("not asked", "fine")
+    }
+    return [f"{OUTCOMES[outcome]}: {', '.join(checks)}." for outcome, checks in found.items() if checks]
 
 
 def _names(cell: Cell) -> Row:
@@ -140,16 +140,15 @@ def _gains(title: str, ones: Sequence[Comparison]) -> Table:
         {
             "arm": lambda one: one.treatment,
             "baseline": lambda one: one.baseline,
-            "window": lambda one: str(one.window),
+            "draft tokens": lambda one: str(one.window),
         }
         if len(pairs) > 1
         else dict[str, Callable[[Comparison], str]]()
     )
     if len({baseline for baseline, _ in pairs}) == 1:
         named.pop("baseline", None)
-        title += (
-            f", {ones[0].baseline} -> {'arm' if named else f'{ones[0].treatment}, window {ones[0].window}'}"
-        )
+        drafting = f" ({count(ones[0].window, 'draft token')})" if ones[0].window else ""
+        title += f", {ones[0].baseline} -> {'arm' if named else f'{ones[0].treatment}{drafting}'}"
     rows = [
         (
             *([] if of_mix else [one.class_ or _whole(one, "all,")]),
@@ -161,8 +160,8 @@ def _gains(title: str, ones: Sequence[Comparison]) -> Table:
         )
         for one in ones
     ]
-    words = (*(() if of_mix else ("class",)), *(name for name in named if name != "window"))
-    headings = (*words, *(["window"] if named else []), "TPOT, ms", "speed-up", "verdict", "$/M")
+    words = (*(() if of_mix else ("class",)), *(name for name in named if name != "draft tokens"))
+    headings = (*words, *(["draft tokens"] if named else []), "TPOT, ms", "speed-up", "verdict", "$/M")
     return Table(title, headings, rows, names=len(words))
 
 
