@@ -287,12 +287,12 @@ def test_the_answer_is_the_decision_and_why_is_tokens_against_step_cost(results:
     assert found
     assert explained
     assert [row[0] for row in found.rows] == [*CLASSES, "all classes"]
-    for gain, row, lane in zip((*at.by_class, at.mix), found.rows, found.lanes, strict=True):
+    for gain, row, plot in zip((*at.by_class, at.mix), found.rows, found.plots, strict=True):
         assert gain
         assert gain.ratio is not None
         assert f"{gain.verdict}: {gain.ratio:.2f}×" in row[2]
-        assert lane.kind == gain.verdict.replace(" ", "-")
-        assert ("point", f"M{axis.percent(gain.ratio or 0)} 10h0") in lane.shapes
+        assert plot.kind == gain.verdict.replace(" ", "-")
+        assert ("point", f"M{axis.percent(gain.ratio or 0)} 10h0") in plot.shapes
     assert not treatments(at, axis)
     for _, _, tokens, cost, expected, _ in explained.rows:
         assert float(expected.rstrip("×")) == pytest.approx(float(tokens) / float(cost), rel=0.01)

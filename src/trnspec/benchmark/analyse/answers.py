@@ -11,7 +11,7 @@ from typing import Any
 
 from trnspec.benchmark.analyse.attached import Losslessness, Quality
 from trnspec.benchmark.analyse.request_table import Requests
-from trnspec.benchmark.analyse.requests import Cells
+from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.result import Evidence
 from trnspec.benchmark.analyse.speed_up import SIGNIFICANT
 from trnspec.benchmark.analyse.statistics import fisher_more, holm, wilson
@@ -105,7 +105,7 @@ def _again(raw: RawRun, first: dict[str, RequestRecord]) -> list[tuple[str, str]
     ]
 
 
-def _meaningless(cells: Cells) -> str:
+def _meaningless(cells: RequestsByCell) -> str:
     """Why texts say nothing about the arms; empty if they do."""
     if cells.raw.sessions[0].provenance == "emulated":
         return "the endpoints are emulated, and their texts mean nothing"
@@ -114,7 +114,7 @@ def _meaningless(cells: Cells) -> str:
     )
 
 
-def questions(cells: Cells) -> Iterator[Evidence]:
+def questions(cells: RequestsByCell) -> Iterator[Evidence]:
     """The simple questions that each arm was asked before the load."""
     found = sanity_check.outcomes(cells.raw.sense)
     for one in found:
@@ -139,14 +139,14 @@ def questions(cells: Cells) -> Iterator[Evidence]:
 Found = Callable[[str | None], Evidence | None]
 
 
-def _whole_or_classes(cells: Cells, found: Found) -> list[Evidence]:
+def _whole_or_classes(cells: RequestsByCell, found: Found) -> list[Evidence]:
     """What was found for an arm in all classes, or else in each class."""
     whole = found(None)
     rows = [whole] if whole else [found(class_) for class_ in cells.plan.classes]
     return [row for row in rows if row]
 
 
-def loops(cells: Cells) -> Iterator[Evidence]:
+def loops(cells: RequestsByCell) -> Iterator[Evidence]:
     """Answers of the load that repeat themselves or are noise: how many more an arm has than its baseline."""
     if why := _meaningless(cells):
         yield Evidence(check=LOOPS, outcome="not asked", says=why)
@@ -189,7 +189,7 @@ def loops(cells: Cells) -> Iterator[Evidence]:
         )
 
 
-def _texts(cells: Cells, arm: str) -> list[tuple[str, str]]:
+def _texts(cells: RequestsByCell, arm: str) -> list[tuple[str, str]]:
     """Class and text of each measured answer of an arm."""
     return [
         (place.class_, one.text)
@@ -212,7 +212,7 @@ def _alike(pairs: Iterable[tuple[str, str]]) -> list[bool]:
     return [one[:BEGINNING] == other[:BEGINNING] for one, other in pairs]
 
 
-def beginnings(cells: Cells) -> Iterator[Evidence]:
+def beginnings(cells: RequestsByCell) -> Iterator[Evidence]:
     """Whether the answers of each treatment begin like those of its baseline."""
     raw, plan = cells.raw, cells.plan
     if why := _meaningless(cells) or (

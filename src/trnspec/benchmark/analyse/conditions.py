@@ -9,7 +9,7 @@ from itertools import product
 
 from trnspec.benchmark.analyse.attached import EngineDifferences
 from trnspec.benchmark.analyse.delivered import throughput, token_source
-from trnspec.benchmark.analyse.requests import Cells
+from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.result import Comparison, Course, Evidence
 from trnspec.benchmark.analyse.speed_up import STARTS_DIFFER, starts_differ
 from trnspec.benchmark.measure.raw_run import RawRun, extent
@@ -36,7 +36,7 @@ def is_aa(plan: Plan) -> bool:
     return len({arm.url for arm in plan.arms}) < len(plan.arms)
 
 
-def load(cells: Cells) -> Iterator[Evidence]:
+def load(cells: RequestsByCell) -> Iterator[Evidence]:
     """Whether the load was held, and whether each arm kept up with its rate."""
     raw, plan = cells.raw, cells.plan
     low, high = STARTS_DIFFER
@@ -58,7 +58,7 @@ def load(cells: Cells) -> Iterator[Evidence]:
         yield Evidence(check=LOAD, arm=name, outcome="caution", says=says, remedy="choose a lower --rate")
 
 
-def models(cells: Cells) -> Iterator[Evidence]:
+def models(cells: RequestsByCell) -> Iterator[Evidence]:
     """Whether the streams of an arm name several models, as those of a gateway that falls back to another one.
 
     One name proves nothing, so no row says "fine": LiteLLM's streams may name the model that was asked for after a fallback
@@ -76,7 +76,7 @@ def models(cells: Cells) -> Iterator[Evidence]:
             yield Evidence(check=MODELS, arm=arm.name, outcome=outcome, says=says, remedy=remedy)
 
 
-def client(cells: Cells) -> Iterator[Evidence]:
+def client(cells: RequestsByCell) -> Iterator[Evidence]:
     """How late the client was."""
     lags_s = [block.client_lag_s for block in cells.raw.blocks]
     late_s = [lag_s for lag_s in lags_s if lag_s > LATE_S]
@@ -92,7 +92,7 @@ def client(cells: Cells) -> Iterator[Evidence]:
         )
 
 
-def memory(cells: Cells) -> Iterator[Evidence]:
+def memory(cells: RequestsByCell) -> Iterator[Evidence]:
     """What a draft takes of the room for context, where both servers say how much they have."""
     for base, arm in cells.compared:
         if base.kv_tokens and arm.kv_tokens:
@@ -159,7 +159,7 @@ def drift(course: Course) -> Iterator[Evidence]:
         yield Evidence(check=DRIFT, outcome="not asked", says="the first cell was not repeated at the end")
 
 
-def prefix_cache(cells: Cells) -> Iterator[Evidence]:
+def prefix_cache(cells: RequestsByCell) -> Iterator[Evidence]:
     """The share of prompt tokens that came from the prefix cache of each arm, where servers say so."""
     shares: dict[str, float] = {}
     for arm in cells.plan.arms:
@@ -179,7 +179,7 @@ def prefix_cache(cells: Cells) -> Iterator[Evidence]:
         )
 
 
-def engines(cells: Cells, found: Mapping[str, EngineDifferences]) -> Iterator[Evidence]:
+def engines(cells: RequestsByCell, found: Mapping[str, EngineDifferences]) -> Iterator[Evidence]:
     """Versions and settings that differ although no treatment asked for it."""
     unknown = []
     for base, arm in cells.compared:
@@ -213,7 +213,7 @@ def engines(cells: Cells, found: Mapping[str, EngineDifferences]) -> Iterator[Ev
             )
 
 
-def records(cells: Cells) -> Iterator[Evidence]:
+def records(cells: RequestsByCell) -> Iterator[Evidence]:
     """What else limits the numbers of a run."""
     raw, plan, (planned, complete) = cells.raw, cells.plan, extent(cells.raw)
     first = raw.sessions[0].plan.prices
@@ -242,13 +242,13 @@ def records(cells: Cells) -> Iterator[Evidence]:
             yield Evidence(check=RECORDS, arm=arm, class_=one, outcome="withheld", says=text, remedy=remedy)
 
 
-def one_start(cells: Cells, compared: Sequence[Comparison]) -> Iterator[Evidence]:
+def one_start(cells: RequestsByCell, compared: Sequence[Comparison]) -> Iterator[Evidence]:
     """Ratios that can change when a server is restarted."""
     low, high = STARTS_DIFFER
     headlines = [one for one in compared if one.metric == TPOT.name and one.ratio and cells.raw.held]
     if not headlines or is_aa(cells.plan):
         return
-    if min(cells.footing(one.load).starts for one in headlines) > 1:
+    if min(cells.conditions(one.load).starts for one in headlines) > 1:
         yield Evidence(
             check=ONE_START, outcome="fine", says="the intervals contain more than one start of the servers"
         )

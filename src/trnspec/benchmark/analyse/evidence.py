@@ -13,8 +13,8 @@ from itertools import product
 
 from trnspec.benchmark.analyse import answers, arrivals, conditions
 from trnspec.benchmark.analyse.attached import EngineDifferences, Quality
-from trnspec.benchmark.analyse.request_table import Place, Requests
-from trnspec.benchmark.analyse.requests import Cells
+from trnspec.benchmark.analyse.request_table import CellKey, Requests
+from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.result import Course, Evidence
 from trnspec.benchmark.analyse.statistics import fisher_more
 from trnspec.benchmark.analyse.tokens_and_text import tokens_and_text
@@ -23,7 +23,7 @@ from trnspec.benchmark.metrics import TPOT
 from trnspec.benchmark.plan import Load
 from trnspec.core.words import listed
 
-Check = Callable[[Cells], Iterable[Evidence]]
+Check = Callable[[RequestsByCell], Iterable[Evidence]]
 ENDINGS, FAILURES = "how answers end", "answered requests"
 MORE_FAILURES = 0.01
 """If the share of failed requests exceeds that of the baseline by more than this, the verdicts of a treatment are withheld."""
@@ -54,7 +54,7 @@ def withheld_for(
 
 
 def withheld_from(
-    evidence: Sequence[Evidence], place: Place, *arms: str, metric: str = TPOT.name
+    evidence: Sequence[Evidence], place: CellKey, *arms: str, metric: str = TPOT.name
 ) -> list[Evidence]:
     """The rows that withhold the verdict of a comparison of these arms, each once."""
     at = place.class_ or None, place.load
@@ -62,7 +62,7 @@ def withheld_from(
     return list(dict.fromkeys(own))
 
 
-def endings(cells: Cells) -> Iterator[Evidence]:
+def endings(cells: RequestsByCell) -> Iterator[Evidence]:
     """The finish reasons of each arm, and arms whose answers end differently."""
     reasons = {
         arm.name: Counter(
@@ -102,7 +102,7 @@ def _shares(reasons: Counter[str]) -> str:
     return ", ".join(f"{reason} {number / reasons.total():.0%}" for reason, number in reasons.most_common())
 
 
-def failures(cells: Cells) -> Iterator[Evidence]:
+def failures(cells: RequestsByCell) -> Iterator[Evidence]:
     """Requests without an answer: by arm, and cells without any answer. Failed requests are in no other number, so the arm that fails more
     looks better."""
     rows = []
@@ -157,8 +157,8 @@ def _share(requests: Requests) -> float:
     return requests.failed / max(len(requests), 1)
 
 
-def _unanswered(cells: Cells, known: Sequence[Evidence]) -> Iterator[Evidence]:
-    """Cells without any answer, unless the whole arm or its load is withheld already. In an unfinished run only those that were asked."""
+def _unanswered(cells: RequestsByCell, known: Sequence[Evidence]) -> Iterator[Evidence]:
+    """RequestsByCell without any answer, unless the whole arm or its load is withheld already. In an unfinished run only those that were asked."""
     complete = extent(cells.raw)[1]
     for place, arm in product(cells.places, cells.plan.arms):
         own = cells.of(arm, place)
@@ -197,7 +197,11 @@ CHECKS: tuple[Check, ...] = (
 
 
 def evidence(
-    cells: Cells, course: Course, *, quality: Quality | None, engines: Mapping[str, EngineDifferences]
+    cells: RequestsByCell,
+    course: Course,
+    *,
+    quality: Quality | None,
+    engines: Mapping[str, EngineDifferences],
 ) -> tuple[Evidence, ...]:
     """The rows that come before the verdicts; `quality` and `engines` are those of the result."""
     rows = [row for check in CHECKS for row in check(cells)]
@@ -208,11 +212,11 @@ def evidence(
     return (*rows, *_every_class(cells, rows))
 
 
-def _every_class(cells: Cells, rows: Sequence[Evidence]) -> Iterator[Evidence]:
+def _every_class(cells: RequestsByCell, rows: Sequence[Evidence]) -> Iterator[Evidence]:
     """A row for each treatment that has no verdict in any class, so that none is left of its mix."""
     for arms in cells.compared:
         each = [
-            withheld_from(rows, Place(class_, Load()), *(arm.name for arm in arms))
+            withheld_from(rows, CellKey(class_, Load()), *(arm.name for arm in arms))
             for class_ in cells.plan.classes
         ]
         why = [one for own in each for one in own]
@@ -224,7 +228,7 @@ def _every_class(cells: Cells, rows: Sequence[Evidence]) -> Iterator[Evidence]:
             yield Evidence(**about, outcome="withheld", says=says)
 
 
-def without_withheld(cells: Cells, evidence: Sequence[Evidence]) -> Cells:
+def without_withheld(cells: RequestsByCell, evidence: Sequence[Evidence]) -> RequestsByCell:
     """The cells, whose mixes leave out the classes that are withheld under all loads."""
     every = product((arm.name for arm in cells.plan.arms), cells.plan.classes)
     return replace(cells, left_out=frozenset(one for one in every if withheld_for(evidence, *one)))

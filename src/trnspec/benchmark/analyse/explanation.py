@@ -16,15 +16,17 @@ from statistics import geometric_mean
 import numpy as np
 
 from trnspec.benchmark.analyse.attached import ArmFacts
-from trnspec.benchmark.analyse.request_table import Place, Requests
-from trnspec.benchmark.analyse.requests import Cells
+from trnspec.benchmark.analyse.request_table import CellKey, Requests
+from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.result import Explanation
 from trnspec.benchmark.analyse.result_cells import Cell
 from trnspec.benchmark.analyse.sentences import rendered
 from trnspec.benchmark.plan import Load, PlannedArm
 
 
-def explain(cells: Cells, arm: PlannedArm, place: Place, described: Mapping[str, Cell]) -> Explanation:
+def explain(
+    cells: RequestsByCell, arm: PlannedArm, place: CellKey, described: Mapping[str, Cell]
+) -> Explanation:
     """The steps of `arm` relative to its baseline; values are None if they are unknown. `described` has the cells of the place by arm."""
     own = cells.baseline_of(arm)
     sides = cells.pairs((own, arm), place)

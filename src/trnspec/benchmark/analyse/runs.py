@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from trnspec.benchmark.analyse.decision import at_loads
 from trnspec.benchmark.analyse.evidence import FAILURES, evidence, withheld_for
-from trnspec.benchmark.analyse.request_table import Place, Requests
-from trnspec.benchmark.analyse.requests import Cells, Footing, cells_of
+from trnspec.benchmark.analyse.request_table import CellKey, Requests
+from trnspec.benchmark.analyse.requests import MeasuringConditions, RequestsByCell, cells_of
 from trnspec.benchmark.analyse.result import Evidence, Result
 from trnspec.benchmark.analyse.sentences import rendered
 from trnspec.benchmark.analyse.speed_up import as_ratio, sharing
@@ -170,7 +170,7 @@ def _cells(old: RawRun, new: RawRun) -> list[dict[str, Any]]:
     return rows
 
 
-def _against(found: Sequence[Sequence[Evidence]], runs: Sequence[str], place: Place, arm: str) -> str:
+def _against(found: Sequence[Sequence[Evidence]], runs: Sequence[str], place: CellKey, arm: str) -> str:
     """What withholds the verdict about an arm. More failures are judged by the limit of the gate instead."""
     rows = (
         (run, row)
@@ -184,7 +184,9 @@ def _against(found: Sequence[Sequence[Evidence]], runs: Sequence[str], place: Pl
     )
 
 
-def _shared(runs: tuple[Cells, Cells], place: Place, name: str) -> list[tuple[float, float]]:
+def _shared(
+    runs: tuple[RequestsByCell, RequestsByCell], place: CellKey, name: str
+) -> list[tuple[float, float]]:
     """The logs of the metric in both runs, of each prompt that both answered."""
     before, after = (_by_prompt(cells.of(cells.plan.arm(name), place)) for cells in runs)
     return [(old, after[prompt]) for prompt, old in before.items() if prompt in after]
@@ -199,13 +201,15 @@ def _by_prompt(requests: Requests) -> dict[str, float]:
     return {prompt: fmean(values) for prompt, values in logs.items()}
 
 
-def _footing(runs: tuple[Cells, Cells], place: Place) -> Footing:
+def _footing(runs: tuple[RequestsByCell, RequestsByCell], place: CellKey) -> MeasuringConditions:
     """The weaker conditions of both runs."""
-    both = [cells.footing(place.load) for cells in runs]
-    return Footing(held=all(footing.held for footing in both), starts=min(footing.starts for footing in both))
+    both = [cells.conditions(place.load) for cells in runs]
+    return MeasuringConditions(
+        held=all(conditions.held for conditions in both), starts=min(conditions.starts for conditions in both)
+    )
 
 
-def judge(baseline: RawRun, run: RawRun, *, slower_by: float) -> dict[str, Any]:
+def gate_run(baseline: RawRun, run: RawRun, *, slower_by: float) -> dict[str, Any]:
     """Check `run` against `baseline`: the time per output token of each cell and the error rate of each arm.
 
     `slower_by` is the tolerated increase of the time per token: only if the whole interval is beyond it, it is a regression.

@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import Any
 
 from trnspec.benchmark.analyse.request_table import Requests, joined
-from trnspec.benchmark.analyse.requests import Cells, cells_of
+from trnspec.benchmark.analyse.requests import RequestsByCell, cells_of
 from trnspec.benchmark.analyse.result import Course
 from trnspec.benchmark.analyse.speed_up import as_ratio
 from trnspec.benchmark.analyse.statistics import UNKNOWN, Estimate, summed, weighted_mean
@@ -27,7 +27,7 @@ _GAP_S = 60.0
 """A longer time without a request in flight is a gap: between two blocks the client needs less than a second."""
 
 
-def stability(cells: Cells) -> Course:
+def stability(cells: RequestsByCell) -> Course:
     """`course` of a result, in time order; the first cell is compared with its repetition if both ran on the same nodes."""
     raw = cells.raw
     nodes = [
@@ -39,7 +39,7 @@ def stability(cells: Cells) -> Course:
     return Course.model_validate(known)
 
 
-def _drift(before: Cells, after: Cells) -> Iterator[dict[str, Any]]:
+def _drift(before: RequestsByCell, after: RequestsByCell) -> Iterator[dict[str, Any]]:
     """Each arm in the first cell compared with the repetition at the end, under the same start of the servers; above 1 the arm
     became faster."""
     for (_, place), again in list(after.requests.items())[:1]:
@@ -47,7 +47,7 @@ def _drift(before: Cells, after: Cells) -> Iterator[dict[str, Any]]:
             sides = []
             for cells in (before, after):
                 known = joined([cells.none, *cells.known(arm, place.load).values()])
-                same_start = known.sources.start == again.sources.start[0]
+                same_start = known.cluster_ids.start == again.cluster_ids.start[0]
                 sides.append(known.at(same_start & (known.metrics[TPOT.name] > 0)))
             if moved := _moved(*sides):
                 yield {"arm": arm.name, "metric": TPOT.name, **as_ratio(moved)}
@@ -84,7 +84,7 @@ def _moved(before: Requests, after: Requests) -> Estimate | None:
 
 def _logs(requests: Requests) -> Iterator[tuple[Hashable, Hashable, float]]:
     """Prompt, block (None: unknown) and log of the time per token of each answer."""
-    queues, blocks = requests.sources.queue.tolist(), requests.sources.block.tolist()
+    queues, blocks = requests.cluster_ids.queue.tolist(), requests.cluster_ids.block.tolist()
     for one, queue, block, tpot_s in zip(
         requests.answers, queues, blocks, requests.metrics[TPOT.name], strict=True
     ):

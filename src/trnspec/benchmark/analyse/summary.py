@@ -15,17 +15,17 @@ from trnspec.benchmark import metrics
 from trnspec.benchmark.analyse import stability
 from trnspec.benchmark.analyse.acceptance import acceptance, tokens_per_step_at
 from trnspec.benchmark.analyse.answers import losslessness, output_equality
+from trnspec.benchmark.analyse.attachments import against_published, engines_in, quality_in, served_by
 from trnspec.benchmark.analyse.conditions import is_aa, one_start
 from trnspec.benchmark.analyse.decision import advised, average
 from trnspec.benchmark.analyse.delivered import cost, goodput, limits_kept, throughput, token_source
 from trnspec.benchmark.analyse.evidence import TIMES_STAY, evidence, withheld_from, without_withheld
 from trnspec.benchmark.analyse.explanation import explain
 from trnspec.benchmark.analyse.mix import bests, mixes
-from trnspec.benchmark.analyse.request_table import Place, Requests
-from trnspec.benchmark.analyse.requests import Cells
+from trnspec.benchmark.analyse.request_table import CellKey, Requests
+from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.result import Comparison, Evidence, Explanation, Result
 from trnspec.benchmark.analyse.result_cells import Cell
-from trnspec.benchmark.analyse.result_files import against_published, engines_in, quality_in, served_by
 from trnspec.benchmark.analyse.speed_up import comparisons, pays_up_to
 from trnspec.benchmark.analyse.statistics import distribution
 from trnspec.benchmark.analyse.values import gaps, server_counts
@@ -53,7 +53,7 @@ _UNJUDGED = (
 )
 
 
-def summarise(cells: Cells, folder: Path | None = None) -> Result:
+def summarise(cells: RequestsByCell, folder: Path | None = None) -> Result:
     """The result of a run, finished or not; `folder` may hold further files of it. Raises ResultsError for an invalid file."""
     raw, course = cells.raw, stability.stability(cells)
     engines = engines_in(folder, raw.plan.baselines) if folder else {}
@@ -63,12 +63,12 @@ def summarise(cells: Cells, folder: Path | None = None) -> Result:
     described = {
         (place, arm.name): _cell(cells, arm, place) for place, arm in product(cells.places, cells.plan.arms)
     }
-    rows = [_judged(found, row) for row in comparisons(cells)]
+    rows = [_withheld_by_evidence(found, row) for row in comparisons(cells)]
     headlines = [row for row in rows if row["metric"] == _HEADLINE]
     explanations = list(_explanations(cells, described, headlines))
     # The mix of an arm that is withheld as a whole keeps its measurements.
     both = zip(mixes(left), mixes(cells), strict=True)
-    mixed = [_judged(found, row if row["classes"] else whole) for row, whole in both]
+    mixed = [_withheld_by_evidence(found, row if row["classes"] else whole) for row, whole in both]
     compared = [_in_class(cells, row, described, explanations, mixed) for row in rows]
     mix = [_of_mix(cells, row, compared) for row in mixed]
     headline = [one for one in compared if one.metric == _HEADLINE]
@@ -97,11 +97,11 @@ def summarise(cells: Cells, folder: Path | None = None) -> Result:
     return advised(result.model_copy(update={"windows": windows_by_load(result)}))
 
 
-def _judged(found: Sequence[Evidence], row: dict[str, Any]) -> dict[str, Any]:
+def _withheld_by_evidence(found: Sequence[Evidence], row: dict[str, Any]) -> dict[str, Any]:
     """The comparison, without a verdict if evidence withholds it. The ratio stays if its times are sound: those of a server that writes
     nonsense say nothing about a working server. The measurements of each arm are kept."""
     metric = row.get("metric", _HEADLINE)
-    why = withheld_from(found, Place.of(row), row["baseline"], row["treatment"], metric=metric)
+    why = withheld_from(found, CellKey.of(row), row["baseline"], row["treatment"], metric=metric)
     if not why:
         return row
     kept = (
@@ -123,16 +123,16 @@ def write(result: Result, folder: Path) -> Path:
     return write_whole(folder / FILE_NAME, result.model_dump_json(indent=1) + "\n")
 
 
-def _named(cells: Cells, row: Mapping[str, Any]) -> dict[str, Any]:
+def _named(cells: RequestsByCell, row: Mapping[str, Any]) -> dict[str, Any]:
     """The window of a treatment, and its name without it."""
     name, window = row["treatment"], cells.plan.arm(row["treatment"]).speculative_tokens
     return {"window": window, "family": re.sub(rf"-k{window}(?=(-b\d+)?$)", "", name)}
 
 
 def _in_class(
-    cells: Cells,
+    cells: RequestsByCell,
     row: Mapping[str, Any],
-    described: Mapping[tuple[Place, str], Cell],
+    described: Mapping[tuple[CellKey, str], Cell],
     explanations: Sequence[Explanation],
     mixed: Sequence[Mapping[str, Any]],
 ) -> Comparison:
@@ -140,7 +140,7 @@ def _in_class(
     known = {**row, **_named(cells, row)}
     if row["metric"] != _HEADLINE:
         return Comparison.model_validate(known)
-    place, names = Place.of(row), (row["baseline"], row["treatment"])
+    place, names = CellKey.of(row), (row["baseline"], row["treatment"])
     costs = [described[place, name].cost for name in names]
     if row["verdict"] != "withheld":  # else calculated from times that are made up
         known |= {
@@ -151,20 +151,20 @@ def _in_class(
         if (one.place, one.treatment) == (place, names[1]):
             known |= {"tokens_per_step": one.tokens_per_step, "step_cost": one.step_time_ratio}
     for mix in mixed:
-        if (Place.of(mix).load, mix["baseline"], mix["treatment"]) == (place.load, *names):
+        if (CellKey.of(mix).load, mix["baseline"], mix["treatment"]) == (place.load, *names):
             times = next((own for own in mix["classes"] if own["class"] == place.class_), {})
             known |= {key: times.get(key) for key in ("baseline_tpot_s", "treatment_tpot_s")}
     return Comparison.model_validate(known)
 
 
-def _of_mix(cells: Cells, row: Mapping[str, Any], compared: Sequence[Comparison]) -> Comparison:
+def _of_mix(cells: RequestsByCell, row: Mapping[str, Any], compared: Sequence[Comparison]) -> Comparison:
     """A comparison over the mix. Dollars are the mean over the classes by their shares of the tokens."""
     inside = {own["class"]: own["share"] for own in row["classes"] if own["share"]}
     members = [
         one
         for one in compared
         if (one.metric, one.load, one.baseline, one.treatment)
-        == (_HEADLINE, Place.of(row).load, row["baseline"], row["treatment"])
+        == (_HEADLINE, CellKey.of(row).load, row["baseline"], row["treatment"])
         and one.class_ in inside
     ]
     known = {**row, **_named(cells, row), "metric": _HEADLINE}
@@ -210,19 +210,19 @@ def _run(raw: RawRun) -> dict[str, Any]:
 
 
 def _explanations(
-    cells: Cells,
-    described: Mapping[tuple[Place, str], Cell],
+    cells: RequestsByCell,
+    described: Mapping[tuple[CellKey, str], Cell],
     headlines: Sequence[Mapping[str, Any]],
 ) -> Iterator[Explanation]:
     for row in headlines:
-        place, arm = Place.of(row), cells.plan.arm(row["treatment"])
+        place, arm = CellKey.of(row), cells.plan.arm(row["treatment"])
         judged = row["verdict"] != "withheld" or row.get("ratio")
         if judged and len(cells.pairs((cells.baseline_of(arm), arm), place)[0]):
             here = {name: cell for (where, name), cell in described.items() if where == place}
             yield explain(cells, arm, place, here)
 
 
-def _cell(cells: Cells, arm: PlannedArm, place: Place) -> Cell:
+def _cell(cells: RequestsByCell, arm: PlannedArm, place: CellKey) -> Cell:
     requests, blocks = cells.of(arm, place), cells.blocks_of(arm, place)
     answered, answers = requests.answered, requests.answered.answers
     errors = Counter(one.error for one in requests.answers if one.error)

@@ -15,12 +15,12 @@ from trnspec.benchmark.analyse.arrivals import (
     MIN_ANSWERS,
     NO_USAGE,
     RIGHT_WITHIN,
-    Judged,
+    Judgement,
     by_class,
     rows_by_class,
 )
 from trnspec.benchmark.analyse.request_table import Requests
-from trnspec.benchmark.analyse.requests import Cells
+from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.result import Evidence, Outcome
 from trnspec.benchmark.analyse.statistics import of_sample
 from trnspec.benchmark.measure.records import RequestRecord
@@ -49,15 +49,15 @@ _KNOWN_KEYS = {
 }
 
 
-def tokens_and_text(cells: Cells) -> Iterator[Evidence]:
+def tokens_and_text(cells: RequestsByCell) -> Iterator[Evidence]:
     """Whether the tokens of each arm that the server counts are those of the text that came."""
     for arm in cells.plan.arms:
         base = by_class(cells, cells.baseline_of(arm))
 
-        def judge(class_: str, own: Requests, base: Mapping[str, Requests] = base) -> list[Judged]:
+        def judge_class(class_: str, own: Requests, base: Mapping[str, Requests] = base) -> list[Judgement]:
             return [(*_counts(own, base.get(class_, cells.none), cells.plan.dummy_weights), None)]
 
-        yield from rows_by_class(TEXT, arm.name, cells, judge)
+        yield from rows_by_class(TEXT, arm.name, cells, judge_class)
         keys = {
             key for own in by_class(cells, arm).values() for one in own.answers for key in one.output_keys
         }
@@ -67,7 +67,7 @@ def tokens_and_text(cells: Cells) -> Iterator[Evidence]:
 
 
 def _counts(own: Requests, base: Requests, dummies: bool) -> tuple[Outcome, str, str]:
-    pairs = list(zip(*(side.answers for side in base.with_(own)), strict=True))
+    pairs = list(zip(*(side.answers for side in base.paired_with(own)), strict=True))
     equal = [(a, b) for a, b in pairs if a is not b and a.text_sha256 and a.text_sha256 == b.text_sha256]
     counts = [(a.completion_tokens, b.completion_tokens) for a, b in equal]
     known = [(a, b) for a, b in counts if a and b]
@@ -93,7 +93,7 @@ def _per_character(own: Requests, base: Requests) -> tuple[Outcome, str, str]:
     answers = own.answered.answers
     if answers and all(one.chunk_tokens for one in answers):
         return "fine", "the server counts the tokens of each chunk", ""
-    pairs = base.with_(own)
+    pairs = base.paired_with(own)
     before, after = (
         side.tokens / np.array([len(one.text or "") or math.nan for one in side.answers]) for side in pairs
     )
@@ -102,7 +102,7 @@ def _per_character(own: Requests, base: Requests) -> tuple[Outcome, str, str]:
     if len(after) < MIN_ANSWERS:
         return "not asked", "too few answers have text and counts", ""
     says = f"{after.mean():.3g} tokens per character, the baseline {before.mean():.3g}"
-    apart = of_sample(np.log(after / before), pairs[0].sources.of(known))
+    apart = of_sample(np.log(after / before), pairs[0].cluster_ids.of(known))
     if max(apart.low or 0.0, -(apart.high or 0.0)) > RIGHT_WITHIN:
         remedy = HIDDEN if all(one.completion_tokens for one in answers) else NO_USAGE
         return "withheld", f"{says}: not the same tokens", remedy

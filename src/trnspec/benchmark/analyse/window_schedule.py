@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 from trnspec.benchmark.analyse.decision import at_loads
-from trnspec.benchmark.analyse.requests import Cells
+from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.result import Comparison, Result
 from trnspec.benchmark.analyse.result_cells import WindowAtLoad
 from trnspec.benchmark.analyse.sentences import rendered
@@ -128,7 +128,7 @@ def schedule_lines(result: Result) -> Iterator[str]:
         yield from wrapped(_TAX)
 
 
-def next_windows(cells: Cells, result: Result) -> Iterator[str]:
+def next_windows(cells: RequestsByCell, result: Result) -> Iterator[str]:
     """For each arm that drafts the window to measure next, at the load of the answer; or what is missing to name one."""
     try:
         advice = advise(cells)

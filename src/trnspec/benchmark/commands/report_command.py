@@ -21,7 +21,7 @@ from trnspec.core.json_text import json_text
 from trnspec.core.words import count
 
 if TYPE_CHECKING:
-    from trnspec.benchmark.analyse.requests import Cells
+    from trnspec.benchmark.analyse.requests import RequestsByCell
     from trnspec.benchmark.analyse.result import Result
     from trnspec.benchmark.measure.raw_run import RawRun
 
@@ -90,7 +90,7 @@ def reported(
     return code
 
 
-def summarised(folder: Path, cells: Cells) -> Result:
+def summarised(folder: Path, cells: RequestsByCell) -> Result:
     """Make the result of the run in `folder` and store it there."""
     from trnspec.benchmark.analyse.summary import summarise, write
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trnspec.benchmark.analyse.attached import Expectation
+from trnspec.benchmark.analyse.attachments import QUANTITIES, VERDICTS
 from trnspec.benchmark.analyse.result import Verdict
-from trnspec.benchmark.analyse.result_files import QUANTITIES, VERDICTS
 from trnspec.benchmark.plan import Load
 from trnspec.benchmark.show.drawing import ratio_axis
-from trnspec.benchmark.show.figures import ALL_CLASSES, lane_of, pictured, verdict_class
-from trnspec.benchmark.show.tables import Lane, Row, Table
+from trnspec.benchmark.show.figures import ALL_CLASSES, pictured, row_plot, verdict_class
+from trnspec.benchmark.show.tables import Row, RowPlot, Table
 
 
 def forecast(expectations: Sequence[Expectation]) -> Table:
@@ -24,8 +24,8 @@ def forecast(expectations: Sequence[Expectation]) -> Table:
     for row, (ratio, begin, end, low, high) in zip(expectations, ratios, strict=True):
         kind, result = _against(row)
         left, right = (axis.percent(bound or 1.0) for bound in (low, high))
-        shapes = (("zone", f"M{left} 2H{right}V18H{left}z"), *lane_of(axis, kind, ratio, begin, end).shapes)
-        rows.append(((*_expected(row), result), Lane(verdict_class(kind), shapes)))
+        shapes = (("zone", f"M{left} 2H{right}V18H{left}z"), *row_plot(axis, kind, ratio, begin, end).shapes)
+        rows.append(((*_expected(row), result), RowPlot(verdict_class(kind), shapes)))
     headings = ("arm", "quantity", "this run", "expected", "bounds", "result")
     return pictured("Compared with the forecast", headings, rows, axis, shaded=())
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from trnspec.benchmark.analyse.decision import AtLoad
-from trnspec.benchmark.analyse.request_table import Place, Requests
-from trnspec.benchmark.analyse.requests import Cells
+from trnspec.benchmark.analyse.request_table import CellKey, Requests
+from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.result import Comparison, Result, Verdict
 from trnspec.benchmark.analyse.sentences import interval, money
 from trnspec.benchmark.analyse.speed_up import EQUIVALENT
@@ -35,7 +35,7 @@ from trnspec.benchmark.show.drawing import (
     looks,
     ratio_axis,
 )
-from trnspec.benchmark.show.tables import Lane, Row, Table, change, ms, plain
+from trnspec.benchmark.show.tables import Row, RowPlot, Table, change, ms, plain
 
 Arms = Mapping[str, Look]
 ALL_CLASSES = "all classes"
@@ -66,7 +66,7 @@ def against_windows(loads: Sequence[AtLoad], predicted: Sequence[Mapping[str, An
     arms = {(gain.family, gain.treatment) for own in gains.values() for gain in own}
     formula: dict[tuple[str, Load, str], Points] = {}
     for row in predicted:
-        place, families = Place.of(row), [family for family, arm in arms if arm == row["arm"]]
+        place, families = CellKey.of(row), [family for family, arm in arms if arm == row["arm"]]
         for family in families if len([arm for one, arm in arms if [one] == families]) == 1 else ():
             formula[family, place.load, place.class_] = [(at["k"], at["speed_up"]) for at in row["by_k"]]
     lines = {key: sorted((g.window, g.ratio or 1.0) for g in gains.get(key, ())) for key in gains | formula}
@@ -95,11 +95,11 @@ def against_windows(loads: Sequence[AtLoad], predicted: Sequence[Mapping[str, An
     yield Figure("windows", "Speed-up against the window", panels, [*styles.values()][1:], {})
 
 
-def _places(cells: Cells, arms: Arms) -> Iterator[tuple[str, str, Sequence[tuple[Look, Requests]]]]:
+def _places(cells: RequestsByCell, arms: Arms) -> Iterator[tuple[str, str, Sequence[tuple[Look, Requests]]]]:
     """Each class and load with requests: an identifier, a title, and the requests of each arm."""
     for number, load in enumerate(cells.plan.loads):
         for index, class_ in enumerate(cells.plan.classes):
-            place = Place(class_, load)
+            place = CellKey(class_, load)
             members = [
                 (look, cells.requests[arm, place])
                 for arm, look in arms.items()
@@ -109,7 +109,7 @@ def _places(cells: Cells, arms: Arms) -> Iterator[tuple[str, str, Sequence[tuple
                 yield f"{number}-{index}", str(place) if len(cells.plan.loads) > 1 else class_, members
 
 
-def over_time(cells: Cells, arms: Arms) -> Iterator[Figure]:
+def over_time(cells: RequestsByCell, arms: Arms) -> Iterator[Figure]:
     """A figure for each metric with values: every request over time."""
     known = [
         (id_, where, [(look, own, _started(own)) for look, own in members])
@@ -152,7 +152,7 @@ def _known(requests: Requests, metric: Metric) -> Array:
     return values[~np.isnan(values)]
 
 
-def distributions(cells: Cells, arms: Arms) -> Iterator[Figure]:
+def distributions(cells: RequestsByCell, arms: Arms) -> Iterator[Figure]:
     """Cumulative shares of two metrics. The inter-chunk latency has a value for each pair of chunks."""
     for metric, over in _SPREAD:
         name, known = metric.name.removesuffix("_s"), []
@@ -236,17 +236,17 @@ def _of_gains(
     for words, gain in gains:
         times = change(gain.baseline_tpot_s, gain.treatment_tpot_s, ms, "→")
         dollars = change(gain.usd_before, gain.usd_after, money, "→")
-        speed_up, lane = _compared(axis, gain)
-        rows.append(((*words, speed_up, times, *(tails(gain) if tails else ()), dollars), lane))
+        speed_up, plot = _compared(axis, gain)
+        rows.append(((*words, speed_up, times, *(tails(gain) if tails else ()), dollars), plot))
     headings = (*names, *_NUMBERS[:2], *more, _NUMBERS[2])
     return pictured(title, headings, rows, axis, total=total)
 
 
-def _compared(axis: Axis, one: Comparison) -> tuple[str, Lane]:
+def _compared(axis: Axis, one: Comparison) -> tuple[str, RowPlot]:
     """A verdict with its ratio and interval, if known, and their picture."""
     text, ends = str(one.verdict), (one.ci_low, one.ci_high)
     text += "" if one.ratio is None else f": {one.ratio:.2f}×{interval(*ends)}"
-    return text, lane_of(axis, one.verdict, one.ratio, *ends)
+    return text, row_plot(axis, one.verdict, one.ratio, *ends)
 
 
 def by_other_metrics(result: Result, at: AtLoad) -> Iterator[Table]:
@@ -261,8 +261,8 @@ def by_other_metrics(result: Result, at: AtLoad) -> Iterator[Table]:
     for metric in COMPARED[1:]:
         rows = []
         for one in (one for one in known if one.metric == metric.name):
-            speed_up, lane = _compared(axis, one)
-            rows.append(((one.class_ or "", one.treatment, speed_up), lane))
+            speed_up, plot = _compared(axis, one)
+            rows.append(((one.class_ or "", one.treatment, speed_up), plot))
         if table := pictured(metric.title, ("class", "arm", _NUMBERS[0]), rows, axis):
             yield table
 
@@ -278,7 +278,7 @@ def step_costs(at: AtLoad) -> Table:
         row = (gain.class_ or "", gain.treatment, f"{tokens:.2f}", f"{cost:.2f}", expected, measured)
         end, need = axis.percent(tokens), axis.percent(cost)
         rows.append(
-            (row, Lane(verdict_class(gain.verdict), (("bar", f"M0 10H{end}"), ("need", f"M{need} 2v16"))))
+            (row, RowPlot(verdict_class(gain.verdict), (("bar", f"M0 10H{end}"), ("need", f"M{need} 2v16"))))
         )
     headings = ("class", "arm", "tokens per step", "cost of a step", "expected speed-up", "observed speed-up")
     return pictured("Tokens per step", headings, rows, axis)
@@ -312,25 +312,27 @@ def verdict_class(verdict: Verdict) -> str:
     return verdict.replace(" ", "-")
 
 
-def lane_of(axis: Axis, verdict: Verdict, ratio: float | None, low: float | None, high: float | None) -> Lane:
+def row_plot(
+    axis: Axis, verdict: Verdict, ratio: float | None, low: float | None, high: float | None
+) -> RowPlot:
     """A line for the interval and a mark for the ratio. The mark is hollow if there are too few prompts for a verdict."""
     if ratio is None:
-        return Lane(verdict_class(verdict), ())
+        return RowPlot(verdict_class(verdict), ())
     at, begin, end = (axis.percent(value or ratio) for value in (ratio, low, high))
     shapes = [("range", f"M{begin} 10H{end}"), ("point", f"M{at} 10h0")]
     hole = [("hole", f"M{at} 10h0")] if verdict == "too few prompts" else []
-    return Lane(verdict_class(verdict), (*shapes, *hole))
+    return RowPlot(verdict_class(verdict), (*shapes, *hole))
 
 
 def pictured(
     title: str,
     headings: Row,
-    rows: Sequence[tuple[Row, Lane]],
+    rows: Sequence[tuple[Row, RowPlot]],
     axis: Axis,
     *,
     total: bool = False,
     shaded: tuple[float, ...] = EQUIVALENT,
 ) -> Table:
-    """A table with a lane in each row."""
-    words, lanes = [row for row, _ in rows], [lane for _, lane in rows]
-    return Table(title, headings, words, 2, lanes, axis, shaded if axis.log else (), total)
+    """A table with a plot in each row."""
+    words, plots = [row for row, _ in rows], [plot for _, plot in rows]
+    return Table(title, headings, words, 2, plots, axis, shaded if axis.log else (), total)

@@ -9,8 +9,8 @@ from typing import Any
 
 from trnspec.benchmark.analyse.answers import first_difference
 from trnspec.benchmark.analyse.decision import AtLoad, at_loads
-from trnspec.benchmark.analyse.request_table import Place
-from trnspec.benchmark.analyse.requests import Cells
+from trnspec.benchmark.analyse.request_table import CellKey
+from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.window_advice import advise
 from trnspec.benchmark.errors import ResultsError
@@ -32,7 +32,7 @@ _MAX_ARMS = 6
 """The maximum number of arms in a figure."""
 
 
-def render(cells: Cells, result: Result) -> str:
+def render(cells: RequestsByCell, result: Result) -> str:
     """The page as HTML."""
     raw, run, predicted, loads = cells.raw, result.run, predictions(cells), at_loads(result)
     at, shown = loads[result.here], _shown(result, loads)
@@ -118,7 +118,7 @@ def _unexplained(result: Result, at: AtLoad) -> dict[str, list[str]]:
     return _together((row.unknown, row.class_ or "") for row in rows)
 
 
-def predictions(cells: Cells) -> list[dict[str, Any]]:
+def predictions(cells: RequestsByCell) -> list[dict[str, Any]]:
     """Predictions of the run by class and for all classes together; empty if there are none."""
     try:
         advice = advise(cells)
@@ -148,11 +148,11 @@ def _servers(raw: RawRun) -> str:
     return ", ".join(f"{arm}: {text}" for arm, text in said.items() if text)
 
 
-def _samples(cells: Cells) -> Iterator[dict[str, Any]]:
+def _samples(cells: RequestsByCell) -> Iterator[dict[str, Any]]:
     """The pairs whose texts differ: the first of each class and treatment, then the second."""
     prompts, differing = {prompt.id: _prompt_text(prompt) for prompt in cells.plan.prompts}, []
     for class_, arms in product(cells.plan.classes, cells.compared):
-        found = [cells.pairs(arms, Place(class_, load)) for load in cells.plan.loads]
+        found = [cells.pairs(arms, CellKey(class_, load)) for load in cells.plan.loads]
         differing.append(
             [
                 (base, own)

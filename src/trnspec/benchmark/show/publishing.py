@@ -45,7 +45,7 @@ EVERY_S = 60.0
 GRACE_S = 300.0
 """A run counts as in progress from its first finished request, or after this time without one. Otherwise the time before the first
 request would raise an alarm."""
-_REQUESTS_PER_PARCEL = 50
+_REQUESTS_PER_BATCH = 50
 _DIGITS = 3
 """Significant digits of published values, so that equal values share an entry; the journal has all digits."""
 PRICES = (
@@ -59,7 +59,7 @@ UPLOADED_FILES = (
 """The files that are copied to S3, if they exist. The ledger stays in the folder."""
 
 
-class Parcel(NamedTuple):
+class MetricBatch(NamedTuple):
     """All data of some requests. It is sent in one call, so that a request is counted completely or not at all."""
 
     request_ids: list[str]
@@ -109,10 +109,10 @@ class Publisher:
             with self._ledger.open("a+b") as ledger:
                 # Two processes (`--follow` and a later `publish`) must not send the same request; a crash releases the lock.
                 fcntl.flock(ledger, fcntl.LOCK_EX)
-                known = self._noted(ledger)
+                known = self._read_ledger(ledger)
                 fresh = [record for record in measured if _request_id(record) not in known]
                 done = PublishResult(already_there=len(measured) - len(fresh))
-                for batch in calls(parcels(raw.plan, fresh)):
+                for batch in calls(metric_batches(raw.plan, fresh)):
                     data = [datum for parcel in batch for datum in parcel.data]
                     ids = [id_ for parcel in batch for id_ in parcel.request_ids]
                     again = self._send(data, after=done.calls)
@@ -153,7 +153,7 @@ class Publisher:
             ) from error
         return int((answer or {}).get("ResponseMetadata", {}).get("RetryAttempts", 0))
 
-    def _noted(self, ledger: BinaryIO) -> set[str]:
+    def _read_ledger(self, ledger: BinaryIO) -> set[str]:
         """The requests in the ledger for this destination."""
         ledger.seek(0)
         known: set[str] = set()
@@ -187,8 +187,8 @@ def _load(record: RequestRecord) -> str:
     return str(record.concurrency) if record.rate_per_s is None else f"{record.rate_per_s:g}/s"
 
 
-def parcels(plan: Plan, measured: Iterable[RequestRecord]) -> Iterator[Parcel]:
-    """The records as parcels, by cell and minute. Failed requests count only as errors."""
+def metric_batches(plan: Plan, measured: Iterable[RequestRecord]) -> Iterator[MetricBatch]:
+    """The records as metric_batches, by cell and minute. Failed requests count only as errors."""
     groups: dict[tuple[str, str, str, float], list[RequestRecord]] = defaultdict(list)
     for record in measured:
         minute = record.started_unix_s // EVERY_S * EVERY_S
@@ -196,8 +196,8 @@ def parcels(plan: Plan, measured: Iterable[RequestRecord]) -> Iterator[Parcel]:
     for (arm, class_, load, minute), members in groups.items():
         names = zip(Metric.dimensions, (plan.experiment, arm, class_, load), strict=True)
         dimensions = [{"Name": name, "Value": as_ascii(value)} for name, value in names]
-        for start in range(0, len(members), _REQUESTS_PER_PARCEL):
-            records = members[start : start + _REQUESTS_PER_PARCEL]
+        for start in range(0, len(members), _REQUESTS_PER_BATCH):
+            records = members[start : start + _REQUESTS_PER_BATCH]
             values: dict[str, list[float]] = defaultdict(list)
             for record in records:
                 for name, new in published_values(record, plan.arm(arm).max_tokens_per_step).items():
@@ -214,7 +214,7 @@ def parcels(plan: Plan, measured: Iterable[RequestRecord]) -> Iterator[Parcel]:
                 for metric in PUBLISHED
                 for part in _parts(values[metric.name])
             ]
-            yield Parcel([*map(_request_id, records)], data)
+            yield MetricBatch([*map(_request_id, records)], data)
 
 
 def _parts(values: Sequence[float]) -> Iterator[dict[float, int]]:
@@ -224,9 +224,9 @@ def _parts(values: Sequence[float]) -> Iterator[dict[float, int]]:
         yield part
 
 
-def calls(waiting: Iterable[Parcel]) -> Iterator[list[Parcel]]:
+def calls(waiting: Iterable[MetricBatch]) -> Iterator[list[MetricBatch]]:
     """Parcels packed into as few calls as the limits allow, in order."""
-    batch: list[Parcel] = []
+    batch: list[MetricBatch] = []
     for parcel in waiting:
         wanted = [*batch, parcel]
         if batch and (

@@ -18,11 +18,11 @@ import jinja2
 from markupsafe import Markup, escape
 
 from trnspec.benchmark.analyse.acceptance import MADE_UP
+from trnspec.benchmark.analyse.attachments import VERDICTS
 from trnspec.benchmark.analyse.decision import AtLoad, at_loads
 from trnspec.benchmark.analyse.explanation import split_steps
-from trnspec.benchmark.analyse.request_table import Place
+from trnspec.benchmark.analyse.request_table import CellKey
 from trnspec.benchmark.analyse.result import Result
-from trnspec.benchmark.analyse.result_files import VERDICTS
 from trnspec.benchmark.analyse.sentences import environment_of_sentences, interval, money
 from trnspec.benchmark.analyse.speed_up import EQUIVALENT
 from trnspec.benchmark.cell_size import MIN_PROMPTS
@@ -109,7 +109,7 @@ def _templates() -> jinja2.Environment:
     names |= {
         "made_up": MADE_UP,
         "metrics": METRICS,
-        "place": Place.of,
+        "place": CellKey.of,
         "split_steps": split_steps,
     }
     names |= {

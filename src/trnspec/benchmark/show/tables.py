@@ -41,7 +41,7 @@ CELL_NUMBERS: Numbers = (
 )
 
 
-class Lane(NamedTuple):
+class RowPlot(NamedTuple):
     """The picture in a row: shapes in a box of 100 by 20. `kind` and each shape have a class in the style sheet."""
 
     kind: str
@@ -56,7 +56,7 @@ class Table:
     headings: Row
     rows: Sequence[Row]
     names: int = 2
-    lanes: Sequence[Lane] = ()
+    plots: Sequence[RowPlot] = ()
     """On the page, a picture for each row between words and numbers, with a common axis."""
     axis: Axis | None = None
     shaded: tuple[float, ...] = ()

@@ -18,10 +18,10 @@ from tests.benchmark.show.runs import FUSED, PLAIN, run_of
 from tests.benchmark.show.test_page import text_of
 from tests.conftest import ROOT
 from trnspec.benchmark.__main__ import main
+from trnspec.benchmark.analyse.attachments import EXPECTED, against_published
 from trnspec.benchmark.analyse.decision import at_loads
 from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.analyse.result import Result
-from trnspec.benchmark.analyse.result_files import EXPECTED, against_published
 from trnspec.benchmark.analyse.summary import summarise
 from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.measure.records import RequestRecord
@@ -294,7 +294,7 @@ def test_each_row_against_the_forecast_has_its_own_quantity_direction_and_bounds
     assert drawn
     rows = [tuple(field.replace("\N{NO-BREAK SPACE}", " ") for field in row) for row in drawn.rows]
     assert [(arm, quantity, *rest) for arm, quantity, _, *rest in rows] == list(ROWS)
-    assert [lane.kind for lane in drawn.lanes] == list(ROWS.values())
+    assert [plot.kind for plot in drawn.plots] == list(ROWS.values())
     (values,) = {row[2] for row in rows[1:3]}
     assert re.fullmatch(r"(1\.99|2) \[\S+, \S+\]", values)
     met = "1 of 4 published figures reproduced, 2 not reproduced, 1 inconclusive"

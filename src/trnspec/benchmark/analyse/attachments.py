@@ -35,7 +35,7 @@ from trnspec.benchmark.analyse.attached import (
     ScoreDifference,
     Setting,
 )
-from trnspec.benchmark.analyse.requests import Cells
+from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.speed_up import log_gains, mapped_back
 from trnspec.benchmark.analyse.statistics import Estimate, compare, joined, of_sample
@@ -213,7 +213,7 @@ class _ExpectedFile(BaseModel):
     figures: list[_PublishedFigure]
 
 
-def against_published(folder: Path, result: Result, cells: Cells) -> dict[str, Any]:
+def against_published(folder: Path, result: Result, cells: RequestsByCell) -> dict[str, Any]:
     """`expectations`, `quoted`, `drafts`, `hardware` and `predicted_cost` of the result of `cells`. Values without classes of their own are
     geometric means over the classes at the largest load.
 
@@ -222,7 +222,7 @@ def against_published(folder: Path, result: Result, cells: Cells) -> dict[str, A
     path = folder / EXPECTED
     expected = _read(path, _ExpectedFile) if path.exists() else _ExpectedFile(arms=[], quoted=[], figures=[])
     arms = expected.arms
-    figures = [_met(figure, cells, result.run.provenance) for figure in expected.figures]
+    figures = [_judge_figure(figure, cells, result.run.provenance) for figure in expected.figures]
     return {
         "expectations": [*figures, *(row for arm in arms for row in _of_arm(arm, result))],
         "quoted": expected.quoted,
@@ -240,7 +240,7 @@ def against_published(folder: Path, result: Result, cells: Cells) -> dict[str, A
     }
 
 
-def _met(figure: _PublishedFigure, cells: Cells, provenance: str) -> dict[str, Any]:
+def _judge_figure(figure: _PublishedFigure, cells: RequestsByCell, provenance: str) -> dict[str, Any]:
     """Whether a published figure was reproduced: the interval of the run against the tolerance."""
     estimate, reason = _estimate(figure, cells)
     low, high = figure.value * (1 - figure.tolerance), figure.value * (1 + figure.tolerance)
@@ -270,12 +270,12 @@ def _met(figure: _PublishedFigure, cells: Cells, provenance: str) -> dict[str, A
     }
 
 
-def _estimate(figure: _PublishedFigure, cells: Cells) -> tuple[Estimate | None, str]:
+def _estimate(figure: _PublishedFigure, cells: RequestsByCell) -> tuple[Estimate | None, str]:
     """The mean of the logarithm of a figure over requests, with its interval; or the reason why it is unknown."""
     arm = next((arm for arm in cells.plan.arms if arm.name == figure.arm), None)
     if arm is None:
         return None, "the arm was not measured"
-    logs, sources = [], []
+    logs, cluster_ids = [], []
     places = (place for place in cells.places if place.load.concurrency == figure.concurrency)
     for place in (place for place in places if place.class_ in (figure.classes or cells.plan.classes)):
         if (arm.name, place.class_) in cells.made_up:
@@ -288,14 +288,14 @@ def _estimate(figure: _PublishedFigure, cells: Cells) -> tuple[Estimate | None, 
             or tokens_per_step_at(cells, arm, place).why_chunks_are_not_steps is None
         ):
             values = own.metrics[figure.metric]
-            gains, known = np.log(values[values > 0]), own.sources.of(values > 0)
+            gains, known = np.log(values[values > 0]), own.cluster_ids.of(values > 0)
         else:
             continue
         logs.append(gains)
-        sources.append(known)
+        cluster_ids.append(known)
     if not sum(map(len, logs)):
         return None, "it was not measured"
-    together = joined(sources)
+    together = joined(cluster_ids)
     # All classes of a figure count as one class.
     return of_sample(np.concatenate(logs), replace(together, class_=np.zeros_like(together.class_))), ""
 
