@@ -23,6 +23,8 @@ CLOCK_S = 0.002
 """Start times are recorded in milliseconds."""
 _METRICS = tuple(metric.name for metric in METRICS if metric.scope == "request" and metric.unit != "requests")
 
+_COLUMNS = ("ok", "pair", "tokens", "span_s", "decoded", "tpot_error")
+
 
 class CellKey(NamedTuple):
     """A class of prompts and a load, at which arms are compared."""
@@ -70,14 +72,9 @@ class Requests:
         rows = np.flatnonzero(rows) if rows.dtype == bool else rows
         return Requests(
             answers=[self.answers[row] for row in rows.tolist()],
-            ok=self.ok[rows],
-            pair=self.pair[rows],
             cluster_ids=self.cluster_ids.of(rows),
             metrics={name: values[rows] for name, values in self.metrics.items()},
-            tokens=self.tokens[rows],
-            span_s=self.span_s[rows],
-            decoded=self.decoded[rows],
-            tpot_error=self.tpot_error[rows],
+            **{name: getattr(self, name)[rows] for name in _COLUMNS},
         )
 
     @cached_property
@@ -112,14 +109,9 @@ def joined(parts: Sequence[Requests]) -> Requests:
     """The rows of several tables."""
     return Requests(
         answers=[answer for part in parts for answer in part.answers],
-        ok=np.concatenate([part.ok for part in parts]),
-        pair=np.concatenate([part.pair for part in parts]),
         cluster_ids=statistics.joined([part.cluster_ids for part in parts]),
         metrics={name: np.concatenate([part.metrics[name] for part in parts]) for name in _METRICS},
-        tokens=np.concatenate([part.tokens for part in parts]),
-        span_s=np.concatenate([part.span_s for part in parts]),
-        decoded=np.concatenate([part.decoded for part in parts]),
-        tpot_error=np.concatenate([part.tpot_error for part in parts]),
+        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS},
     )
 
 
@@ -133,16 +125,17 @@ def table(
     """The table of these requests. `ceilings` are the tokens that a step of each arm can yield, `queue_of` the classes of the blocks in which
     each class was asked, where that is not the class itself."""
     metrics = {name: np.full(len(records), np.nan) for name in _METRICS}
-    tokens, span_s, decoded, tpot_error = (np.full(len(records), np.nan) for _ in range(4))
+    decoding_of = {
+        name: np.full(len(records), np.nan) for name in ("tokens", "span_s", "decoded", "tpot_error")
+    }
     for row, record in enumerate(records):
-        ceiling = ceilings[record.arm]
-        known = output_tokens(record, ceiling)
-        after = decoding(record, known)
-        for name, value in values_of(record, ceiling, known, after).items():
+        tokens = output_tokens(record, ceilings[record.arm])
+        after = decoding(record, tokens)
+        for name, value in values_of(record, ceilings[record.arm], tokens, after).items():
             metrics[name][row] = value
-        tokens[row] = np.nan if known is None else known
-        if after:
-            span_s[row], decoded[row], tpot_error[row] = after.span_s, after.tokens, after.doubt
+        known = (tokens, *((after.span_s, after.tokens, after.doubt) if after else ()))
+        for column, value in zip(decoding_of.values(), known, strict=False):
+            column[row] = np.nan if value is None else value
     return Requests(
         answers=records,
         ok=np.array([record.error is None for record in records], bool),
@@ -155,10 +148,7 @@ def table(
             start=np.array([record.start for record in records], int),
         ),
         metrics=metrics,
-        tokens=tokens,
-        span_s=span_s,
-        decoded=decoded,
-        tpot_error=tpot_error,
+        **decoding_of,
     )
 
 

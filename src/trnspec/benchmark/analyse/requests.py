@@ -71,6 +71,10 @@ class RequestsByCell:
         """All measured requests of a cell, failed ones too."""
         return self.requests.get((arm.name, place), self.none)
 
+    def of_arm(self, name: str) -> list[Requests]:
+        """All measured requests of an arm, by cell."""
+        return [own for (arm, _), own in self.requests.items() if arm == name]
+
     def asked(self, arm: PlannedArm, load: Load) -> Requests:
         """The measured requests of all classes."""
         return joined([self.none, *(self.of(arm, CellKey(class_, load)) for class_ in self.plan.classes)])

@@ -20,7 +20,6 @@ from markupsafe import Markup, escape
 from trnspec.benchmark.analyse.acceptance import MADE_UP
 from trnspec.benchmark.analyse.attachments import VERDICTS
 from trnspec.benchmark.analyse.decision import AtLoad, at_loads
-from trnspec.benchmark.analyse.explanation import split_steps
 from trnspec.benchmark.analyse.request_table import CellKey
 from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.sentences import environment_of_sentences, interval, money
@@ -42,8 +41,6 @@ def filled(template: str, **content: Any) -> str:
     if template.endswith(".txt"):
         text = re.sub(r"\n{3,}", "\n\n", templates.render(content)).strip("\n")
         return "\n".join(screen.folded(text.split("\n")))
-    if template.endswith(".svg"):
-        return templates.render(content)
     content["style"] = (_TEMPLATES / "report.css").read_text(encoding="utf-8")
     return templates.render(content)
 
@@ -95,7 +92,7 @@ def _tally(counts: Iterable[Mapping[str, int]]) -> list[tuple[str, int]]:
 
 @cache
 def _templates() -> jinja2.Environment:
-    templates = environment(_TEMPLATES, autoescape=jinja2.select_autoescape(["html", "svg"]))
+    templates = environment(_TEMPLATES, autoescape=jinja2.select_autoescape(["html"]))
     filters: dict[str, Any] = templates.filters
     filters |= {"count": count, "json_text": json.dumps, "money": money}
     filters |= {"ms": tables.ms, "tally": _tally, "value": tables.value_text}
@@ -110,7 +107,6 @@ def _templates() -> jinja2.Environment:
         "made_up": MADE_UP,
         "metrics": METRICS,
         "place": CellKey.of,
-        "split_steps": split_steps,
     }
     names |= {
         "sentence": sentence,
