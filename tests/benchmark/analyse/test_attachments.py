@@ -25,7 +25,7 @@ from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.summary import summarise
 from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.measure.records import RequestRecord
-from trnspec.benchmark.show.against_forecast import forecast
+from trnspec.benchmark.show.page import forecast
 from trnspec.benchmark.show.page import render as render_page
 from trnspec.benchmark.show.report_templates import render, render_all, sentence
 from trnspec.store.artifact import comparison

@@ -115,7 +115,7 @@ class FakeCloudWatch:
 def test_a_call_that_failed_is_sent_again_and_those_before_it_are_not(tmp_path: Path) -> None:
     raw = raw_run(*(answered(pair=60 * i) for i in range(300)))
     client, other = FakeCloudWatch(2), FakeCloudWatch()
-    with pytest.raises(PublishError, match="Rate exceeded; 1 calls before it were taken"):
+    with pytest.raises(PublishError, match="Rate exceeded; 1 earlier call succeeded"):
         Publisher(tmp_path, NAMESPACE, client).publish(raw)
     noted = json.loads((tmp_path / "published.jsonl").read_text())
     assert noted["requests"][0] == "steady chat/c2/0000"
@@ -194,9 +194,9 @@ def test_a_call_is_repeated_five_times_at_most_and_a_refusal_not_at_all(
     assert bool((folder / "published.jsonl").read_bytes()) == (code == 0)
     if code:
         assert error.count("\n") == 1
-        assert "0 calls before it were taken" in error
+        assert "0 earlier calls succeeded" in error
     else:
-        assert "taken at attempt 3" in error
+        assert "at attempt 3" in error
         assert "2 attempts had to be repeated; one that timed out may have been counted twice" in error
         assert statistics(moto_url, namespace, "Errors", "steady")["SampleCount"] == 1
 

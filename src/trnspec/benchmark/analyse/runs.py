@@ -95,16 +95,11 @@ def _known(path: Path) -> dict[str, Any]:
     """Raises OSError."""
     result = model_in(path / FILE_NAME, Result)
     run, hardware = result.run, result.hardware.values()
-    texts = {
-        "id": run.id,
-        "started": run.started,
-        "experiment": run.experiment,
-        "provenance": run.provenance,
-        "model": run.model,
-        "engine": result.served_by,
-        "answer": result.sentence,
-        "hardware": " and ".join(dict.fromkeys(f"{own.chips} chips of {own.instance}" for own in hardware)),
-    }
+    texts = {name: getattr(run, name) for name in ("id", "started", "experiment", "provenance", "model")}
+    texts |= {"engine": result.served_by, "answer": result.sentence}
+    texts["hardware"] = " and ".join(
+        dict.fromkeys(f"{own.chips} chips of {own.instance}" for own in hardware)
+    )
     known: dict[str, Any] = {name: one_line(text, 2000) for name, text in texts.items()} | {
         "complete": run.complete,
         "report": (path / "report.html").is_file(),
@@ -121,9 +116,9 @@ def _known(path: Path) -> dict[str, Any]:
 
 
 def _refuse(old: Plan, new: Plan) -> None:
-    models = f"({old.model}, {new.model})"
     if old.model != new.model:
-        raise ResultsError(f"the runs are of different models {models}; compare runs of one")
+        models = f"{old.model}, {new.model}"
+        raise ResultsError(f"the runs are of different models ({models}); compare runs of one")
     before, after = ({p.id: p for p in plan.prompts} for plan in (old, new))
     differing = [id_ for id_ in {**before, **after} if before.get(id_) != after.get(id_)]
     if differing:
@@ -233,31 +228,20 @@ def gate_run(baseline: RawRun, run: RawRun, *, slower_by: float) -> dict[str, An
         for arm in baseline.plan.prices
         if arm not in gone
     ]
-    regressions = _lines(
-        "against",
-        unfinished=not extent(run)[1],
-        recorded=len(run.requests),
-        gone=gone,
-        cells=cells,
-        slower_by=slower_by,
-        errors=errors,
-        more_errors=_MORE_ERRORS,
-    )
-    both = (baseline, run)
+    facts = {"unfinished": not extent(run)[1], "recorded": len(run.requests), "gone": gone, "cells": cells}
+    limits = {"slower_by": slower_by, "errors": errors, "more_errors": _MORE_ERRORS}
+    both = {"baseline": baseline, "run": run}
+    clients = [list(dict.fromkeys(session.client for session in raw.sessions)) for raw in both.values()]
+    settings = [(name, getattr(baseline.plan, name), getattr(run.plan, name)) for name in _MAY_DIFFER]
     return {
         "schema": 1,
         **{
-            which: {name: getattr(raw.sessions[0], name) for name in _IDENTITY}
-            for which, raw in zip(("baseline", "run"), both, strict=True)
+            which: {name: getattr(raw.sessions[0], name) for name in _IDENTITY} for which, raw in both.items()
         },
         "cells": cells,
         "errors": errors,
-        "regressions": regressions,
-        "warnings": _lines(
-            "warnings",
-            clients=[list(dict.fromkeys(session.client for session in raw.sessions)) for raw in both],
-            settings=[(name, getattr(baseline.plan, name), getattr(run.plan, name)) for name in _MAY_DIFFER],
-        ),
+        "regressions": _lines("against", **facts, **limits),
+        "warnings": _lines("warnings", clients=clients, settings=settings),
     }
 
 

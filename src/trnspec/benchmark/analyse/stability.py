@@ -67,15 +67,12 @@ def _moved(before: Requests, after: Requests) -> Estimate | None:
     over_prompts = weighted_mean([old - means[1][prompt] for prompt, old in means[0].items()])
     parts = []
     for side, mean in zip(sides, means, strict=True):
-        blocks = _grouped(
-            (block, log_s - mean[prompt])
-            for prompt, block, log_s in side
-            if prompt in mean and block is not None
+        known = (
+            (prompt, block, log_s) for prompt, block, log_s in side if prompt in mean and block is not None
         )
+        blocks = _grouped((block, log_s - mean[prompt]) for prompt, block, log_s in known).values()
         if len(blocks) > 1:
-            parts.append(
-                weighted_mean([fmean(own) for own in blocks.values()], [len(own) for own in blocks.values()])
-            )
+            parts.append(weighted_mean([*map(fmean, blocks)], [*map(len, blocks)]))
     over_blocks = summed(over_prompts.mean, parts)
     if len(parts) < 2 or over_prompts.error is None or (over_blocks.error or 0.0) <= over_prompts.error:
         return over_prompts
@@ -116,9 +113,7 @@ def _gaps(raw: RawRun) -> Iterator[dict[str, Any]]:
     """Times between the first and the last request without a request in flight. A run of several rounds of arms has none here."""
     if len({session.run for session in raw.sessions}) > 1:
         return
-    spans = [
-        (record.started_unix_s, record.started_unix_s + (record.e2e_s or 0.0)) for record in raw.requests
-    ]
+    spans = [(one.started_unix_s, one.started_unix_s + (one.e2e_s or 0.0)) for one in raw.requests]
     spans += [(block.started_unix_s, block.started_unix_s + block.duration_s) for block in raw.blocks]
     reached = math.inf
     for start, end in sorted(spans):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -37,20 +37,24 @@ from trnspec.benchmark.plan import PlannedArm
 
 FILE_NAME = "summary.json"
 _HEADLINE = metrics.COMPARED[0].name
-_OF_PLAN = ("warmup", "seed", "max_tokens", "temperature", "ignore_eos")
-_UNJUDGED = (
-    "class",
-    "concurrency",
-    "rate_per_s",
+_OF_PLAN = (
+    "experiment",
+    "model",
     "baseline",
-    "treatment",
-    "metric",
-    "baseline_tpot_s",
-    "treatment_tpot_s",
-    "classes",
-    "n_pairs",
-    "n_prompts",
+    "warmup",
+    "seed",
+    "max_tokens",
+    "temperature",
+    "ignore_eos",
+    "dummy_weights",
 )
+_UNJUDGED = {"class", "concurrency", "rate_per_s", "baseline", "treatment", "metric"}
+_UNJUDGED |= {"baseline_tpot_s", "treatment_tpot_s", "classes", "n_pairs", "n_prompts"}
+_NO_VERDICT = {
+    "verdict": "withheld",
+    "one_start": False,
+    **dict.fromkeys(("p_value", "p_holm", "prompts_to_tell")),
+}
 
 
 def summarise(cells: RequestsByCell, folder: Path | None = None) -> Result:
@@ -104,18 +108,9 @@ def _withheld_by_evidence(found: Sequence[Evidence], row: dict[str, Any]) -> dic
     why = withheld_from(found, CellKey.of(row), row["baseline"], row["treatment"], metric=metric)
     if not why:
         return row
-    kept = (
-        row
-        if {one.check for one in why} <= TIMES_STAY
-        else {key: row[key] for key in _UNJUDGED if key in row}
-    )
-    return kept | {
-        "verdict": "withheld",
-        "one_start": False,
-        "p_value": None,
-        "p_holm": None,
-        "prompts_to_tell": None,
-    }
+    if {one.check for one in why} <= TIMES_STAY:
+        return row | _NO_VERDICT
+    return {key: value for key, value in row.items() if key in _UNJUDGED} | _NO_VERDICT
 
 
 def write(result: Result, folder: Path) -> Path:
@@ -141,12 +136,10 @@ def _in_class(
     if row["metric"] != _HEADLINE:
         return Comparison.model_validate(known)
     place, names = CellKey.of(row), (row["baseline"], row["treatment"])
-    costs = [described[place, name].cost for name in names]
     if row["verdict"] != "withheld":  # else calculated from times that are made up
-        known |= {
-            key: own and own.usd_per_million_output_tokens
-            for key, own in zip(("usd_before", "usd_after"), costs, strict=True)
-        }
+        for key, name in zip(("usd_before", "usd_after"), names, strict=True):
+            cost = described[place, name].cost
+            known[key] = cost and cost.usd_per_million_output_tokens
     for one in explanations:
         if (one.place, one.treatment) == (place, names[1]):
             known |= {"tokens_per_step": one.tokens_per_step, "step_cost": one.step_time_ratio}
@@ -160,13 +153,9 @@ def _in_class(
 def _of_mix(cells: RequestsByCell, row: Mapping[str, Any], compared: Sequence[Comparison]) -> Comparison:
     """A comparison over the mix. Dollars are the mean over the classes by their shares of the tokens."""
     inside = {own["class"]: own["share"] for own in row["classes"] if own["share"]}
-    members = [
-        one
-        for one in compared
-        if (one.metric, one.load, one.baseline, one.treatment)
-        == (_HEADLINE, CellKey.of(row).load, row["baseline"], row["treatment"])
-        and one.class_ in inside
-    ]
+    wanted = (_HEADLINE, CellKey.of(row).load, row["baseline"], row["treatment"])
+    alike = (one for one in compared if (one.metric, one.load, one.baseline, one.treatment) == wanted)
+    members = [one for one in alike if one.class_ in inside]
     known = {**row, **_named(cells, row), "metric": _HEADLINE}
     shares = [inside[one.class_ or ""] for one in members]
     known |= {side: average(members, side, shares) for side in ("usd_before", "usd_after")}
@@ -177,14 +166,9 @@ def _run(raw: RawRun) -> dict[str, Any]:
     plan, first, measured = raw.plan, raw.sessions[0], raw.measured
     planned, complete = extent(raw)
     ends = [record.started_unix_s + (record.e2e_s or 0.0) for record in raw.requests]
-    starts = defaultdict[str, set[int]](set)
-    for record in raw.measured:
-        starts[record.class_].add(record.start)
+    starts = Counter(class_ for class_, _ in {(one.class_, one.start) for one in measured})
     return {
         "id": first.run,
-        "experiment": plan.experiment,
-        "model": plan.model,
-        "baseline": plan.baseline,
         "arms": [{k: v for k, v in arm.to_dict().items() if k != "url"} for arm in plan.arms],
         "aa": is_aa(plan),
         "provenance": first.provenance,
@@ -204,8 +188,7 @@ def _run(raw: RawRun) -> dict[str, Any]:
         "client": first.client,
         "python": first.python,
         "token_source": token_source(measured),
-        "dummy_weights": plan.dummy_weights,
-        "interval": f"95 % interval: Student t over prompts and {'starts' if any(len(own) > 1 for own in starts.values()) else 'blocks'}, mapped back from log ratios",
+        "interval": f"95 % interval: Student t over prompts and {'starts' if max(starts.values(), default=1) > 1 else 'blocks'}, mapped back from log ratios",
     }
 
 

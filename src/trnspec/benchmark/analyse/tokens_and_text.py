@@ -21,7 +21,7 @@ from trnspec.benchmark.analyse.arrivals import (
 )
 from trnspec.benchmark.analyse.request_table import Requests
 from trnspec.benchmark.analyse.requests import RequestsByCell
-from trnspec.benchmark.analyse.result import Evidence, Outcome
+from trnspec.benchmark.analyse.result import Evidence, Outcome, caution
 from trnspec.benchmark.analyse.statistics import of_sample
 from trnspec.benchmark.measure.records import RequestRecord
 
@@ -37,16 +37,8 @@ _PROSE_SHARE, _MAX_PER_CHAR, _MIN_PROSE = 0.8, 0.45, 32
 Shorter answers tell nothing."""
 _MARKS = 16
 """Tokens of an answer that have no text, such as the one that ends it."""
-_KNOWN_KEYS = {
-    "content",
-    "text",
-    "reasoning",
-    "reasoning_content",
-    "reasoning_details",
-    "tool_calls",
-    "function_call",
-    "refusal",
-}
+_KNOWN_KEYS = {"content", "text", "refusal", "tool_calls", "function_call"}
+_KNOWN_KEYS |= {"reasoning", "reasoning_content", "reasoning_details"}
 
 
 def tokens_and_text(cells: RequestsByCell) -> Iterator[Evidence]:
@@ -58,12 +50,10 @@ def tokens_and_text(cells: RequestsByCell) -> Iterator[Evidence]:
             return [(*_counts(own, base.get(class_, cells.none), cells.plan.dummy_weights), None)]
 
         yield from rows_by_class(TEXT, arm.name, cells, judge_class)
-        keys = {
-            key for own in by_class(cells, arm).values() for one in own.answers for key in one.output_keys
-        }
+        keys = {key for own in cells.of_arm(arm.name) for one in own.answers for key in one.output_keys}
         if unknown := sorted(keys - _KNOWN_KEYS):
             says = f"output came under {', '.join(unknown)}, an unknown key; it counts as text"
-            yield Evidence(check=TEXT, arm=arm.name, outcome="caution", says=says)
+            yield caution(check=TEXT, arm=arm.name, says=says)
 
 
 def _counts(own: Requests, base: Requests, dummies: bool) -> tuple[Outcome, str, str]:
@@ -115,12 +105,8 @@ def _per_character(own: Requests, base: Requests) -> tuple[Outcome, str, str]:
 
 def _unstreamed_reasoning(one: RequestRecord) -> bool:
     streamed = any("reason" in key or "think" in key or "thought" in key for key in one.output_keys)
-    return (
-        one.chunk_tokens is None
-        and bool(one.reasoning_tokens)
-        and not streamed
-        and "<think" not in (one.text or "")
-    )
+    hidden = not streamed and "<think" not in (one.text or "")
+    return one.chunk_tokens is None and bool(one.reasoning_tokens) and hidden
 
 
 def _more_than_bytes(one: RequestRecord) -> bool:
@@ -129,11 +115,9 @@ def _more_than_bytes(one: RequestRecord) -> bool:
 
 def _more_than_prose(one: RequestRecord) -> bool:
     text = one.text or ""
-    if (one.completion_tokens or 0) <= max(_MIN_PROSE, _MAX_PER_CHAR * len(text)):
-        return False
-    return sum(char.isascii() and (char.isalpha() or char == " ") for char in text) >= _PROSE_SHARE * len(
-        text
-    )
+    many = (one.completion_tokens or 0) > max(_MIN_PROSE, _MAX_PER_CHAR * len(text))
+    letters = sum(char.isascii() and (char.isalpha() or char == " ") for char in text)
+    return many and letters >= _PROSE_SHARE * len(text)
 
 
 _TOO_MANY: Mapping[str, Callable[[RequestRecord], bool]] = {

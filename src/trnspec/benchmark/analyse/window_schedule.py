@@ -77,19 +77,14 @@ def speculative_config(windows: Sequence[WindowAtLoad]) -> dict[str, Any] | None
     taken."""
     if not any(one.window for one in windows):
         return None
-    ranges: list[list[int]] = []
-    before = 0
-    for last, this in pairwise([None, *windows]):
-        if this is None:
-            continue
-        first = before + 1 if last is None or this.window <= last.window else this.concurrency
-        if ranges and first > before + 1:
-            ranges[-1][1] = first - 1
-        if ranges and ranges[-1][2] == this.window:
+    ranges = [[1, windows[0].concurrency, windows[0].window]]
+    for last, this in pairwise(windows):
+        if this.window == last.window:
             ranges[-1][1] = this.concurrency
-        else:
-            ranges.append([first, this.concurrency, this.window])
-        before = this.concurrency
+            continue
+        first = last.concurrency + 1 if this.window < last.window else this.concurrency
+        ranges[-1][1] = first - 1
+        ranges.append([first, this.concurrency, this.window])
     most = max(one.window for one in windows)
     return {"num_speculative_tokens": most, "num_speculative_tokens_per_batch_size": ranges}
 

@@ -135,34 +135,25 @@ def _whole(mix: Comparison, before: str) -> str:
 
 def _gains(title: str, ones: Sequence[Comparison]) -> Table:
     """A row for each comparison; the arms are in the title if all rows have the same."""
-    pairs, of_mix = {(one.baseline, one.treatment) for one in ones}, not any(one.class_ for one in ones)
-    named = (
-        {
-            "arm": lambda one: one.treatment,
-            "baseline": lambda one: one.baseline,
-            "draft tokens": lambda one: str(one.window),
-        }
-        if len(pairs) > 1
-        else dict[str, Callable[[Comparison], str]]()
-    )
-    if len({baseline for baseline, _ in pairs}) == 1:
-        named.pop("baseline", None)
+    pairs, baselines = {(one.baseline, one.treatment) for one in ones}, {one.baseline for one in ones}
+    if len(baselines) == 1:
         drafting = f" ({count(ones[0].window, 'draft token')})" if ones[0].window else ""
-        title += f", {ones[0].baseline} -> {'arm' if named else f'{ones[0].treatment}{drafting}'}"
-    rows = [
-        (
-            *([] if of_mix else [one.class_ or _whole(one, "all,")]),
-            *(name(one) for name in named.values()),
-            change(one.baseline_tpot_s, one.treatment_tpot_s, ms),
-            f"{plain(one.ratio, '.2f')}{interval(one.ci_low, one.ci_high)}",
-            one.verdict,
-            change(one.usd_before, one.usd_after, "{:.2f}".format),
-        )
-        for one in ones
-    ]
-    words = (*(() if of_mix else ("class",)), *(name for name in named if name != "draft tokens"))
-    headings = (*words, *(["draft tokens"] if named else []), "TPOT, ms", "speed-up", "verdict", "$/M")
-    return Table(title, headings, rows, names=len(words))
+        title += f", {ones[0].baseline} -> {'arm' if len(pairs) > 1 else f'{ones[0].treatment}{drafting}'}"
+    by_class, several = any(one.class_ for one in ones), len(pairs) > 1
+    rows, columns = [], dict[str, str]()
+    for one in ones:
+        columns = {"class": one.class_ or _whole(one, "all,")} if by_class else {}
+        columns |= {"arm": one.treatment} if several else {}
+        columns |= {"baseline": one.baseline} if len(baselines) > 1 else {}
+        columns |= {"draft tokens": str(one.window)} if several else {}
+        columns |= {
+            "TPOT, ms": change(one.baseline_tpot_s, one.treatment_tpot_s, ms),
+            "speed-up": f"{plain(one.ratio, '.2f')}{interval(one.ci_low, one.ci_high)}",
+            "verdict": one.verdict,
+            "$/M": change(one.usd_before, one.usd_after, "{:.2f}".format),
+        }
+        rows.append(tuple(columns.values()))
+    return Table(title, tuple(columns), rows, names=by_class + several + (len(baselines) > 1))
 
 
 def cell_tables(result: Result) -> list[Table]:
