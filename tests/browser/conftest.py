@@ -14,8 +14,8 @@ import pytest
 from tests.benchmark.records import result_of
 from tests.benchmark.show.runs import ACCEPTED, FUSED, PLAIN, all_runs, run_of
 from tests.browser import picture
+from trnspec.benchmark.analyse.attachments import EXPECTED as EXPECTED_FILE
 from trnspec.benchmark.analyse.requests import cells_of
-from trnspec.benchmark.analyse.result_files import EXPECTED as EXPECTED_FILE
 from trnspec.benchmark.analyse.summary import summarise
 from trnspec.benchmark.show.page import render
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts.manifests import ManifestFile
+from trnspec.benchmark.analyse.attachments import EXPECTED as EXPECTED_FILE
 from trnspec.benchmark.analyse.result import Result
-from trnspec.benchmark.analyse.result_files import EXPECTED as EXPECTED_FILE
 from trnspec.benchmark.measure.schedule import requests_about
 from trnspec.core.checkout import ROOT
 from trnspec.core.console import progress

@@ -54,15 +54,15 @@ def verdicts(result: Result) -> set[str]:
 def test_equal_texts_prove_equality_and_other_ends_say_nothing() -> None:
     for spec in (str, lambda text: f"{text[:40]} Then it rains."):
         result = result_of(run_of(spec))
-        assert outcome(result, "beginnings") == ["fine"]
+        assert outcome(result, "how answers begin") == ["fine"]
         assert result.mix[0].verdict == "faster"
-    (row,) = rows(result, "beginnings")
+    (row,) = rows(result, "how answers begin")
     assert row.says == "0 of 12 answers of spec equal steady's, 12 begin alike"
 
 
 def test_other_beginnings_are_a_fault_where_the_baseline_repeats_its_own() -> None:
     result = result_of(run_of(lambda text: f"Well. {text}"))
-    (row,) = rows(result, "beginnings")
+    (row,) = rows(result, "how answers begin")
     assert (row.outcome, row.arm) == ("withheld", "spec")
     assert row.says.startswith("12 of 12 answers begin differently from steady's, and steady repeats its own")
     assert result.withheld
@@ -80,7 +80,7 @@ def test_an_arm_that_ends_elsewhere_in_the_same_text_gets_no_verdict(
     spec: Callable[[str], str], says: str
 ) -> None:
     result = result_of(run_of(spec))
-    (row, _) = rows(result, "beginnings")
+    (row, _) = rows(result, "how answers begin")
     assert row.outcome == "withheld"
     assert says in row.says
     assert verdicts(result) == {"withheld"}
@@ -88,13 +88,13 @@ def test_an_arm_that_ends_elsewhere_in_the_same_text_gets_no_verdict(
 
 def test_some_other_beginnings_are_a_caution() -> None:
     result = result_of(run_of(lambda text: text if int(text.split()[1]) < 6 else f"Well. {text}"))
-    (row,) = rows(result, "beginnings")
+    (row,) = rows(result, "how answers begin")
     assert (row.outcome, row.says[:38]) == ("caution", "6 of 12 answers of spec equal steady's")
 
 
 def test_nothing_follows_from_beginnings_without_repeats() -> None:
     result = result_of(run_of(lambda text: f"Well. {text}", repeats=0))
-    (row,) = rows(result, "beginnings")
+    (row,) = rows(result, "how answers begin")
     assert row.outcome == "not asked"
     assert "steady was not asked again" in row.says
     assert result.mix[0].verdict == "faster"
@@ -103,12 +103,12 @@ def test_nothing_follows_from_beginnings_without_repeats() -> None:
 def test_a_baseline_that_does_not_repeat_itself_proves_nothing() -> None:
     raw = run_of(lambda text: f"Well. {text}")
     raw = replace(raw, repeats=tuple(replace(one, text=f"So. {one.text}") for one in raw.repeats))
-    assert outcome(result_of(raw), "beginnings") == ["not asked"]
+    assert outcome(result_of(raw), "how answers begin") == ["not asked"]
 
 
 def test_an_arm_that_loops_or_writes_nonsense_gets_no_verdict_and_no_ratio() -> None:
     result = result_of(run_of(lambda _: LOOP, repeats=0))
-    (row,) = rows(result, "loops and noise")
+    (row,) = rows(result, "looping answers")
     assert row.outcome == "withheld"
     assert row.says.startswith("12 of 12 answers of spec repeat themselves or are noise, 0 of 12 of steady")
     assert verdicts(result) == {"withheld"}
@@ -120,9 +120,9 @@ def test_an_arm_that_loops_or_writes_nonsense_gets_no_verdict_and_no_ratio() -> 
 def test_two_arms_that_loop_alike_are_only_a_caution_and_dummies_are_not_asked() -> None:
     raw = run_of(str)
     alike = replace(raw, requests=tuple(replace(one, text=LOOP) for one in raw.requests))
-    assert outcome(result_of(alike), "loops and noise") == ["caution"]
+    assert outcome(result_of(alike), "looping answers") == ["caution"]
     dummies = result_of(run_of(lambda _: LOOP, dummy_weights=True))
-    for check in ("loops and noise", "beginnings", "questions"):
+    for check in ("looping answers", "how answers begin", "sanity questions"):
         (row,) = rows(dummies, check)
         assert row.outcome == "not asked"
         assert "weights are dummies" in row.says
@@ -142,7 +142,7 @@ def test_each_arm_is_judged_by_the_questions() -> None:
     raw = run_of(str)
     good, bad = answers("steady", right=True), answers("spec", right=False)
     result = result_of(replace(raw, sense=(*good, *bad)))
-    assert [(row.arm, row.outcome) for row in rows(result, "questions")] == [
+    assert [(row.arm, row.outcome) for row in rows(result, "sanity questions")] == [
         ("spec", "withheld"),
         (None, "fine"),
     ]
@@ -159,9 +159,9 @@ def test_failures_are_named_and_more_of_them_withhold_the_arm(lost: int, expecte
         for i, one in enumerate(raw.requests)
     ]
     result = result_of(replace(raw, requests=tuple(requests), repeats=()))
-    assert outcome(result, "failures")[0] == expected
+    assert outcome(result, "answered requests")[0] == expected
     if lost:
-        assert rows(result, "failures")[0].says.startswith(
+        assert rows(result, "answered requests")[0].says.startswith(
             f"{lost} of 12 requests to spec failed (timeout {lost})"
         )
     assert (verdicts(result) == {"withheld"}) is bool(lost)
@@ -170,10 +170,10 @@ def test_failures_are_named_and_more_of_them_withhold_the_arm(lost: int, expecte
 def test_arms_that_end_their_answers_differently_are_a_caution() -> None:
     raw = run_of(str)
     cut = tuple(replace(one, finish_reason="length") if one.arm == "spec" else one for one in raw.requests)
-    (row,) = rows(result_of(replace(raw, requests=cut)), "endings")
+    (row,) = rows(result_of(replace(raw, requests=cut)), "how answers end")
     assert row.outcome == "caution"
     assert row.says == "100% of the answers of spec ended with 'length', 0% of steady's"
-    (row,) = rows(result_of(raw), "endings")
+    (row,) = rows(result_of(raw), "how answers end")
     assert (row.outcome, row.says) == ("fine", "answers ended with: every arm stop 100%")
 
 
@@ -192,5 +192,5 @@ def test_a_healthy_run_on_a_real_engine_has_nothing_withheld(name: str, tmp_path
     result = result_of(recorded_run(name, tmp_path))
     found = {row.check: row.outcome for row in result.evidence}
     assert "withheld" not in found.values()
-    assert (found["failures"], found["endings"], found["client"]) == ("fine",) * 3
-    assert (found["load"], found["loops and noise"]) == ("caution", "caution")
+    assert (found["answered requests"], found["how answers end"], found["client delay"]) == ("fine",) * 3
+    assert (found["steady load"], found["looping answers"]) == ("caution", "caution")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.benchmark.records import WALL, answered, block, cautions, held, raw_run, summary_of
-from trnspec.benchmark.analyse.request_table import Place
+from trnspec.benchmark.analyse.request_table import CellKey
 from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.measure.records import REPEATED, BlockRecord, RequestRecord
@@ -60,7 +60,7 @@ def headline(raw: RawRun) -> dict[str, Any]:
 
 
 def test_only_what_was_sent_in_a_block_that_ended_counts_and_of_a_set_sent_twice_the_last() -> None:
-    first, place = run_of(), Place("chat", Load(concurrency=2))
+    first, place = run_of(), CellKey("chat", Load(concurrency=2))
     raw = replace(
         first,
         requests=tuple(replace(one, session=2) for one in first.requests),
@@ -94,8 +94,8 @@ def test_blocks_of_two_classes_have_the_same_numbers_and_windows_of_their_own() 
     both = held(raw_run(*raw.requests, *other, prompts=prompts))
     cells = cells_of(replace(both, blocks=(*raw.blocks, *map(later, raw.blocks))))
     assert [len(own) for own in cells.requests.values()] == [4 * PROMPTS] * 4
-    assert len({int(own.sources.queue[0]) for own in cells.requests.values()}) == 2
-    assert len({tuple(own.sources.block) for own in cells.requests.values()}) == 1
+    assert len({int(own.cluster_ids.queue[0]) for own in cells.requests.values()}) == 2
+    assert len({tuple(own.cluster_ids.block) for own in cells.requests.values()}) == 1
 
 
 def test_what_a_held_load_delivers_is_by_the_length_of_its_steady_windows() -> None:

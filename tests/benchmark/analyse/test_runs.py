@@ -15,7 +15,7 @@ from tests.benchmark.conftest import Captured
 from tests.benchmark.records import answered, block, cautions, emulated, held, raw_run, store, summary_of
 from tests.benchmark.streams.server import WORDS
 from trnspec.benchmark.__main__ import main
-from trnspec.benchmark.analyse.runs import judge
+from trnspec.benchmark.analyse.runs import gate_run
 from trnspec.benchmark.errors import ResultsError
 from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.measure.records import REPEATED, RequestRecord
@@ -59,7 +59,7 @@ def row(found: dict[str, Any], arm: str) -> dict[str, Any]:
 
 
 def judged(baseline: RawRun, run: RawRun, **limits: float) -> dict[str, Any]:
-    return judge(baseline, run, **{"slower_by": 0.05, **limits})
+    return gate_run(baseline, run, **{"slower_by": 0.05, **limits})
 
 
 def regressions(baseline: RawRun, run: RawRun, **limits: float) -> list[str]:

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from trnspec.benchmark.analyse.requests import Footing
+from trnspec.benchmark.analyse.requests import MeasuringConditions
 from trnspec.benchmark.analyse.speed_up import BAND, as_ratio, verdict
 from trnspec.benchmark.analyse.statistics import (
     Array,
+    ClusterIds,
     Estimate,
-    Sources,
     compare,
     distribution,
     fisher_more,
@@ -40,11 +40,11 @@ def sure(ratio: float, error: float = 0.001, clusters: int = 10) -> Estimate:
     return Estimate(mean=math.log(ratio), error=error, degrees=9, n=clusters, clusters=clusters)
 
 
-def sample(*values: float, prompts: int, blocks: int = 1) -> tuple[Array, Sources]:
+def sample(*values: float, prompts: int, blocks: int = 1) -> tuple[Array, ClusterIds]:
     """Prompts in turn, and as many to each block."""
     index, one = np.arange(len(values)), np.zeros(len(values), int)
     block = index // (len(values) // blocks)
-    return np.array(values), Sources(
+    return np.array(values), ClusterIds(
         class_=one, prompt=index % prompts, queue=one, block=block, start=one + 1
     )
 
@@ -131,23 +131,23 @@ def test_a_verdict_agrees_with_its_p_value(low: float, high: float, prompts: int
 
 
 @pytest.mark.parametrize(
-    ("ratio", "footing", "expected"),
+    ("ratio", "conditions", "expected"),
     [
-        (1.08, Footing(), ("faster", True)),
-        (0.93, Footing(), ("slower", True)),
-        (1.2, Footing(), ("faster", False)),
-        (1.0, Footing(), ("same", True)),
-        (1.08, Footing(starts=2), ("faster", False)),
-        (1.08, Footing(held=False), ("withheld", False)),
-        (1.2, Footing(held=False), ("faster", False)),
+        (1.08, MeasuringConditions(), ("faster", True)),
+        (0.93, MeasuringConditions(), ("slower", True)),
+        (1.2, MeasuringConditions(), ("faster", False)),
+        (1.0, MeasuringConditions(), ("same", True)),
+        (1.08, MeasuringConditions(starts=2), ("faster", False)),
+        (1.08, MeasuringConditions(held=False), ("withheld", False)),
+        (1.2, MeasuringConditions(held=False), ("faster", False)),
     ],
 )
 def test_near_1_a_verdict_needs_a_held_load(
-    ratio: float, footing: Footing, expected: tuple[str, bool]
+    ratio: float, conditions: MeasuringConditions, expected: tuple[str, bool]
 ) -> None:
-    found = as_ratio(sure(ratio), footing)
+    found = as_ratio(sure(ratio), conditions)
     assert (found["verdict"], found["one_start"]) == expected
-    assert (found["p_value"] is None) == (not footing.held and ratio < 1.1)
+    assert (found["p_value"] is None) == (not conditions.held and ratio < 1.1)
 
 
 def test_answers_are_compared_over_the_questions_of_both_arms() -> None:

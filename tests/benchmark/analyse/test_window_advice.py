@@ -19,7 +19,7 @@ from tests.benchmark.records import answered, counted_drafts, raw_run, recorded_
 from trnspec.benchmark.__main__ import main
 from trnspec.benchmark.analyse.draft_cost import step_times
 from trnspec.benchmark.analyse.requests import cells_of
-from trnspec.benchmark.analyse.statistics import UNKNOWN, Sources
+from trnspec.benchmark.analyse.statistics import UNKNOWN, ClusterIds
 from trnspec.benchmark.analyse.window_advice import advise, forecast
 from trnspec.benchmark.analyse.windows import AdviceOptions, Gains, mixture
 from trnspec.benchmark.errors import ResultsError
@@ -294,7 +294,7 @@ def test_the_mixtures_interval_contains_the_truth_as_often_as_it_says() -> None:
         parts = []
         for code, gain in enumerate((3.0, 1.0)):
             values = np.array([math.log(gain) + dice.gauss(0, 0.2) for _ in range(8)])
-            sources = Sources(alike + code, np.arange(8), alike, alike + UNKNOWN, alike)
+            sources = ClusterIds(alike + code, np.arange(8), alike, alike + UNKNOWN, alike)
             parts.append((0.5, Gains(values, np.full(8, math.log(0.04)), sources)))
         found = mixture(parts)
         assert found.low is not None

@@ -25,7 +25,7 @@ from tests.lab.emulator.arms import BASELINE, MODEL, SPECULATIVE
 from trnspec.benchmark import NODES_VARIABLE
 from trnspec.benchmark.analyse import conditions
 from trnspec.benchmark.analyse.answers import losslessness
-from trnspec.benchmark.analyse.request_table import Place
+from trnspec.benchmark.analyse.request_table import CellKey
 from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.analyse.stability import stability
 from trnspec.benchmark.measure import journal
@@ -139,7 +139,7 @@ def test_a_cell_that_was_cut_is_measured_again_as_a_whole_and_no_pair_is_of_two_
     assert nodes == {"a": {1}, "b": {2}}
     assert not [record for own in cells.requests.values() for record in own.answers if record.error]
     arms = (raw.plan.arms[0], raw.plan.arms[1])
-    assert len(cells.pairs(arms, Place("b", Load(concurrency=2)))[0]) >= 4 * 6
+    assert len(cells.pairs(arms, CellKey("b", Load(concurrency=2)))[0]) >= 4 * 6
     summary = summary_of(raw)
     (warning,) = (line for line in cautions(summary) if "the node of steady was replaced" in line)
     assert f"({FIRST} to {SECOND})" in warning
@@ -168,9 +168,9 @@ def test_pairs_that_a_replaced_node_parts_are_left_out() -> None:
     late = [replace(one, session=2) for one in asked[3:4]]
     raw = _on(raw_run(*asked[:3], *late, *asked[4:]), "n1", "n2")
     cells = cells_of(raw)
-    pairs = cells.pairs((raw.plan.arms[0], raw.plan.arms[1]), Place("chat", Load(concurrency=2)))
+    pairs = cells.pairs((raw.plan.arms[0], raw.plan.arms[1]), CellKey("chat", Load(concurrency=2)))
     assert [base.pair_id[-1] for base in pairs[0].answers] == ["0", "2", "3"]
-    assert cells_of(_on(raw, "n1", "n1")).footing(Load(concurrency=2)).starts == 1
+    assert cells_of(_on(raw, "n1", "n1")).conditions(Load(concurrency=2)).starts == 1
 
     other = replace(raw, requests=(replace(raw.requests[2], text="b"), *raw.requests[:2], *raw.requests[3:]))
     for nodes, n_pairs, differing in (("n1", "n1"), 4, 1), (("n1", "n2"), 3, 0):

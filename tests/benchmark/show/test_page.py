@@ -10,7 +10,6 @@ from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 
@@ -149,23 +148,6 @@ def test_nothing_is_fetched_and_nothing_is_run(pages: dict[str, str]) -> None:
         assert not re.search(r"@import|url\(|src:", style)
 
 
-def test_the_main_picture_is_an_svg_of_its_own(runs: dict[str, RawRun], results: Results) -> None:
-    for case, result in results.items():
-        drawn = page.picture(result)
-        assert bool(drawn) == bool(runs[case].measured and any(one.ratio for one in result.comparisons)), case
-        if drawn:
-            root = ElementTree.fromstring(drawn.encode("utf-8", "replace"))
-            texts = ["".join(one.itertext()) for one in root.iter("{http://www.w3.org/2000/svg}text")]
-            assert texts[0] == result.question
-            shown = {text for text in texts if "×" in text and ": " in text}
-            known = {
-                f"{one.verdict}: {one.ratio:.2f}×"
-                for one in at_loads(result)[result.here].by_class
-                if one.ratio
-            }
-            assert all(any(text.startswith(begin) for text in shown) for begin in known), case
-
-
 def test_figures_are_described_in_words_and_headings_have_no_gap(pages: dict[str, str]) -> None:
     for case, content in pages.items():
         parts = parsed(content)
@@ -287,12 +269,12 @@ def test_the_answer_is_the_decision_and_why_is_tokens_against_step_cost(results:
     assert found
     assert explained
     assert [row[0] for row in found.rows] == [*CLASSES, "all classes"]
-    for gain, row, lane in zip((*at.by_class, at.mix), found.rows, found.lanes, strict=True):
+    for gain, row, plot in zip((*at.by_class, at.mix), found.rows, found.plots, strict=True):
         assert gain
         assert gain.ratio is not None
         assert f"{gain.verdict}: {gain.ratio:.2f}×" in row[2]
-        assert lane.kind == gain.verdict.replace(" ", "-")
-        assert ("point", f"M{axis.percent(gain.ratio or 0)} 10h0") in lane.shapes
+        assert plot.kind == gain.verdict.replace(" ", "-")
+        assert ("point", f"M{axis.percent(gain.ratio or 0)} 10h0") in plot.shapes
     assert not treatments(at, axis)
     for _, _, tokens, cost, expected, _ in explained.rows:
         assert float(expected.rstrip("×")) == pytest.approx(float(tokens) / float(cost), rel=0.01)

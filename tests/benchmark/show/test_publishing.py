@@ -29,7 +29,7 @@ from trnspec.benchmark.show.publishing import (
     Publisher,
     calls,
     follow,
-    parcels,
+    metric_batches,
     upload,
 )
 
@@ -115,7 +115,7 @@ class FakeCloudWatch:
 def test_a_call_that_failed_is_sent_again_and_those_before_it_are_not(tmp_path: Path) -> None:
     raw = raw_run(*(answered(pair=60 * i) for i in range(300)))
     client, other = FakeCloudWatch(2), FakeCloudWatch()
-    with pytest.raises(PublishError, match="Rate exceeded; 1 calls before it were taken"):
+    with pytest.raises(PublishError, match="Rate exceeded; 1 earlier call succeeded"):
         Publisher(tmp_path, NAMESPACE, client).publish(raw)
     noted = json.loads((tmp_path / "published.jsonl").read_text())
     assert noted["requests"][0] == "steady chat/c2/0000"
@@ -140,7 +140,7 @@ def test_calls_stay_within_cloudwatchs_limits() -> None:
         answered(pair=i, chunk_s=tuple(0.1 + 0.0137 * k * (1 + (i * k) % 97 / 50) for k in range(1, 80)))
         for i in range(400)
     ]
-    made = list(calls(parcels(raw_run(*records).plan, records)))
+    made = list(calls(metric_batches(raw_run(*records).plan, records)))
     ids = [id_ for call in made for parcel in call for id_ in parcel.request_ids]
     assert len(ids) == len(set(ids)) == 400
     for call in made:
@@ -153,7 +153,7 @@ def test_calls_stay_within_cloudwatchs_limits() -> None:
 @pytest.mark.parametrize(("load", "told"), [((2, None), "2"), ((None, 2.5), "2.5/s")])
 def test_each_datum_has_its_unit_and_dimensions(load: tuple[int | None, float | None], told: str) -> None:
     request = replace(answered(), concurrency=load[0], rate_per_s=load[1], class_="Erklärung")
-    (parcel,) = parcels(raw_run().plan, [request])
+    (parcel,) = metric_batches(raw_run().plan, [request])
     units = {(metric.cloudwatch_name, metric.cloudwatch_unit) for metric in PUBLISHED}
     assert {(datum["MetricName"], datum["Unit"]) for datum in parcel.data} == units
     expected = {"Experiment": "qwen3-32b", "Arm": "steady", "Class": "Erkl%C3%A4rung", "Concurrency": told}
@@ -194,9 +194,9 @@ def test_a_call_is_repeated_five_times_at_most_and_a_refusal_not_at_all(
     assert bool((folder / "published.jsonl").read_bytes()) == (code == 0)
     if code:
         assert error.count("\n") == 1
-        assert "0 calls before it were taken" in error
+        assert "0 earlier calls succeeded" in error
     else:
-        assert "taken at attempt 3" in error
+        assert "at attempt 3" in error
         assert "2 attempts had to be repeated; one that timed out may have been counted twice" in error
         assert statistics(moto_url, namespace, "Errors", "steady")["SampleCount"] == 1
 

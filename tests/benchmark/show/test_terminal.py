@@ -17,13 +17,13 @@ Results = dict[str, Result]
 SAYS = {
     "reference": ["EMULATED: ", "Speed-up: with its 95 % interval"],
     "failures": [
-        "! withheld, failures: 10 of 32 requests to qwen-sd-06b failed (http_500 4, reset 3 and timeout 3)",
+        "! withheld, answered requests: 10 of 32 requests to qwen-sd-06b failed (http_500 4, reset 3 and timeout 3)",
     ],
     "one arm": ["Nothing is compared: qwen-vllm is the only arm.", "45.21 2.79 1.00"],
     "nothing answered": [
-        "! withheld, failures: 8 of 8 requests to qwen-sd-vllm failed (http_500 3, timeout 3 and reset 2)"
+        "! withheld, answered requests: 8 of 8 requests to qwen-sd-vllm failed (http_500 3, timeout 3 and reset 2)"
     ],
-    "nothing asked": ["INCOMPLETE (0 of 32 requests): ", "steady -> spec, window 4"],
+    "nothing asked": ["INCOMPLETE (0 of 32 requests): ", "steady -> spec (4 draft tokens)"],
     "two endpoints": ["Is b faster than a for Qwen3-32B?", "Cannot tell, so keep a: b is"],
     "merged chunks": ["! withheld, arrival of tokens: qwen-sd-vllm: 12.4 tokens arrive at once"],
 }
@@ -32,13 +32,13 @@ SAYS_ALL = {
     "other answers": ["34 of 40 answers of spec equal steady's"],
     "merged chunks": ["36 of 37 chunks hold more than the 7 tokens that a step can yield"],
     "failures": ["qwen-sd-06b"],
-    "one arm": ["Quality: not asked, the folder of the run has no answers to gsm8k."],
+    "one arm": ["Quality: not known, because the folder of the run has no answers to gsm8k."],
     "nothing asked": [
-        "Engine of spec against steady: not compared, engines/spec.json is not in the folder of the run."
+        "Engine of spec, compared with steady: not known, because engines/spec.json is not in the folder of the run."
     ],
     "sweep": [
-        "tokens per step cost of a step speed-up to expect observed",
-        "Prices per hour are the plan's.",
+        "tokens per step cost of a step expected speed-up observed speed-up",
+        "Prices per hour are those of the plan.",
     ],
     "loads": ["2.5 requests/s: medians"],
 }
@@ -87,7 +87,7 @@ def test_every_number_of_the_tables_is_the_summarys(all_results: Results) -> Non
             if one["metric"] == "tpot_s" and one["ci_low"]:
                 assert f"{one['ratio']:.2f} [{one['ci_low']:.2f}, {one['ci_high']:.2f}]" in long, case
         run = summary["run"]
-        assert f"{run['experiment']}: {run['model']}. " in long
+        assert f"Experiment {run['experiment']}, model {run['model']}, " in long
         assert f"Run {run['id']}, {run['started']} to {run['finished']}." in long
 
 

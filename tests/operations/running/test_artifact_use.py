@@ -12,7 +12,7 @@ import pytest
 from cdk8s_charts.stores import UNUSABLE
 from tests.conftest import ROOT
 from tests.operations.driver import Driver, driver_of
-from trnspec.benchmark.analyse.result_files import engines_in
+from trnspec.benchmark.analyse.attachments import engines_in
 from trnspec.experiment import load
 from trnspec.experiment.naming import artifact_path
 from trnspec.operations.cloud.aws import Aws

@@ -19,7 +19,7 @@ from cdk8s_charts.workloads.probes import proof_name
 from tests.conftest import ROOT
 from tests.experiment.edits import put
 from tests.operations.driver import Driver, driver_of
-from trnspec.benchmark.analyse.result_files import EXPECTED, engines_in, quality_in
+from trnspec.benchmark.analyse.attachments import EXPECTED, engines_in, quality_in
 from trnspec.benchmark.plan import from_dict
 from trnspec.experiment import load
 from trnspec.experiment.compilation import artifact_key

@@ -20,8 +20,8 @@ from trnspec.benchmark.analyse.values import Blocks, Drafts, Records
 from trnspec.benchmark.plan import PlannedArm
 
 if TYPE_CHECKING:
-    from trnspec.benchmark.analyse.request_table import Place
-    from trnspec.benchmark.analyse.requests import Cells
+    from trnspec.benchmark.analyse.request_table import CellKey
+    from trnspec.benchmark.analyse.requests import RequestsByCell
 
 SERVER = "server per-request"
 COUNTERS = "server counters"
@@ -75,11 +75,11 @@ _OF_MADE_UP = TokensPerStep(MADE_UP, None, _MADE_UP, why_chunks_are_not_steps=_M
 """For a class for which an emulated arm does not know the acceptance."""
 
 
-def tokens_per_step_at(cells: Cells, arm: PlannedArm, place: Place) -> TokensPerStep:
+def tokens_per_step_at(cells: RequestsByCell, arm: PlannedArm, place: CellKey) -> TokensPerStep:
     if (arm.name, place.class_) in cells.made_up:
         return _OF_MADE_UP
     records, plain_s = cells.of(arm, place).answers, cells.plain_s(arm, place)
-    blocks, unmeasured = cells.blocks_of(arm, place), cells.beside(arm, place).answers
+    blocks, unmeasured = cells.blocks_of(arm, place), cells.ramp_and_drain(arm, place).answers
     if cells.loaded_with(place.class_) == place.class_:
         return tokens_per_step(arm, records, blocks, plain_s, unmeasured=unmeasured)
     # Counters are of all classes together, so whether chunks are steps is checked over all classes.

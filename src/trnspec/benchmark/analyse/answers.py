@@ -7,12 +7,13 @@ prove nothing. Answers that begin differently in most pairs are a fault, if the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from trnspec.benchmark.analyse.attached import Losslessness, Quality
 from trnspec.benchmark.analyse.request_table import Requests
-from trnspec.benchmark.analyse.requests import Cells
-from trnspec.benchmark.analyse.result import Evidence
+from trnspec.benchmark.analyse.requests import RequestsByCell
+from trnspec.benchmark.analyse.result import Evidence, caution, not_checked, passed, withheld
 from trnspec.benchmark.analyse.speed_up import SIGNIFICANT
 from trnspec.benchmark.analyse.statistics import fisher_more, holm, wilson
 from trnspec.benchmark.measure import sanity_check
@@ -20,7 +21,8 @@ from trnspec.benchmark.measure.raw_run import RawRun, answers_of, same_text
 from trnspec.benchmark.measure.records import RequestRecord
 from trnspec.core.words import count, listed
 
-QUESTIONS, LOOPS, BEGINNINGS, QUALITY = "questions", "loops and noise", "beginnings", "quality"
+QUESTIONS, LOOPS, BEGINNINGS = "sanity questions", "looping answers", "how answers begin"
+QUALITY = "gsm8k"
 BEGINNING = 32
 """Characters of the beginning of an answer."""
 _WHOLE = 0.9
@@ -104,7 +106,7 @@ def _again(raw: RawRun, first: dict[str, RequestRecord]) -> list[tuple[str, str]
     ]
 
 
-def _meaningless(cells: Cells) -> str:
+def _meaningless(cells: RequestsByCell) -> str:
     """Why texts say nothing about the arms; empty if they do."""
     if cells.raw.sessions[0].provenance == "emulated":
         return "the endpoints are emulated, and their texts mean nothing"
@@ -113,51 +115,38 @@ def _meaningless(cells: Cells) -> str:
     )
 
 
-def questions(cells: Cells) -> Iterator[Evidence]:
+def questions(cells: RequestsByCell) -> Iterator[Evidence]:
     """The simple questions that each arm was asked before the load."""
     found = sanity_check.outcomes(cells.raw.sense)
+    remedy = "check its weights, its chat template and its tokenizer"
     for one in found:
         if one["withheld"]:
-            yield Evidence(
-                check=QUESTIONS,
-                arm=one["arm"],
-                outcome="withheld",
-                says=one["text"],
-                remedy="check its weights, its chat template and its tokenizer",
-            )
-    known = [f"{one['arm']} {one['right']} of {one['asked']}" for one in found if not one["withheld"]]
-    if known:
-        yield Evidence(
-            check=QUESTIONS, outcome="fine", says=f"right answers to the questions: {listed(known)}"
-        )
+            yield withheld(check=QUESTIONS, arm=one["arm"], says=one["text"], remedy=remedy)
+    if known := [f"{one['arm']} {one['right']} of {one['asked']}" for one in found if not one["withheld"]]:
+        yield passed(check=QUESTIONS, says=f"right answers to the questions: {listed(known)}")
     if not found:
         why = _meaningless(cells) or "the arms were asked no questions before the load"
-        yield Evidence(check=QUESTIONS, outcome="not asked", says=why)
+        yield not_checked(check=QUESTIONS, says=why)
 
 
-Found = Callable[[str | None], Evidence | None]
-
-
-def _whole_or_classes(cells: Cells, found: Found) -> list[Evidence]:
-    """What was found for an arm in all classes, or else in each class."""
+def _whole_or_classes(
+    cells: RequestsByCell, found: Callable[[str | None], Evidence | None]
+) -> list[Evidence]:
+    """The finding for an arm in all classes, or else in each class."""
     whole = found(None)
     rows = [whole] if whole else [found(class_) for class_ in cells.plan.classes]
     return [row for row in rows if row]
 
 
-def loops(cells: Cells) -> Iterator[Evidence]:
+def loops(cells: RequestsByCell) -> Iterator[Evidence]:
     """Answers of the load that repeat themselves or are noise: how many more an arm has than its baseline."""
     if why := _meaningless(cells):
-        yield Evidence(check=LOOPS, outcome="not asked", says=why)
+        yield not_checked(check=LOOPS, says=why)
         return
-    answers = {arm.name: _texts(cells, arm.name) for arm in cells.plan.arms}
-    judged = {
-        arm: [(class_, sanity_check.loops(text) or sanity_check.is_noise(text)) for class_, text in own]
-        for arm, own in answers.items()
-    }
+    bad = {arm.name: _bad_answers(cells, arm.name) for arm in cells.plan.arms}
 
     def share(arm: str, class_: str | None) -> tuple[int, int]:
-        own = [bad for name, bad in judged[arm] if class_ in (None, name)]
+        own = [is_bad for name, is_bad in bad[arm] if class_ in (None, name)]
         return sum(own), len(own)
 
     def found(base: str, arm: str, class_: str | None) -> Evidence | None:
@@ -167,36 +156,32 @@ def loops(cells: Cells) -> Iterator[Evidence]:
         where = f" in {class_}" if class_ else ""
         says = f"{after[0]} of {after[1]} answers of {arm}{where} repeat themselves or are noise, {before[0]} of {before[1]} of {base}"
         remedy = "read its answers in requests.jsonl; check its weights and its draft"
-        return Evidence(check=LOOPS, arm=arm, class_=class_, outcome="withheld", says=says, remedy=remedy)
+        return withheld(check=LOOPS, arm=arm, class_=class_, says=says, remedy=remedy)
 
-    rows = [
-        row
-        for base, arm in cells.compared
-        for row in _whole_or_classes(cells, lambda class_, b=base.name, a=arm.name: found(b, a, class_))
-    ]
+    rows = []
+    for base, arm in cells.compared:
+        rows += _whole_or_classes(cells, partial(found, base.name, arm.name))
     yield from rows
-    shares = {arm: share(arm, None) for arm in judged}
+    shares = {arm: share(arm, None) for arm in bad}
     if not rows and any(n for _, n in shares.values()):
-        told = listed([f"{arm} {bad} of {n}" for arm, (bad, n) in shares.items()])
-        most = any(bad > n / 2 for bad, n in shares.values())
-        remedy = 'if the weights are dummies, say so in the plan: "dummy_weights": true' if most else ""
-        yield Evidence(
-            check=LOOPS,
-            outcome="caution" if most else "fine",
-            says=f"answers that repeat themselves or are noise: {told}",
-            remedy=remedy,
-        )
+        told = listed([f"{arm} {number} of {n}" for arm, (number, n) in shares.items()])
+        says = f"answers that repeat themselves or are noise: {told}"
+        remedy = 'if the weights are dummies, say so in the plan: "dummy_weights": true'
+        if any(number > n / 2 for number, n in shares.values()):
+            yield caution(check=LOOPS, says=says, remedy=remedy)
+        else:
+            yield passed(check=LOOPS, says=says)
 
 
-def _texts(cells: Cells, arm: str) -> list[tuple[str, str]]:
-    """Class and text of each measured answer of an arm."""
-    return [
-        (place.class_, one.text)
-        for (name, place), own in cells.requests.items()
-        if name == arm
-        for one in own.answers
-        if one.error is None and one.text is not None
-    ]
+def _bad_answers(cells: RequestsByCell, arm: str) -> list[tuple[str, bool]]:
+    """The class of each answer of an arm, and whether it repeats itself or is noise."""
+    texts = (
+        (one.class_, one.text)
+        for own in cells.of_arm(arm)
+        for one in own.answered.answers
+        if one.text is not None
+    )
+    return [(class_, sanity_check.loops(text) or sanity_check.is_noise(text)) for class_, text in texts]
 
 
 def _more(after: tuple[int, int], before: tuple[int, int]) -> bool:
@@ -211,13 +196,12 @@ def _alike(pairs: Iterable[tuple[str, str]]) -> list[bool]:
     return [one[:BEGINNING] == other[:BEGINNING] for one, other in pairs]
 
 
-def beginnings(cells: Cells) -> Iterator[Evidence]:
-    """Whether the answers of each treatment begin like those of its baseline."""
+def beginnings(cells: RequestsByCell) -> Iterator[Evidence]:
+    """The beginnings of the answers of each treatment, compared with those of its baseline."""
     raw, plan = cells.raw, cells.plan
-    if why := _meaningless(cells) or (
-        "answers were drawn at a temperature, so they differ" * (not plan.greedy)
-    ):
-        yield Evidence(check=BEGINNINGS, outcome="not asked", says=why)
+    drawn = "answers were drawn at a temperature, so they differ" * (not plan.greedy)
+    if why := _meaningless(cells) or drawn:
+        yield not_checked(check=BEGINNINGS, says=why)
         return
     by_arm = {arm: answers_of(arm, raw.requests) for arm in plan.baselines}
     again = _alike(_again(raw, by_arm[plan.baseline]))
@@ -231,12 +215,12 @@ def beginnings(cells: Cells) -> Iterator[Evidence]:
         if pairs:
             names = (base.name, arm.name)
             yield from _ends_elsewhere(names, pairs)
-            rows = _whole_or_classes(cells, lambda class_, n=names, p=pairs: _different(n, p, class_, itself))
+            rows = _whole_or_classes(cells, partial(_different, names, pairs, itself))
             yield from rows or [_begin_alike(names, pairs, itself)]
 
 
 def _different(
-    names: tuple[str, str], pairs: Sequence[tuple[str, str, str]], class_: str | None, itself: tuple[int, int]
+    names: tuple[str, str], pairs: Sequence[tuple[str, str, str]], itself: tuple[int, int], class_: str | None
 ) -> Evidence | None:
     """A fault: most answers begin differently, though the baseline begins its own alike."""
     own = _alike(pair[1:] for pair in pairs if class_ in (None, pair[0]))
@@ -247,90 +231,72 @@ def _different(
     where = f" in {class_}" if class_ else ""
     says = f"{own.count(False)} of {len(own)} answers{where} begin differently from {base}'s, and {base} repeats its own beginning in {itself[0]} of {itself[1]}"
     remedy = f"compare the answers on the page; check that {arm} has the weights, the template and the revision of {base}"
-    return Evidence(check=BEGINNINGS, arm=arm, class_=class_, outcome="withheld", says=says, remedy=remedy)
+    return withheld(check=BEGINNINGS, arm=arm, class_=class_, says=says, remedy=remedy)
 
 
 def _ends_elsewhere(names: tuple[str, str], pairs: Sequence[tuple[str, str, str]]) -> Iterator[Evidence]:
     """A fault: an arm stops within the text of its baseline, or goes on after its end."""
     base, arm = names
-    for short, long, what in (
-        (2, 1, f"only the beginning of {base}'s"),
-        (1, 2, f"{base}'s, and go on after its end"),
-    ):
+    remedy = f"check how {arm} ends an answer: stop words, token that ends it, limits"
+    whats = ((2, 1, f"only the beginning of {base}'s"), (1, 2, f"{base}'s, and go on after its end"))
+    for short, long, what in whats:
         cut = sum(
             len(pair[short]) < _WHOLE * len(pair[long]) and pair[long].startswith(pair[short])
             for pair in pairs
         )
         if _more((cut, len(pairs)), (0, len(pairs))):
             says = f"{cut} of {len(pairs)} answers of {arm} are {what}"
-            remedy = f"check how {arm} ends an answer: stop words, token that ends it, limits"
-            yield Evidence(check=BEGINNINGS, arm=arm, outcome="withheld", says=says, remedy=remedy)
+            yield withheld(check=BEGINNINGS, arm=arm, says=says, remedy=remedy)
 
 
 def _begin_alike(
     names: tuple[str, str], pairs: Sequence[tuple[str, str, str]], itself: tuple[int, int]
 ) -> Evidence:
-    """What is known of an arm without a fault."""
+    """The row of an arm without a fault."""
     base, arm = names
     equal, alike = sum(one == other for _, one, other in pairs), sum(_alike(pair[1:] for pair in pairs))
     says = f"{equal} of {len(pairs)} answers of {arm} equal {base}'s, {alike} begin alike"
     if _more((len(pairs) - alike, len(pairs)), (itself[1] - itself[0], itself[1])):
         says += f"; {base} repeats its own beginning in {itself[0]} of {itself[1]}"
         remedy = f"look whether another model or an error answers for {arm}"
-        return Evidence(check=BEGINNINGS, arm=arm, outcome="caution", says=says, remedy=remedy)
+        return caution(check=BEGINNINGS, arm=arm, says=says, remedy=remedy)
     if equal == len(pairs) or alike > len(pairs) / 2:
-        return Evidence(check=BEGINNINGS, arm=arm, outcome="fine", says=says)
+        return passed(check=BEGINNINGS, arm=arm, says=says)
+    why, remedy = f"{base} begins its own answers alike in {itself[0]} of {itself[1]} only", ""
     if itself[1] < _MIN_PAIRS:
-        why = (
-            f"{base} was asked again {count(itself[1], 'time')} only"
-            if itself[1]
-            else f"{base} was not asked again"
-        )
-        remedy = "repeat the command; it asks the baseline again"
-    else:
-        why, remedy = f"{base} begins its own answers alike in {itself[0]} of {itself[1]} only", ""
-    return Evidence(
-        check=BEGINNINGS,
-        arm=arm,
-        outcome="not asked",
-        says=f"{says}; no conclusion, because {why}",
-        remedy=remedy,
-    )
+        asked = f"asked again {count(itself[1], 'time')} only" if itself[1] else "not asked again"
+        why, remedy = f"{base} was {asked}", "repeat the command; it asks the baseline again"
+    says = f"{says}; no conclusion, because {why}"
+    return not_checked(check=BEGINNINGS, arm=arm, says=says, remedy=remedy)
 
 
 def quality(found: Quality | None, arms: Sequence[str]) -> Iterator[Evidence]:
-    """gsm8k of each treatment."""
+    """The answers of each treatment to gsm8k."""
     for arm in arms:
         own = [one for one in found.comparisons if one.treatment == arm and one.n] if found else []
         worse = [-one.difference * 100 for one in own if one.difference and (one.ci_high or 0.0) < 0]
         if worse:
             says = f"answers of {arm} to gsm8k are worse by {max(worse):.1f} points"
-            yield Evidence(
-                check=QUALITY,
-                arm=arm,
-                outcome="withheld",
-                says=says,
-                remedy="check its weights and its draft",
-            )
+            yield withheld(check=QUALITY, arm=arm, says=says, remedy="check its weights and its draft")
         elif own:
             low = -100 * min(one.ci_low or 0.0 for one in own)
             says = f"answers of {arm} to gsm8k are not shown to be worse; a loss of more than {low:.1f} points is excluded"
-            yield Evidence(check=QUALITY, arm=arm, outcome="fine", says=says)
+            yield passed(check=QUALITY, arm=arm, says=says)
     if arms and not (found and found.comparisons):
         remedy = "set benchmark.lm_eval in the experiment"
         says = "gsm8k was not run, so the quality of the answers is not known"
-        yield Evidence(check=QUALITY, outcome="not asked", says=says, remedy=remedy)
+        yield not_checked(check=QUALITY, says=says, remedy=remedy)
 
 
 def outranked(rows: Iterable[Evidence], found: Quality | None) -> Iterator[Evidence]:
     """The rows, where gsm8k has the last word about the texts of an arm that answers it as well as its baseline."""
     good = {one.treatment for one in found.comparisons if _as_good(found, one.treatment)} if found else set()
+    changed = {"outcome": "caution", "remedy": "gsm8k is as good as the baseline's"}
     for row in rows:
-        if row.arm in good and row.outcome == "withheld" and row.check in (QUESTIONS, LOOPS, BEGINNINGS):
-            row = row.model_copy(
-                update={"outcome": "caution", "remedy": "gsm8k is as good as the baseline's"}
-            )
-        yield row
+        overruled = (
+            row.arm in good and row.outcome == "withheld" and row.check in (QUESTIONS, LOOPS, BEGINNINGS)
+        )
+        yield row.model_copy(update=changed) if overruled else row
 
 
 def _as_good(found: Quality, arm: str) -> bool:

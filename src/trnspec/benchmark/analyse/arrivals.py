@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from trnspec.benchmark.analyse.request_table import Place, Requests, joined
-from trnspec.benchmark.analyse.requests import Cells
+from trnspec.benchmark.analyse.request_table import CellKey, Requests, joined
+from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.result import Evidence, Outcome
 from trnspec.benchmark.analyse.speed_up import gain_of
 from trnspec.benchmark.analyse.values import COLLECTED_SHARE, arrival_starts, decoding, gaps, output_tokens
@@ -48,7 +48,7 @@ _CERTAIN = 5
 _EVEN = 0.1
 """Pauses within this share of their median are even."""
 MIN_ANSWERS = 8
-Judged = tuple[Outcome, str, str, str | None]
+Judgement = tuple[Outcome, str, str, str | None]
 """Outcome, what it rests on, remedy, the metric that is withheld (None: every one)."""
 
 
@@ -146,7 +146,7 @@ def _tokens_from(record: RequestRecord, total: float, chunk: int) -> float:
     return total * sum(weights[chunk:]) / max(sum(weights), 1)
 
 
-def arrivals(cells: Cells) -> Iterator[Evidence]:
+def arrivals(cells: RequestsByCell) -> Iterator[Evidence]:
     """Whether the arrivals of each arm tell the time per token, that to the first token and that of whole requests within `RIGHT_WITHIN`."""
     found: dict[tuple[str, str], Collected | None] = {}
     for others in (False, True):
@@ -159,7 +159,9 @@ def arrivals(cells: Cells) -> Iterator[Evidence]:
     for arm in cells.plan.arms:
         sides = {one.name: by_class(cells, one) for one in (cells.baseline_of(arm), arm)}
 
-        def judge(class_: str, own: Requests, arm: PlannedArm = arm, sides: Any = sides) -> list[Judged]:
+        def judge_class(
+            class_: str, own: Requests, arm: PlannedArm = arm, sides: Any = sides
+        ) -> list[Judgement]:
             ways = {name: found.get((name, class_)) for name in sides}
             waits = {
                 name: first_waits(of[class_].answered, ways[name])
@@ -169,13 +171,13 @@ def arrivals(cells: Cells) -> Iterator[Evidence]:
             cause = f"{BUSY}; if that changes nothing, {PROXY}" if _late(cells, arm, class_) else PROXY
             return _arrival(own.answered, ways, waits, arm.name, cause)
 
-        yield from rows_by_class(ARRIVAL, arm.name, cells, judge)
+        yield from rows_by_class(ARRIVAL, arm.name, cells, judge_class)
         base = cells.baseline_of(arm)
         if base.max_tokens_per_step == 1 < arm.max_tokens_per_step <= _MAX_WINDOW:
             yield from _impossible(cells, base, arm)
 
 
-def _impossible(cells: Cells, base: PlannedArm, arm: PlannedArm) -> Iterator[Evidence]:
+def _impossible(cells: RequestsByCell, base: PlannedArm, arm: PlannedArm) -> Iterator[Evidence]:
     """Classes in which an arm is faster than its window allows: a step takes at least as long as one without drafts."""
     remedy = "look for a cache or a replay before it, or for what makes the baseline slow"
     for place in cells.places:
@@ -186,15 +188,15 @@ def _impossible(cells: Cells, base: PlannedArm, arm: PlannedArm) -> Iterator[Evi
             yield Evidence.model_validate({**about, "says": says, "remedy": remedy})
 
 
-def _late(cells: Cells, arm: PlannedArm, class_: str) -> bool:
+def _late(cells: RequestsByCell, arm: PlannedArm, class_: str) -> bool:
     """Whether the client was late in a block, so that it may have joined the arrivals itself."""
-    blocks = (block for load in cells.plan.loads for block in cells.blocks_of(arm, Place(class_, load)))
+    blocks = (block for load in cells.plan.loads for block in cells.blocks_of(arm, CellKey(class_, load)))
     return any(block.client_lag_s > LATE_S for block in blocks)
 
 
 def _arrival(
     own: Requests, ways: Mapping[str, Collected | None], waits: Mapping[str, float], arm: str, cause: str
-) -> list[Judged]:
+) -> list[Judgement]:
     """What the arrivals of an arm tell; `ways` and `waits` are those of the arm and of its baseline."""
     answers = [one for one in own.answers if one.completion_tokens != 1]
     uncounted = sum(one.completion_tokens is None for one in answers)
@@ -219,7 +221,7 @@ def _arrival(
         ),
     }
     wrong = {name: error for name, error in errors.items() if error[0] > RIGHT_WITHIN}
-    rows: list[Judged] = []
+    rows: list[Judgement] = []
     if wrong:
         bounds = listed([f"{title} by {_bound(error)}" for error, title in wrong.values()])
         first = f"several chunks came first from {listed([name for name, wait in waits.items() if wait])}"
@@ -285,18 +287,22 @@ def _waits(own: Requests) -> str:
     return f"each token of an answer delays its first token by {found[2] * 1000:.1f} ms, so answers are held back and sent again"
 
 
-def by_class(cells: Cells, arm: PlannedArm) -> dict[str, Requests]:
+def by_class(cells: RequestsByCell, arm: PlannedArm) -> dict[str, Requests]:
     """The measured requests of an arm under all loads."""
     loads = cells.plan.loads
-    parts = {class_: [cells.of(arm, Place(class_, load)) for load in loads] for class_ in cells.plan.classes}
+    parts = {
+        class_: [cells.of(arm, CellKey(class_, load)) for load in loads] for class_ in cells.plan.classes
+    }
     return {class_: own for class_, each in parts.items() if len(own := joined(each))}
 
 
 def rows_by_class(
-    check: str, arm: str, cells: Cells, judge: Callable[[str, Requests], list[Judged]]
+    check: str, arm: str, cells: RequestsByCell, judge_class: Callable[[str, Requests], list[Judgement]]
 ) -> Iterator[Evidence]:
     """What was found in each class; once for all where it is the same kind of finding in each."""
-    judged = {class_: judge(class_, own) for class_, own in by_class(cells, cells.plan.arm(arm)).items()}
+    judged = {
+        class_: judge_class(class_, own) for class_, own in by_class(cells, cells.plan.arm(arm)).items()
+    }
     alike = len({tuple((outcome, metric) for outcome, *_, metric in rows) for rows in judged.values()}) == 1
     for class_, rows in list(judged.items())[: 1 if alike else None]:
         for outcome, says, remedy, metric in rows:

@@ -1,4 +1,4 @@
-"""Parts of a result beside its comparisons: what the optional files of a results folder say (`src/trnspec/benchmark/analyse/result_files.py`
+"""Parts of a result beside its comparisons: what the optional files of a results folder say (`src/trnspec/benchmark/analyse/attachments.py`
 reads them), whether answers are equal, and what the simple questions were answered."""
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from trnspec.benchmark.analyse.request_table import CLOCK_S, Requests
-from trnspec.benchmark.analyse.requests import Cells
+from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.statistics import Array, wilson
 from trnspec.benchmark.measure.records import BlockRecord, RequestRecord
 from trnspec.benchmark.metrics import TPOT
@@ -63,7 +63,7 @@ def goodput(slo: Mapping[str, float] | None, requests: Requests, blocks: Blocks)
     return {"slo": dict(slo), "share": int(within.sum()) / len(requests), "per_s": per_s}
 
 
-def limits_kept(cells: Cells) -> Iterator[dict[str, Any]]:
+def limits_kept(cells: RequestsByCell) -> Iterator[dict[str, Any]]:
     """`limits_kept` of a summary: the share of an arm's requests within each limit of the SLO and, of several, within all of them (`metric`
     null), by load, over all classes.
 

@@ -9,22 +9,20 @@ and t / r is the ratio of the times per token of the two arms.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
-from statistics import geometric_mean
+from collections.abc import Mapping
 
 import numpy as np
 
-from trnspec.benchmark.analyse.attached import ArmFacts
-from trnspec.benchmark.analyse.request_table import Place, Requests
-from trnspec.benchmark.analyse.requests import Cells
+from trnspec.benchmark.analyse.request_table import CellKey, Requests
+from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.result import Explanation
 from trnspec.benchmark.analyse.result_cells import Cell
-from trnspec.benchmark.analyse.sentences import rendered
-from trnspec.benchmark.plan import Load, PlannedArm
+from trnspec.benchmark.plan import PlannedArm
 
 
-def explain(cells: Cells, arm: PlannedArm, place: Place, described: Mapping[str, Cell]) -> Explanation:
+def explain(
+    cells: RequestsByCell, arm: PlannedArm, place: CellKey, described: Mapping[str, Cell]
+) -> Explanation:
     """The steps of `arm` relative to its baseline; values are None if they are unknown. `described` has the cells of the place by arm."""
     own = cells.baseline_of(arm)
     sides = cells.pairs((own, arm), place)
@@ -53,31 +51,3 @@ def _steps(arm: PlannedArm, requests: Requests, cell: Cell) -> tuple[float, floa
     chunks = cell.acceptance.caution is None and 1 <= by_chunk <= arm.max_tokens_per_step
     tokens = by_chunk if chunks else per_step
     return tokens, decoded.tpot_s * tokens
-
-
-def split_steps(arms: Sequence[ArmFacts], rows: Sequence[Explanation]) -> Iterator[str]:
-    """The cost of a drafted step, split into drafting and another change of the engine, one sentence for each load. This is possible if a
-    plain arm of the run has the same change, for example of the scheduler: a text in `also_changes` of both arms is equal. Text after
-    a colon is only the reason and is ignored."""
-    changes = {arm.name: [text.partition(":")[0].strip() for text in arm.also_changes] for arm in arms}
-    for arm, same in product(arms, arms):
-        shared = [text for text in changes[arm.name] if text in changes[same.name]]
-        if arm.speculative_tokens and not same.speculative_tokens and shared:
-            yield from _split(rows, arm.name, same.name, shared)
-
-
-def _split(rows: Sequence[Explanation], drafting: str, same: str, shared: Sequence[str]) -> Iterator[str]:
-    """Steps of both arms relative to the same baseline, as geometric means over the classes in which both are known."""
-    steps: dict[Load, dict[str, dict[str, float]]] = {}
-    known = [row for row in rows if row.treatment in (drafting, same)]
-    for row in known:
-        of_arm = steps.setdefault(row.load, {drafting: {}, same: {}})[row.treatment]
-        of_arm |= {row.class_ or "": row.step_time_ratio} if row.step_time_ratio else {}
-    if len(bases := {row.baseline for row in known if row.step_time_ratio}) != 1:
-        return
-    for load, by_arm in steps.items():
-        if classes := by_arm[drafting].keys() & by_arm[same].keys():
-            both = (by_arm[drafting], by_arm[same])
-            whole, alone = (geometric_mean([of_arm[class_] for class_ in classes]) for of_arm in both)
-            names = {"arm": drafting, "same": same, "base": next(iter(bases)), "load": load.in_words}
-            yield rendered("explanation", shared=shared, whole=whole, alone=alone, **names)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trnspec.benchmark.analyse import statistics
-from trnspec.benchmark.analyse.statistics import UNKNOWN, Array, Sources
+from trnspec.benchmark.analyse.statistics import UNKNOWN, Array, ClusterIds
 from trnspec.benchmark.analyse.values import decoding, output_tokens, values_of
 from trnspec.benchmark.measure.records import BlockRecord, RequestRecord
 from trnspec.benchmark.metrics import METRICS
@@ -23,15 +23,17 @@ CLOCK_S = 0.002
 """Start times are recorded in milliseconds."""
 _METRICS = tuple(metric.name for metric in METRICS if metric.scope == "request" and metric.unit != "requests")
 
+_COLUMNS = ("ok", "pair", "tokens", "span_s", "decoded", "tpot_error")
 
-class Place(NamedTuple):
+
+class CellKey(NamedTuple):
     """A class of prompts and a load, at which arms are compared."""
 
     class_: str
     load: Load
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Place:
+    def of(cls, row: Mapping[str, Any]) -> CellKey:
         """The place of a row of a summary: of a cell, a comparison or an explanation."""
         return cls(row.get("class", ""), Load(concurrency=row["concurrency"], rate_per_s=row["rate_per_s"]))
 
@@ -51,7 +53,7 @@ class Requests:
     """Whether the request was answered."""
     pair: Array
     """The identity of a pair: the requests of two arms with the same number had the same prompt and nonce, under the same start."""
-    sources: Sources
+    cluster_ids: ClusterIds
     metrics: Mapping[str, Array]
     """Each metric of the registry that has a value for a request, by name."""
     tokens: Array
@@ -70,14 +72,9 @@ class Requests:
         rows = np.flatnonzero(rows) if rows.dtype == bool else rows
         return Requests(
             answers=[self.answers[row] for row in rows.tolist()],
-            ok=self.ok[rows],
-            pair=self.pair[rows],
-            sources=self.sources.of(rows),
+            cluster_ids=self.cluster_ids.of(rows),
             metrics={name: values[rows] for name, values in self.metrics.items()},
-            tokens=self.tokens[rows],
-            span_s=self.span_s[rows],
-            decoded=self.decoded[rows],
-            tpot_error=self.tpot_error[rows],
+            **{name: getattr(self, name)[rows] for name in _COLUMNS},
         )
 
     @cached_property
@@ -91,7 +88,7 @@ class Requests:
     @property
     def prompts(self) -> int:
         """The number of different prompts."""
-        return len(np.unique(self.sources.prompt))
+        return len(np.unique(self.cluster_ids.prompt))
 
     @property
     def tpot_s(self) -> float | None:
@@ -99,7 +96,7 @@ class Requests:
         tokens = np.nansum(self.decoded)
         return float(np.nansum(self.span_s) / tokens) if tokens else None
 
-    def with_(self, other: Requests) -> tuple[Requests, Requests]:
+    def paired_with(self, other: Requests) -> tuple[Requests, Requests]:
         """The pairs of answers of both: equally long, in the order of this one."""
         _, own, others = np.intersect1d(
             np.where(self.ok, self.pair, -1), np.where(other.ok, other.pair, -2), return_indices=True
@@ -112,14 +109,9 @@ def joined(parts: Sequence[Requests]) -> Requests:
     """The rows of several tables."""
     return Requests(
         answers=[answer for part in parts for answer in part.answers],
-        ok=np.concatenate([part.ok for part in parts]),
-        pair=np.concatenate([part.pair for part in parts]),
-        sources=statistics.joined([part.sources for part in parts]),
+        cluster_ids=statistics.joined([part.cluster_ids for part in parts]),
         metrics={name: np.concatenate([part.metrics[name] for part in parts]) for name in _METRICS},
-        tokens=np.concatenate([part.tokens for part in parts]),
-        span_s=np.concatenate([part.span_s for part in parts]),
-        decoded=np.concatenate([part.decoded for part in parts]),
-        tpot_error=np.concatenate([part.tpot_error for part in parts]),
+        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS},
     )
 
 
@@ -128,26 +120,27 @@ def table(
     ceilings: Mapping[str, int],
     *,
     queue_of: Mapping[str, str] = MappingProxyType({}),
-    blocks: Mapping[tuple[str, Place], Sequence[BlockRecord]] = MappingProxyType({}),
+    blocks: Mapping[tuple[str, CellKey], Sequence[BlockRecord]] = MappingProxyType({}),
 ) -> Requests:
     """The table of these requests. `ceilings` are the tokens that a step of each arm can yield, `queue_of` the classes of the blocks in which
     each class was asked, where that is not the class itself."""
     metrics = {name: np.full(len(records), np.nan) for name in _METRICS}
-    tokens, span_s, decoded, tpot_error = (np.full(len(records), np.nan) for _ in range(4))
+    decoding_of = {
+        name: np.full(len(records), np.nan) for name in ("tokens", "span_s", "decoded", "tpot_error")
+    }
     for row, record in enumerate(records):
-        ceiling = ceilings[record.arm]
-        known = output_tokens(record, ceiling)
-        after = decoding(record, known)
-        for name, value in values_of(record, ceiling, known, after).items():
+        tokens = output_tokens(record, ceilings[record.arm])
+        after = decoding(record, tokens)
+        for name, value in values_of(record, ceilings[record.arm], tokens, after).items():
             metrics[name][row] = value
-        tokens[row] = np.nan if known is None else known
-        if after:
-            span_s[row], decoded[row], tpot_error[row] = after.span_s, after.tokens, after.doubt
+        known = (tokens, *((after.span_s, after.tokens, after.doubt) if after else ()))
+        for column, value in zip(decoding_of.values(), known, strict=False):
+            column[row] = np.nan if value is None else value
     return Requests(
         answers=records,
         ok=np.array([record.error is None for record in records], bool),
         pair=_codes((record.pair_id, record.start) for record in records),
-        sources=Sources(
+        cluster_ids=ClusterIds(
             class_=_codes(record.class_ for record in records),
             prompt=_codes((record.class_, record.prompt_id) for record in records),
             queue=_codes(queue_of.get(record.class_, record.class_) for record in records),
@@ -155,10 +148,7 @@ def table(
             start=np.array([record.start for record in records], int),
         ),
         metrics=metrics,
-        tokens=tokens,
-        span_s=span_s,
-        decoded=decoded,
-        tpot_error=tpot_error,
+        **decoding_of,
     )
 
 
@@ -171,7 +161,7 @@ def _codes(values: Iterable[Any]) -> Array:
 def _blocks(
     records: Sequence[RequestRecord],
     queue_of: Mapping[str, str],
-    blocks: Mapping[tuple[str, Place], Sequence[BlockRecord]],
+    blocks: Mapping[tuple[str, CellKey], Sequence[BlockRecord]],
 ) -> Array:
     """The number of the block of each request, equal for both arms. If the record has none, the block is found by its time. A load that was
     not held and had one block has UNKNOWN here."""
@@ -180,7 +170,9 @@ def _blocks(
     found = np.full(len(records), UNKNOWN)
     for row, record in enumerate(records):
         if (number := record.block) is None:
-            own = begun.get((record.arm, Place(queue_of.get(record.class_, record.class_), record.load)), [])
+            own = begun.get(
+                (record.arm, CellKey(queue_of.get(record.class_, record.class_), record.load)), []
+            )
             index = bisect_right(own, record.started_unix_s + CLOCK_S, key=lambda block: block[0])
             if not index or len(own) == 1 or record.started_unix_s > own[index - 1][1]:
                 continue

@@ -8,7 +8,7 @@ from itertools import product
 
 import numpy as np
 
-from trnspec.benchmark.analyse.request_table import Place, Requests, joined, table
+from trnspec.benchmark.analyse.request_table import CellKey, Requests, joined, table
 from trnspec.benchmark.cell_size import MIN_PROMPTS
 from trnspec.benchmark.errors import ResultsError
 from trnspec.benchmark.measure.raw_run import RawRun
@@ -17,7 +17,7 @@ from trnspec.benchmark.plan import MIXED, Load, Plan, PlannedArm
 
 
 @dataclass(frozen=True, kw_only=True)
-class Footing:
+class MeasuringConditions:
     """The conditions of a comparison."""
 
     held: bool = True
@@ -27,16 +27,16 @@ class Footing:
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
+class RequestsByCell:
     """The requests and blocks of a run by arm and place."""
 
     raw: RawRun
     """With a start of the servers for each node (`RawRun.by_nodes`)."""
-    requests: Mapping[tuple[str, Place], Requests]
+    requests: Mapping[tuple[str, CellKey], Requests]
     """Measured requests."""
-    unmeasured: Mapping[tuple[str, Place], Requests]
+    unmeasured: Mapping[tuple[str, CellKey], Requests]
     """Requests of ramp and drain, by arm and class of the block. They are in the servers' counters, but in no result."""
-    blocks: Mapping[tuple[str, Place], Sequence[BlockRecord]]
+    blocks: Mapping[tuple[str, CellKey], Sequence[BlockRecord]]
     made_up: frozenset[tuple[str, str]] = frozenset()
     """Arms and classes for which an emulated endpoint made up the acceptance."""
     left_out: frozenset[tuple[str, str]] = frozenset()
@@ -54,9 +54,9 @@ class Cells:
         return self.split or self.raw.plan
 
     @property
-    def places(self) -> Iterator[Place]:
+    def places(self) -> Iterator[CellKey]:
         """In the order of the tables: load by load, class by class."""
-        return (Place(class_, load) for load, class_ in product(self.plan.loads, self.plan.classes))
+        return (CellKey(class_, load) for load, class_ in product(self.plan.loads, self.plan.classes))
 
     def baseline_of(self, arm: PlannedArm) -> PlannedArm:
         return self.plan.arm(self.plan.baselines[arm.name])
@@ -67,39 +67,43 @@ class Cells:
         both = ((self.baseline_of(arm), arm) for arm in self.plan.arms)
         return [(base, arm) for base, arm in both if base is not arm]
 
-    def of(self, arm: PlannedArm, place: Place) -> Requests:
+    def of(self, arm: PlannedArm, place: CellKey) -> Requests:
         """All measured requests of a cell, failed ones too."""
         return self.requests.get((arm.name, place), self.none)
 
+    def of_arm(self, name: str) -> list[Requests]:
+        """All measured requests of an arm, by cell."""
+        return [own for (arm, _), own in self.requests.items() if arm == name]
+
     def asked(self, arm: PlannedArm, load: Load) -> Requests:
         """The measured requests of all classes."""
-        return joined([self.none, *(self.of(arm, Place(class_, load)) for class_ in self.plan.classes)])
+        return joined([self.none, *(self.of(arm, CellKey(class_, load)) for class_ in self.plan.classes)])
 
-    def blocks_of(self, arm: PlannedArm, place: Place) -> Sequence[BlockRecord]:
+    def blocks_of(self, arm: PlannedArm, place: CellKey) -> Sequence[BlockRecord]:
         """The blocks in which the requests of a cell were sent. In a mixed cell they are of all classes."""
-        return self.blocks.get((arm.name, Place(self.loaded_with(place.class_), place.load)), ())
+        return self.blocks.get((arm.name, CellKey(self.loaded_with(place.class_), place.load)), ())
 
-    def loaded(self, arm: PlannedArm, place: Place) -> Requests:
+    def loaded(self, arm: PlannedArm, place: CellKey) -> Requests:
         """All measured requests to the arm in the blocks of a cell."""
         queue = self.loaded_with(place.class_)
         together = (name for name in self.plan.classes if self.loaded_with(name) == queue)
-        return joined([self.none, *(self.of(arm, Place(name, place.load)) for name in together)])
+        return joined([self.none, *(self.of(arm, CellKey(name, place.load)) for name in together)])
 
-    def beside(self, arm: PlannedArm, place: Place) -> Requests:
+    def ramp_and_drain(self, arm: PlannedArm, place: CellKey) -> Requests:
         """Requests of ramp and drain in the blocks of a cell."""
-        return self.unmeasured.get((arm.name, Place(self.loaded_with(place.class_), place.load)), self.none)
+        return self.unmeasured.get((arm.name, CellKey(self.loaded_with(place.class_), place.load)), self.none)
 
     def plain_of(self, arm: PlannedArm) -> PlannedArm | None:
         """An arm without speculation, preferably the baseline of `arm`; None if every arm speculates."""
         arms = (self.baseline_of(arm), *self.plan.arms)
         return next((arm for arm in arms if arm.max_tokens_per_step == 1), None)
 
-    def plain_s(self, arm: PlannedArm, place: Place) -> float | None:
+    def plain_s(self, arm: PlannedArm, place: CellKey) -> float | None:
         """Seconds per step of an arm without speculation."""
         plain = self.plain_of(arm)
         return self.of(plain, place).tpot_s if plain else None
 
-    def judged(self, arms: tuple[PlannedArm, PlannedArm], place: Place) -> bool:
+    def comparable(self, arms: tuple[PlannedArm, PlannedArm], place: CellKey) -> bool:
         """Whether two arms can be compared there: neither has a made-up acceptance."""
         return not {(arm.name, place.class_) for arm in arms} & self.made_up
 
@@ -107,9 +111,9 @@ class Cells:
         """Whether the mix of all classes is known: no class of the arm has a made-up acceptance."""
         return not any((arm.name, class_) in self.made_up for class_ in self.plan.classes)
 
-    def pairs(self, arms: tuple[PlannedArm, PlannedArm], place: Place) -> tuple[Requests, Requests]:
+    def pairs(self, arms: tuple[PlannedArm, PlannedArm], place: CellKey) -> tuple[Requests, Requests]:
         """Pairs of answered requests of two arms with the same prompt and nonce, under the same start of the servers."""
-        return self.of(arms[0], place).with_(self.of(arms[1], place))
+        return self.of(arms[0], place).paired_with(self.of(arms[1], place))
 
     def loaded_with(self, class_: str) -> str:
         """The class of the blocks in which a class was asked: itself, or MIXED."""
@@ -119,14 +123,16 @@ class Cells:
         """The measured requests by class, without classes that are left out or whose acceptance was made up."""
         out = self.made_up | self.left_out
         classes = (class_ for class_ in self.plan.classes if (arm.name, class_) not in out)
-        return {class_: own for class_ in classes if len(own := self.of(arm, Place(class_, load)))}
+        return {class_: own for class_ in classes if len(own := self.of(arm, CellKey(class_, load)))}
 
-    def footing(self, load: Load) -> Footing:
+    def conditions(self, load: Load) -> MeasuringConditions:
         by_class: dict[str, set[int]] = {}
         for (_, place), own in self.requests.items():
             if place.load == load:
-                by_class.setdefault(place.class_, set()).update(own.sources.start.tolist())
-        return Footing(held=self.raw.held, starts=max(1, min(map(len, by_class.values()), default=1)))
+                by_class.setdefault(place.class_, set()).update(own.cluster_ids.start.tolist())
+        return MeasuringConditions(
+            held=self.raw.held, starts=max(1, min(map(len, by_class.values()), default=1))
+        )
 
 
 def cells_of(
@@ -135,7 +141,7 @@ def cells_of(
     repeated: bool = False,
     by_length: bool = False,
     shares: Mapping[str, float] | None = None,
-) -> Cells:
+) -> RequestsByCell:
     """The cells of `raw`. With `repeated`, only the repetition of the first cell, which is not in any result. With `by_length`, each class
     with enough prompts is two, of shorter and of longer prompts. `shares` are the user's, by class (default: the plan's).
 
@@ -146,12 +152,12 @@ def cells_of(
     raw = raw.by_nodes
     plan = raw.plan
     queue_of = dict.fromkeys(plan.classes, MIXED) if MIXED in plan.loaded_with else {}
-    blocks: dict[tuple[str, Place], list[BlockRecord]] = {}
+    blocks: dict[tuple[str, CellKey], list[BlockRecord]] = {}
     for block in raw.blocks:
         if (block.round == REPEATED) == repeated and (
             block.block is None or raw.ended.get(block.key) is block
         ):
-            blocks.setdefault((block.arm, Place(block.class_, block.load)), []).append(block)
+            blocks.setdefault((block.arm, CellKey(block.class_, block.load)), []).append(block)
     records = [
         record
         for record in raw.requests
@@ -171,19 +177,19 @@ def cells_of(
         raise ResultsError(f"--mix: {unknown[0]!r} is not a class of the run; its classes are {known}")
     ceilings = {arm.name: arm.max_tokens_per_step for arm in plan.arms}
     rows = table(records, ceilings, queue_of=queue_of, blocks=blocks)
-    measured: dict[tuple[str, Place], list[int]] = {}
-    beside: dict[tuple[str, Place], list[int]] = {}
+    measured: dict[tuple[str, CellKey], list[int]] = {}
+    beside: dict[tuple[str, CellKey], list[int]] = {}
     for row, record in enumerate(records):
         if record.phase == "measured":
-            measured.setdefault((record.arm, Place(record.class_, record.load)), []).append(row)
+            measured.setdefault((record.arm, CellKey(record.class_, record.load)), []).append(row)
         else:
             beside.setdefault(
-                (record.arm, Place(queue_of.get(record.class_, record.class_), record.load)), []
+                (record.arm, CellKey(queue_of.get(record.class_, record.class_), record.load)), []
             ).append(row)
     by_cell, by_queue = (
         {key: rows.at(np.array(own)) for key, own in grouped.items()} for grouped in (measured, beside)
     )
-    return Cells(
+    return RequestsByCell(
         raw, by_cell, by_queue, blocks, frozenset(made_up), shares=shares, queues=queue_of, split=split
     )
 

@@ -6,6 +6,7 @@ An unknown value is null, never zero. A cell is identified by its arm, its class
 
 from __future__ import annotations
 
+from functools import partial
 from reprlib import repr as shown
 from typing import Any, Literal, Self
 
@@ -275,6 +276,10 @@ class Evidence(UnderLoad):
     says: str
     """What was found, with its numbers: a clause without a full stop, as `remedy` is."""
     remedy: str = ""
+
+
+passed, not_checked = partial(Evidence, outcome="fine"), partial(Evidence, outcome="not asked")
+caution, withheld = partial(Evidence, outcome="caution"), partial(Evidence, outcome="withheld")
 
 
 class Result(ResultPart):

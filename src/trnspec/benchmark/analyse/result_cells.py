@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 from pydantic import Field, model_validator
 
 from trnspec.benchmark.analyse.attached import ResultPart
-from trnspec.benchmark.analyse.request_table import Place
+from trnspec.benchmark.analyse.request_table import CellKey
 from trnspec.benchmark.plan import Load
 
 
@@ -36,8 +36,8 @@ class At(UnderLoad):
     """None: the mix of all classes, with equal shares of the output tokens."""
 
     @property
-    def place(self) -> Place:
-        return Place(self.class_ or "", self.load)
+    def place(self) -> CellKey:
+        return CellKey(self.class_ or "", self.load)
 
 
 class Distribution(ResultPart):

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from trnspec.benchmark.analyse.decision import at_loads
 from trnspec.benchmark.analyse.evidence import FAILURES, evidence, withheld_for
-from trnspec.benchmark.analyse.request_table import Place, Requests
-from trnspec.benchmark.analyse.requests import Cells, Footing, cells_of
+from trnspec.benchmark.analyse.request_table import CellKey, Requests
+from trnspec.benchmark.analyse.requests import MeasuringConditions, RequestsByCell, cells_of
 from trnspec.benchmark.analyse.result import Evidence, Result
 from trnspec.benchmark.analyse.sentences import rendered
 from trnspec.benchmark.analyse.speed_up import as_ratio, sharing
@@ -95,16 +95,11 @@ def _known(path: Path) -> dict[str, Any]:
     """Raises OSError."""
     result = model_in(path / FILE_NAME, Result)
     run, hardware = result.run, result.hardware.values()
-    texts = {
-        "id": run.id,
-        "started": run.started,
-        "experiment": run.experiment,
-        "provenance": run.provenance,
-        "model": run.model,
-        "engine": result.served_by,
-        "answer": result.sentence,
-        "hardware": " and ".join(dict.fromkeys(f"{own.chips} chips of {own.instance}" for own in hardware)),
-    }
+    texts = {name: getattr(run, name) for name in ("id", "started", "experiment", "provenance", "model")}
+    texts |= {"engine": result.served_by, "answer": result.sentence}
+    texts["hardware"] = " and ".join(
+        dict.fromkeys(f"{own.chips} chips of {own.instance}" for own in hardware)
+    )
     known: dict[str, Any] = {name: one_line(text, 2000) for name, text in texts.items()} | {
         "complete": run.complete,
         "report": (path / "report.html").is_file(),
@@ -121,9 +116,9 @@ def _known(path: Path) -> dict[str, Any]:
 
 
 def _refuse(old: Plan, new: Plan) -> None:
-    models = f"({old.model}, {new.model})"
     if old.model != new.model:
-        raise ResultsError(f"the runs are of different models {models}; compare runs of one")
+        models = f"{old.model}, {new.model}"
+        raise ResultsError(f"the runs are of different models ({models}); compare runs of one")
     before, after = ({p.id: p for p in plan.prompts} for plan in (old, new))
     differing = [id_ for id_ in {**before, **after} if before.get(id_) != after.get(id_)]
     if differing:
@@ -170,7 +165,7 @@ def _cells(old: RawRun, new: RawRun) -> list[dict[str, Any]]:
     return rows
 
 
-def _against(found: Sequence[Sequence[Evidence]], runs: Sequence[str], place: Place, arm: str) -> str:
+def _against(found: Sequence[Sequence[Evidence]], runs: Sequence[str], place: CellKey, arm: str) -> str:
     """What withholds the verdict about an arm. More failures are judged by the limit of the gate instead."""
     rows = (
         (run, row)
@@ -184,7 +179,9 @@ def _against(found: Sequence[Sequence[Evidence]], runs: Sequence[str], place: Pl
     )
 
 
-def _shared(runs: tuple[Cells, Cells], place: Place, name: str) -> list[tuple[float, float]]:
+def _shared(
+    runs: tuple[RequestsByCell, RequestsByCell], place: CellKey, name: str
+) -> list[tuple[float, float]]:
     """The logs of the metric in both runs, of each prompt that both answered."""
     before, after = (_by_prompt(cells.of(cells.plan.arm(name), place)) for cells in runs)
     return [(old, after[prompt]) for prompt, old in before.items() if prompt in after]
@@ -199,13 +196,15 @@ def _by_prompt(requests: Requests) -> dict[str, float]:
     return {prompt: fmean(values) for prompt, values in logs.items()}
 
 
-def _footing(runs: tuple[Cells, Cells], place: Place) -> Footing:
+def _footing(runs: tuple[RequestsByCell, RequestsByCell], place: CellKey) -> MeasuringConditions:
     """The weaker conditions of both runs."""
-    both = [cells.footing(place.load) for cells in runs]
-    return Footing(held=all(footing.held for footing in both), starts=min(footing.starts for footing in both))
+    both = [cells.conditions(place.load) for cells in runs]
+    return MeasuringConditions(
+        held=all(conditions.held for conditions in both), starts=min(conditions.starts for conditions in both)
+    )
 
 
-def judge(baseline: RawRun, run: RawRun, *, slower_by: float) -> dict[str, Any]:
+def gate_run(baseline: RawRun, run: RawRun, *, slower_by: float) -> dict[str, Any]:
     """Check `run` against `baseline`: the time per output token of each cell and the error rate of each arm.
 
     `slower_by` is the tolerated increase of the time per token: only if the whole interval is beyond it, it is a regression.
@@ -229,31 +228,20 @@ def judge(baseline: RawRun, run: RawRun, *, slower_by: float) -> dict[str, Any]:
         for arm in baseline.plan.prices
         if arm not in gone
     ]
-    regressions = _lines(
-        "against",
-        unfinished=not extent(run)[1],
-        recorded=len(run.requests),
-        gone=gone,
-        cells=cells,
-        slower_by=slower_by,
-        errors=errors,
-        more_errors=_MORE_ERRORS,
-    )
-    both = (baseline, run)
+    facts = {"unfinished": not extent(run)[1], "recorded": len(run.requests), "gone": gone, "cells": cells}
+    limits = {"slower_by": slower_by, "errors": errors, "more_errors": _MORE_ERRORS}
+    both = {"baseline": baseline, "run": run}
+    clients = [list(dict.fromkeys(session.client for session in raw.sessions)) for raw in both.values()]
+    settings = [(name, getattr(baseline.plan, name), getattr(run.plan, name)) for name in _MAY_DIFFER]
     return {
         "schema": 1,
         **{
-            which: {name: getattr(raw.sessions[0], name) for name in _IDENTITY}
-            for which, raw in zip(("baseline", "run"), both, strict=True)
+            which: {name: getattr(raw.sessions[0], name) for name in _IDENTITY} for which, raw in both.items()
         },
         "cells": cells,
         "errors": errors,
-        "regressions": regressions,
-        "warnings": _lines(
-            "warnings",
-            clients=[list(dict.fromkeys(session.client for session in raw.sessions)) for raw in both],
-            settings=[(name, getattr(baseline.plan, name), getattr(run.plan, name)) for name in _MAY_DIFFER],
-        ),
+        "regressions": _lines("against", **facts, **limits),
+        "warnings": _lines("warnings", clients=clients, settings=settings),
     }
 
 

@@ -11,7 +11,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, get_args
 
-from trnspec.benchmark.analyse.request_table import Place
+from trnspec.benchmark.analyse.request_table import CellKey
 from trnspec.benchmark.analyse.result import Comparison, Verdict
 from trnspec.benchmark.analyse.speed_up import EQUIVALENT
 from trnspec.core.words import count, listed
@@ -35,7 +35,12 @@ def environment_of_sentences() -> Any:
     templates = environment(_TEMPLATES)
     filters: dict[str, Any] = templates.filters
     filters |= {"money": money, "count": count, "by_verdict": _by_verdict}
-    filters |= {"long": _long, "place": Place.of, "percent": "{:.1%}".format, "load": attrgetter("in_words")}
+    filters |= {
+        "long": _long,
+        "place": CellKey.of,
+        "percent": "{:.1%}".format,
+        "load": attrgetter("in_words"),
+    }
     filters["listed"] = lambda names, most=None: listed(list(names), max_names=most)
     names: dict[str, Any] = templates.globals
     names |= {"interval": interval, "equivalent": EQUIVALENT}

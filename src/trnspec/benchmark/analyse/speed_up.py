@@ -39,13 +39,13 @@ from typing import Any
 
 import numpy as np
 
-from trnspec.benchmark.analyse.request_table import Place, Requests
-from trnspec.benchmark.analyse.requests import Cells, Footing
+from trnspec.benchmark.analyse.request_table import CellKey, Requests
+from trnspec.benchmark.analyse.requests import MeasuringConditions, RequestsByCell
 from trnspec.benchmark.analyse.result import Comparison, PaysUpTo, Verdict
 from trnspec.benchmark.analyse.statistics import (
     Array,
+    ClusterIds,
     Estimate,
-    Sources,
     holm,
     of_sample,
 )
@@ -62,10 +62,10 @@ STARTS_DIFFER = (0.91, 1.10)
 """A ratio within this range may be an effect of the start of the servers that was measured."""
 FASTER: tuple[Verdict, ...] = ("faster", "a little faster")
 SLOWER: tuple[Verdict, ...] = ("slower", "a little slower")
-DEFAULT_FOOTING = Footing()
+DEFAULT_CONDITIONS = MeasuringConditions()
 
 
-def comparisons(cells: Cells) -> Iterator[dict[str, Any]]:
+def comparisons(cells: RequestsByCell) -> Iterator[dict[str, Any]]:
     """`comparisons` of a summary: the speed-up of each treatment by each compared metric, above 1 where it is better."""
     for load in cells.plan.loads:
         rows = list(_at(cells, load))
@@ -75,13 +75,13 @@ def comparisons(cells: Cells) -> Iterator[dict[str, Any]]:
         yield from rows
 
 
-def _at(cells: Cells, load: Load) -> Iterator[dict[str, Any]]:
+def _at(cells: RequestsByCell, load: Load) -> Iterator[dict[str, Any]]:
     """The comparisons under one load."""
     known = []
     for class_, arms in product(cells.plan.classes, cells.compared):
-        place = Place(class_, load)
+        place = CellKey(class_, load)
         base, treated = (cells.of(arm, place) for arm in arms)
-        pairs, judged = base.with_(treated), cells.judged(arms, place)
+        pairs, judged = base.paired_with(treated), cells.comparable(arms, place)
         gains = {metric: gain_of(pairs, metric) if judged else None for metric in COMPARED}
         where = {**place.to_dict(), "baseline": arms[0].name, "treatment": arms[1].name}
         # An emulator made up the acceptance of an arm: neither ratio nor verdict.
@@ -90,7 +90,7 @@ def _at(cells: Cells, load: Load) -> Iterator[dict[str, Any]]:
     together = {metric: sharing(gains[metric] for _, gains, _ in known) for metric in COMPARED}
     for (where, gains, more), metric in product(known, COMPARED):
         gain, number = gains[metric], together[metric]
-        row = as_ratio(gain and replace(gain, together=number), cells.footing(load), metric)
+        row = as_ratio(gain and replace(gain, together=number), cells.conditions(load), metric)
         yield {**where, "metric": metric.name, "together": number, **row, **more}
 
 
@@ -99,27 +99,27 @@ def sharing(gains: Iterable[Estimate | None]) -> int:
     return max(1, sum(gain is not None and gain.clusters >= MIN_PROMPTS for gain in gains))
 
 
-def intervals_together(cells: Cells, load: Load) -> int:
+def intervals_together(cells: RequestsByCell, load: Load) -> int:
     """The number of intervals of the time per token that hold together under a load, over classes and treatments."""
-    places = product((Place(class_, load) for class_ in cells.plan.classes), cells.compared)
+    places = product((CellKey(class_, load) for class_ in cells.plan.classes), cells.compared)
     return sharing(
-        gain_of(cells.pairs(arms, place)) if cells.judged(arms, place) else None for place, arms in places
+        gain_of(cells.pairs(arms, place)) if cells.comparable(arms, place) else None for place, arms in places
     )
 
 
-def log_gains(pairs: tuple[Requests, Requests], metric: Metric) -> tuple[Array, Sources]:
+def log_gains(pairs: tuple[Requests, Requests], metric: Metric) -> tuple[Array, ClusterIds]:
     """The log(gain) of each pair in which both values are known and not zero. Above 0 the second of the pair is better."""
     before, after = (own.metrics[metric.name] for own in pairs)
     known = (before > 0) & (after > 0)
     gains = np.log(before[known] / after[known])
-    return gains if metric.better == "lower" else -gains, pairs[0].sources.of(known)
+    return gains if metric.better == "lower" else -gains, pairs[0].cluster_ids.of(known)
 
 
 def gain_of(pairs: tuple[Requests, Requests], metric: Metric = TPOT) -> Estimate | None:
     """The mean log(gain) over pairs with its interval; None without a pair."""
-    gains, sources = log_gains(pairs, metric)
+    gains, cluster_ids = log_gains(pairs, metric)
     doubt = sum(mean_error(own) for own in pairs) if metric is TPOT else 0.0
-    return replace(of_sample(gains, sources), doubt=doubt) if len(gains) else None
+    return replace(of_sample(gains, cluster_ids), doubt=doubt) if len(gains) else None
 
 
 def mean_error(requests: Requests) -> float:
@@ -129,11 +129,11 @@ def mean_error(requests: Requests) -> float:
 
 
 def as_ratio(
-    estimate: Estimate | None, footing: Footing = DEFAULT_FOOTING, metric: Metric = TPOT
+    estimate: Estimate | None, conditions: MeasuringConditions = DEFAULT_CONDITIONS, metric: Metric = TPOT
 ) -> dict[str, Any]:
     """A log ratio with its interval, mapped back to a ratio. `detectable_ratio` is the speed-up that would get the verdict "faster" in
     80 % of repetitions; `p_value` is that of this comparison alone."""
-    code = verdict(estimate, footing, metric)
+    code = verdict(estimate, conditions, metric)
     if estimate is None:
         return {"verdict": code, "prompts_to_tell": prompts_to_tell(code)}
     near, shown = starts_differ(estimate.mean), code in ("same", *FASTER, *SLOWER)
@@ -145,7 +145,7 @@ def as_ratio(
         "n_pairs": estimate.n,
         "n_prompts": estimate.clusters,
         "verdict": code,
-        "one_start": shown and footing.starts == 1 and near,
+        "one_start": shown and conditions.starts == 1 and near,
         "p_value": None if code == "withheld" else alone.p_value(*BAND),
         "detectable_ratio": mapped_back(estimate.detectable, BAND[1]),
         "prompts_to_tell": prompts_to_tell(code, estimate),
@@ -173,11 +173,13 @@ def starts_differ(log_ratio: float) -> bool:
     return STARTS_DIFFER[0] <= math.exp(log_ratio) <= STARTS_DIFFER[1]
 
 
-def verdict(estimate: Estimate | None, footing: Footing = DEFAULT_FOOTING, metric: Metric = TPOT) -> Verdict:
+def verdict(
+    estimate: Estimate | None, conditions: MeasuringConditions = DEFAULT_CONDITIONS, metric: Metric = TPOT
+) -> Verdict:
     """The verdict of a log ratio by its interval."""
     if estimate is None or estimate.low is None or estimate.high is None or estimate.clusters < MIN_PROMPTS:
         return "too few prompts"
-    if not footing.held and (metric is TTFT or starts_differ(estimate.mean)):
+    if not conditions.held and (metric is TTFT or starts_differ(estimate.mean)):
         return "withheld"
     low, high = estimate.low, estimate.high
     if low > BAND[1]:

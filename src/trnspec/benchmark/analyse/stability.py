@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import Any
 
 from trnspec.benchmark.analyse.request_table import Requests, joined
-from trnspec.benchmark.analyse.requests import Cells, cells_of
+from trnspec.benchmark.analyse.requests import RequestsByCell, cells_of
 from trnspec.benchmark.analyse.result import Course
 from trnspec.benchmark.analyse.speed_up import as_ratio
 from trnspec.benchmark.analyse.statistics import UNKNOWN, Estimate, summed, weighted_mean
@@ -27,7 +27,7 @@ _GAP_S = 60.0
 """A longer time without a request in flight is a gap: between two blocks the client needs less than a second."""
 
 
-def stability(cells: Cells) -> Course:
+def stability(cells: RequestsByCell) -> Course:
     """`course` of a result, in time order; the first cell is compared with its repetition if both ran on the same nodes."""
     raw = cells.raw
     nodes = [
@@ -39,7 +39,7 @@ def stability(cells: Cells) -> Course:
     return Course.model_validate(known)
 
 
-def _drift(before: Cells, after: Cells) -> Iterator[dict[str, Any]]:
+def _drift(before: RequestsByCell, after: RequestsByCell) -> Iterator[dict[str, Any]]:
     """Each arm in the first cell compared with the repetition at the end, under the same start of the servers; above 1 the arm
     became faster."""
     for (_, place), again in list(after.requests.items())[:1]:
@@ -47,7 +47,7 @@ def _drift(before: Cells, after: Cells) -> Iterator[dict[str, Any]]:
             sides = []
             for cells in (before, after):
                 known = joined([cells.none, *cells.known(arm, place.load).values()])
-                same_start = known.sources.start == again.sources.start[0]
+                same_start = known.cluster_ids.start == again.cluster_ids.start[0]
                 sides.append(known.at(same_start & (known.metrics[TPOT.name] > 0)))
             if moved := _moved(*sides):
                 yield {"arm": arm.name, "metric": TPOT.name, **as_ratio(moved)}
@@ -67,15 +67,12 @@ def _moved(before: Requests, after: Requests) -> Estimate | None:
     over_prompts = weighted_mean([old - means[1][prompt] for prompt, old in means[0].items()])
     parts = []
     for side, mean in zip(sides, means, strict=True):
-        blocks = _grouped(
-            (block, log_s - mean[prompt])
-            for prompt, block, log_s in side
-            if prompt in mean and block is not None
+        known = (
+            (prompt, block, log_s) for prompt, block, log_s in side if prompt in mean and block is not None
         )
+        blocks = _grouped((block, log_s - mean[prompt]) for prompt, block, log_s in known).values()
         if len(blocks) > 1:
-            parts.append(
-                weighted_mean([fmean(own) for own in blocks.values()], [len(own) for own in blocks.values()])
-            )
+            parts.append(weighted_mean([*map(fmean, blocks)], [*map(len, blocks)]))
     over_blocks = summed(over_prompts.mean, parts)
     if len(parts) < 2 or over_prompts.error is None or (over_blocks.error or 0.0) <= over_prompts.error:
         return over_prompts
@@ -84,7 +81,7 @@ def _moved(before: Requests, after: Requests) -> Estimate | None:
 
 def _logs(requests: Requests) -> Iterator[tuple[Hashable, Hashable, float]]:
     """Prompt, block (None: unknown) and log of the time per token of each answer."""
-    queues, blocks = requests.sources.queue.tolist(), requests.sources.block.tolist()
+    queues, blocks = requests.cluster_ids.queue.tolist(), requests.cluster_ids.block.tolist()
     for one, queue, block, tpot_s in zip(
         requests.answers, queues, blocks, requests.metrics[TPOT.name], strict=True
     ):
@@ -116,9 +113,7 @@ def _gaps(raw: RawRun) -> Iterator[dict[str, Any]]:
     """Times between the first and the last request without a request in flight. A run of several rounds of arms has none here."""
     if len({session.run for session in raw.sessions}) > 1:
         return
-    spans = [
-        (record.started_unix_s, record.started_unix_s + (record.e2e_s or 0.0)) for record in raw.requests
-    ]
+    spans = [(one.started_unix_s, one.started_unix_s + (one.e2e_s or 0.0)) for one in raw.requests]
     spans += [(block.started_unix_s, block.started_unix_s + block.duration_s) for block in raw.blocks]
     reached = math.inf
     for start, end in sorted(spans):

@@ -54,8 +54,8 @@ class Units(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Sources:
-    """The sources of random variation of values: arrays of codes, one for each value."""
+class ClusterIds:
+    """The clusters that values belong to, as codes: an array for each kind of cluster, an entry for each value."""
 
     class_: Array
     prompt: Array
@@ -65,8 +65,8 @@ class Sources:
     """The number of the block, the same for both arms, or UNKNOWN."""
     start: Array
 
-    def of(self, rows: Any) -> Sources:
-        return Sources(*(getattr(self, name)[rows] for name in _CODES))
+    def of(self, rows: Any) -> ClusterIds:
+        return ClusterIds(*(getattr(self, name)[rows] for name in _CODES))
 
     @cached_property
     def prompts(self) -> Units:
@@ -95,10 +95,10 @@ class Sources:
         return bool(Units.of(self.class_, self.start).stratum.max(initial=0) > 1)
 
 
-def joined(parts: Sequence[Sources]) -> Sources:
+def joined(parts: Sequence[ClusterIds]) -> ClusterIds:
     if len(parts) == 1:
         return parts[0]
-    return Sources(*(np.concatenate([getattr(part, name) for part in parts]) for name in _CODES))
+    return ClusterIds(*(np.concatenate([getattr(part, name) for part in parts]) for name in _CODES))
 
 
 def paired_codes(codes: Array, others: Array) -> Array:
@@ -279,46 +279,49 @@ def mean_of(values: Array, starts: Array) -> tuple[float, Array]:
     return middle, weights * (values - middle)
 
 
-def of_sample(values: Array, sources: Sources) -> Estimate:
+def of_sample(values: Array, cluster_ids: ClusterIds) -> Estimate:
     """The mean of values, at least one, with its interval."""
-    middle, moves = mean_of(values, sources.start)
-    return estimate(middle, moves, sources)
+    middle, influence = mean_of(values, cluster_ids.start)
+    return estimate(middle, influence, cluster_ids)
 
 
-def estimate(mean: float, moves: Array, sources: Sources) -> Estimate:
-    """A mean with the error from its moves; without an error if a class has one prompt."""
-    n, clusters = len(moves), len(sources.prompts.stratum)
-    if sources.prompts.stratum.min(initial=n) < 2:
+def estimate(mean: float, influence: Array, cluster_ids: ClusterIds) -> Estimate:
+    """A mean with the error from the influence of each value; without an error if a class has one prompt."""
+    n, clusters = len(influence), len(cluster_ids.prompts.stratum)
+    if cluster_ids.prompts.stratum.min(initial=n) < 2:
         return Estimate(mean=mean, error=None, n=n, clusters=clusters)
-    (variance, degrees), *others = variances(moves, sources)
+    (variance, degrees), *others = variances(influence, cluster_ids)
     known = Estimate(mean=mean, error=math.sqrt(variance), degrees=degrees, n=n, clusters=clusters)
     return replace(known, others=tuple(others))
 
 
-def variances(moves: Array, sources: Sources) -> list[Variance]:
-    """The variance of a mean with these moves; of several starts three estimates of it: over prompts, over starts, and over both."""
-    prompts = between(moves, sources.prompts)
-    if not sources.blocks:
+def variances(influence: Array, cluster_ids: ClusterIds) -> list[Variance]:
+    """The variance of a mean from the influence of each value. With several starts there are three estimates: over prompts, over starts, over both."""
+    prompts = variance_between(influence, cluster_ids.prompts)
+    if not cluster_ids.blocks:
         return [prompts]
-    blocks, within = between(moves, sources.blocks), between(moves, sources.within)
-    if sources.several_starts:
-        return [prompts, blocks, _both(prompts, blocks, within)]
-    return [prompts if blocks[0] <= within[0] else _both(prompts, blocks, within)]
+    blocks, within = (
+        variance_between(influence, cluster_ids.blocks),
+        variance_between(influence, cluster_ids.within),
+    )
+    if cluster_ids.several_starts:
+        return [prompts, blocks, _two_way(prompts, blocks, within)]
+    return [prompts if blocks[0] <= within[0] else _two_way(prompts, blocks, within)]
 
 
-def variance_beyond_prompts(moves: Array, sources: Sources) -> Variance | None:
+def variance_beyond_prompts(influence: Array, cluster_ids: ClusterIds) -> Variance | None:
     """The variance that blocks (with several starts, starts) add to that over prompts; None if they add nothing."""
-    if not sources.blocks:
+    if not cluster_ids.blocks:
         return None
-    whole = between(moves, sources.blocks)
-    extra = whole[0] - between(moves, sources.within)[0]
+    whole = variance_between(influence, cluster_ids.blocks)
+    extra = whole[0] - variance_between(influence, cluster_ids.within)[0]
     return (extra, whole[1]) if extra > 0 else None
 
 
-def between(moves: Array, units: Units) -> Variance:
+def variance_between(influence: Array, units: Units) -> Variance:
     """The variance between units, summed over strata. A stratum with one unit does not count."""
     counts = np.bincount(units.strata)
-    squares = np.bincount(units.strata, np.bincount(units.unit, moves) ** 2)
+    squares = np.bincount(units.strata, np.bincount(units.unit, influence) ** 2)
     several = counts > 1
     parts = squares[several] * counts[several] / (counts[several] - 1)
     return added(list(zip(parts.tolist(), (counts[several] - 1.0).tolist(), strict=True)))
@@ -332,7 +335,7 @@ def added(parts: Sequence[Variance]) -> Variance:
     return variance, variance**2 / math.fsum(part**2 / degrees for part, degrees in parts)
 
 
-def _both(prompts: Variance, others: Variance, within: Variance) -> Variance:
+def _two_way(prompts: Variance, others: Variance, within: Variance) -> Variance:
     """The variance with two crossing kinds of clusters."""
     variance = max(prompts[0] + others[0] - within[0], 0.0)
     doubt = math.fsum(part**2 / degrees for part, degrees in (prompts, others, within))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -15,17 +15,17 @@ from trnspec.benchmark import metrics
 from trnspec.benchmark.analyse import stability
 from trnspec.benchmark.analyse.acceptance import acceptance, tokens_per_step_at
 from trnspec.benchmark.analyse.answers import losslessness, output_equality
+from trnspec.benchmark.analyse.attachments import against_published, engines_in, quality_in, served_by
 from trnspec.benchmark.analyse.conditions import is_aa, one_start
 from trnspec.benchmark.analyse.decision import advised, average
 from trnspec.benchmark.analyse.delivered import cost, goodput, limits_kept, throughput, token_source
 from trnspec.benchmark.analyse.evidence import TIMES_STAY, evidence, withheld_from, without_withheld
 from trnspec.benchmark.analyse.explanation import explain
 from trnspec.benchmark.analyse.mix import bests, mixes
-from trnspec.benchmark.analyse.request_table import Place, Requests
-from trnspec.benchmark.analyse.requests import Cells
+from trnspec.benchmark.analyse.request_table import CellKey, Requests
+from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.result import Comparison, Evidence, Explanation, Result
 from trnspec.benchmark.analyse.result_cells import Cell
-from trnspec.benchmark.analyse.result_files import against_published, engines_in, quality_in, served_by
 from trnspec.benchmark.analyse.speed_up import comparisons, pays_up_to
 from trnspec.benchmark.analyse.statistics import distribution
 from trnspec.benchmark.analyse.values import gaps, server_counts
@@ -37,23 +37,27 @@ from trnspec.benchmark.plan import PlannedArm
 
 FILE_NAME = "summary.json"
 _HEADLINE = metrics.COMPARED[0].name
-_OF_PLAN = ("warmup", "seed", "max_tokens", "temperature", "ignore_eos")
-_UNJUDGED = (
-    "class",
-    "concurrency",
-    "rate_per_s",
+_OF_PLAN = (
+    "experiment",
+    "model",
     "baseline",
-    "treatment",
-    "metric",
-    "baseline_tpot_s",
-    "treatment_tpot_s",
-    "classes",
-    "n_pairs",
-    "n_prompts",
+    "warmup",
+    "seed",
+    "max_tokens",
+    "temperature",
+    "ignore_eos",
+    "dummy_weights",
 )
+_UNJUDGED = {"class", "concurrency", "rate_per_s", "baseline", "treatment", "metric"}
+_UNJUDGED |= {"baseline_tpot_s", "treatment_tpot_s", "classes", "n_pairs", "n_prompts"}
+_NO_VERDICT = {
+    "verdict": "withheld",
+    "one_start": False,
+    **dict.fromkeys(("p_value", "p_holm", "prompts_to_tell")),
+}
 
 
-def summarise(cells: Cells, folder: Path | None = None) -> Result:
+def summarise(cells: RequestsByCell, folder: Path | None = None) -> Result:
     """The result of a run, finished or not; `folder` may hold further files of it. Raises ResultsError for an invalid file."""
     raw, course = cells.raw, stability.stability(cells)
     engines = engines_in(folder, raw.plan.baselines) if folder else {}
@@ -63,12 +67,12 @@ def summarise(cells: Cells, folder: Path | None = None) -> Result:
     described = {
         (place, arm.name): _cell(cells, arm, place) for place, arm in product(cells.places, cells.plan.arms)
     }
-    rows = [_judged(found, row) for row in comparisons(cells)]
+    rows = [_withheld_by_evidence(found, row) for row in comparisons(cells)]
     headlines = [row for row in rows if row["metric"] == _HEADLINE]
     explanations = list(_explanations(cells, described, headlines))
     # The mix of an arm that is withheld as a whole keeps its measurements.
     both = zip(mixes(left), mixes(cells), strict=True)
-    mixed = [_judged(found, row if row["classes"] else whole) for row, whole in both]
+    mixed = [_withheld_by_evidence(found, row if row["classes"] else whole) for row, whole in both]
     compared = [_in_class(cells, row, described, explanations, mixed) for row in rows]
     mix = [_of_mix(cells, row, compared) for row in mixed]
     headline = [one for one in compared if one.metric == _HEADLINE]
@@ -97,25 +101,16 @@ def summarise(cells: Cells, folder: Path | None = None) -> Result:
     return advised(result.model_copy(update={"windows": windows_by_load(result)}))
 
 
-def _judged(found: Sequence[Evidence], row: dict[str, Any]) -> dict[str, Any]:
+def _withheld_by_evidence(found: Sequence[Evidence], row: dict[str, Any]) -> dict[str, Any]:
     """The comparison, without a verdict if evidence withholds it. The ratio stays if its times are sound: those of a server that writes
     nonsense say nothing about a working server. The measurements of each arm are kept."""
     metric = row.get("metric", _HEADLINE)
-    why = withheld_from(found, Place.of(row), row["baseline"], row["treatment"], metric=metric)
+    why = withheld_from(found, CellKey.of(row), row["baseline"], row["treatment"], metric=metric)
     if not why:
         return row
-    kept = (
-        row
-        if {one.check for one in why} <= TIMES_STAY
-        else {key: row[key] for key in _UNJUDGED if key in row}
-    )
-    return kept | {
-        "verdict": "withheld",
-        "one_start": False,
-        "p_value": None,
-        "p_holm": None,
-        "prompts_to_tell": None,
-    }
+    if {one.check for one in why} <= TIMES_STAY:
+        return row | _NO_VERDICT
+    return {key: value for key, value in row.items() if key in _UNJUDGED} | _NO_VERDICT
 
 
 def write(result: Result, folder: Path) -> Path:
@@ -123,16 +118,16 @@ def write(result: Result, folder: Path) -> Path:
     return write_whole(folder / FILE_NAME, result.model_dump_json(indent=1) + "\n")
 
 
-def _named(cells: Cells, row: Mapping[str, Any]) -> dict[str, Any]:
+def _named(cells: RequestsByCell, row: Mapping[str, Any]) -> dict[str, Any]:
     """The window of a treatment, and its name without it."""
     name, window = row["treatment"], cells.plan.arm(row["treatment"]).speculative_tokens
     return {"window": window, "family": re.sub(rf"-k{window}(?=(-b\d+)?$)", "", name)}
 
 
 def _in_class(
-    cells: Cells,
+    cells: RequestsByCell,
     row: Mapping[str, Any],
-    described: Mapping[tuple[Place, str], Cell],
+    described: Mapping[tuple[CellKey, str], Cell],
     explanations: Sequence[Explanation],
     mixed: Sequence[Mapping[str, Any]],
 ) -> Comparison:
@@ -140,33 +135,27 @@ def _in_class(
     known = {**row, **_named(cells, row)}
     if row["metric"] != _HEADLINE:
         return Comparison.model_validate(known)
-    place, names = Place.of(row), (row["baseline"], row["treatment"])
-    costs = [described[place, name].cost for name in names]
+    place, names = CellKey.of(row), (row["baseline"], row["treatment"])
     if row["verdict"] != "withheld":  # else calculated from times that are made up
-        known |= {
-            key: own and own.usd_per_million_output_tokens
-            for key, own in zip(("usd_before", "usd_after"), costs, strict=True)
-        }
+        for key, name in zip(("usd_before", "usd_after"), names, strict=True):
+            cost = described[place, name].cost
+            known[key] = cost and cost.usd_per_million_output_tokens
     for one in explanations:
         if (one.place, one.treatment) == (place, names[1]):
             known |= {"tokens_per_step": one.tokens_per_step, "step_cost": one.step_time_ratio}
     for mix in mixed:
-        if (Place.of(mix).load, mix["baseline"], mix["treatment"]) == (place.load, *names):
+        if (CellKey.of(mix).load, mix["baseline"], mix["treatment"]) == (place.load, *names):
             times = next((own for own in mix["classes"] if own["class"] == place.class_), {})
             known |= {key: times.get(key) for key in ("baseline_tpot_s", "treatment_tpot_s")}
     return Comparison.model_validate(known)
 
 
-def _of_mix(cells: Cells, row: Mapping[str, Any], compared: Sequence[Comparison]) -> Comparison:
+def _of_mix(cells: RequestsByCell, row: Mapping[str, Any], compared: Sequence[Comparison]) -> Comparison:
     """A comparison over the mix. Dollars are the mean over the classes by their shares of the tokens."""
     inside = {own["class"]: own["share"] for own in row["classes"] if own["share"]}
-    members = [
-        one
-        for one in compared
-        if (one.metric, one.load, one.baseline, one.treatment)
-        == (_HEADLINE, Place.of(row).load, row["baseline"], row["treatment"])
-        and one.class_ in inside
-    ]
+    wanted = (_HEADLINE, CellKey.of(row).load, row["baseline"], row["treatment"])
+    alike = (one for one in compared if (one.metric, one.load, one.baseline, one.treatment) == wanted)
+    members = [one for one in alike if one.class_ in inside]
     known = {**row, **_named(cells, row), "metric": _HEADLINE}
     shares = [inside[one.class_ or ""] for one in members]
     known |= {side: average(members, side, shares) for side in ("usd_before", "usd_after")}
@@ -177,14 +166,9 @@ def _run(raw: RawRun) -> dict[str, Any]:
     plan, first, measured = raw.plan, raw.sessions[0], raw.measured
     planned, complete = extent(raw)
     ends = [record.started_unix_s + (record.e2e_s or 0.0) for record in raw.requests]
-    starts = defaultdict[str, set[int]](set)
-    for record in raw.measured:
-        starts[record.class_].add(record.start)
+    starts = Counter(class_ for class_, _ in {(one.class_, one.start) for one in measured})
     return {
         "id": first.run,
-        "experiment": plan.experiment,
-        "model": plan.model,
-        "baseline": plan.baseline,
         "arms": [{k: v for k, v in arm.to_dict().items() if k != "url"} for arm in plan.arms],
         "aa": is_aa(plan),
         "provenance": first.provenance,
@@ -204,25 +188,24 @@ def _run(raw: RawRun) -> dict[str, Any]:
         "client": first.client,
         "python": first.python,
         "token_source": token_source(measured),
-        "dummy_weights": plan.dummy_weights,
-        "interval": f"95 % interval: Student t over prompts and {'starts' if any(len(own) > 1 for own in starts.values()) else 'blocks'}, mapped back from log ratios",
+        "interval": f"95 % interval: Student t over prompts and {'starts' if max(starts.values(), default=1) > 1 else 'blocks'}, mapped back from log ratios",
     }
 
 
 def _explanations(
-    cells: Cells,
-    described: Mapping[tuple[Place, str], Cell],
+    cells: RequestsByCell,
+    described: Mapping[tuple[CellKey, str], Cell],
     headlines: Sequence[Mapping[str, Any]],
 ) -> Iterator[Explanation]:
     for row in headlines:
-        place, arm = Place.of(row), cells.plan.arm(row["treatment"])
+        place, arm = CellKey.of(row), cells.plan.arm(row["treatment"])
         judged = row["verdict"] != "withheld" or row.get("ratio")
         if judged and len(cells.pairs((cells.baseline_of(arm), arm), place)[0]):
             here = {name: cell for (where, name), cell in described.items() if where == place}
             yield explain(cells, arm, place, here)
 
 
-def _cell(cells: Cells, arm: PlannedArm, place: Place) -> Cell:
+def _cell(cells: RequestsByCell, arm: PlannedArm, place: CellKey) -> Cell:
     requests, blocks = cells.of(arm, place), cells.blocks_of(arm, place)
     answered, answers = requests.answered, requests.answered.answers
     errors = Counter(one.error for one in requests.answers if one.error)

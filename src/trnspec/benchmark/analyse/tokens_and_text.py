@@ -15,17 +15,17 @@ from trnspec.benchmark.analyse.arrivals import (
     MIN_ANSWERS,
     NO_USAGE,
     RIGHT_WITHIN,
-    Judged,
+    Judgement,
     by_class,
     rows_by_class,
 )
 from trnspec.benchmark.analyse.request_table import Requests
-from trnspec.benchmark.analyse.requests import Cells
-from trnspec.benchmark.analyse.result import Evidence, Outcome
+from trnspec.benchmark.analyse.requests import RequestsByCell
+from trnspec.benchmark.analyse.result import Evidence, Outcome, caution
 from trnspec.benchmark.analyse.statistics import of_sample
 from trnspec.benchmark.measure.records import RequestRecord
 
-TEXT = "tokens and text"
+TEXT = "token counts"
 HIDDEN = "let the server stream all that it writes, or switch thinking off with --extra-body"
 _FEW = 0.05
 _COUNTS_DIFFER = (1, 0.01)
@@ -37,37 +37,27 @@ _PROSE_SHARE, _MAX_PER_CHAR, _MIN_PROSE = 0.8, 0.45, 32
 Shorter answers tell nothing."""
 _MARKS = 16
 """Tokens of an answer that have no text, such as the one that ends it."""
-_KNOWN_KEYS = {
-    "content",
-    "text",
-    "reasoning",
-    "reasoning_content",
-    "reasoning_details",
-    "tool_calls",
-    "function_call",
-    "refusal",
-}
+_KNOWN_KEYS = {"content", "text", "refusal", "tool_calls", "function_call"}
+_KNOWN_KEYS |= {"reasoning", "reasoning_content", "reasoning_details"}
 
 
-def tokens_and_text(cells: Cells) -> Iterator[Evidence]:
+def tokens_and_text(cells: RequestsByCell) -> Iterator[Evidence]:
     """Whether the tokens of each arm that the server counts are those of the text that came."""
     for arm in cells.plan.arms:
         base = by_class(cells, cells.baseline_of(arm))
 
-        def judge(class_: str, own: Requests, base: Mapping[str, Requests] = base) -> list[Judged]:
+        def judge_class(class_: str, own: Requests, base: Mapping[str, Requests] = base) -> list[Judgement]:
             return [(*_counts(own, base.get(class_, cells.none), cells.plan.dummy_weights), None)]
 
-        yield from rows_by_class(TEXT, arm.name, cells, judge)
-        keys = {
-            key for own in by_class(cells, arm).values() for one in own.answers for key in one.output_keys
-        }
+        yield from rows_by_class(TEXT, arm.name, cells, judge_class)
+        keys = {key for own in cells.of_arm(arm.name) for one in own.answers for key in one.output_keys}
         if unknown := sorted(keys - _KNOWN_KEYS):
             says = f"output came under {', '.join(unknown)}, an unknown key; it counts as text"
-            yield Evidence(check=TEXT, arm=arm.name, outcome="caution", says=says)
+            yield caution(check=TEXT, arm=arm.name, says=says)
 
 
 def _counts(own: Requests, base: Requests, dummies: bool) -> tuple[Outcome, str, str]:
-    pairs = list(zip(*(side.answers for side in base.with_(own)), strict=True))
+    pairs = list(zip(*(side.answers for side in base.paired_with(own)), strict=True))
     equal = [(a, b) for a, b in pairs if a is not b and a.text_sha256 and a.text_sha256 == b.text_sha256]
     counts = [(a.completion_tokens, b.completion_tokens) for a, b in equal]
     known = [(a, b) for a, b in counts if a and b]
@@ -93,7 +83,7 @@ def _per_character(own: Requests, base: Requests) -> tuple[Outcome, str, str]:
     answers = own.answered.answers
     if answers and all(one.chunk_tokens for one in answers):
         return "fine", "the server counts the tokens of each chunk", ""
-    pairs = base.with_(own)
+    pairs = base.paired_with(own)
     before, after = (
         side.tokens / np.array([len(one.text or "") or math.nan for one in side.answers]) for side in pairs
     )
@@ -102,7 +92,7 @@ def _per_character(own: Requests, base: Requests) -> tuple[Outcome, str, str]:
     if len(after) < MIN_ANSWERS:
         return "not asked", "too few answers have text and counts", ""
     says = f"{after.mean():.3g} tokens per character, the baseline {before.mean():.3g}"
-    apart = of_sample(np.log(after / before), pairs[0].sources.of(known))
+    apart = of_sample(np.log(after / before), pairs[0].cluster_ids.of(known))
     if max(apart.low or 0.0, -(apart.high or 0.0)) > RIGHT_WITHIN:
         remedy = HIDDEN if all(one.completion_tokens for one in answers) else NO_USAGE
         return "withheld", f"{says}: not the same tokens", remedy
@@ -115,12 +105,8 @@ def _per_character(own: Requests, base: Requests) -> tuple[Outcome, str, str]:
 
 def _unstreamed_reasoning(one: RequestRecord) -> bool:
     streamed = any("reason" in key or "think" in key or "thought" in key for key in one.output_keys)
-    return (
-        one.chunk_tokens is None
-        and bool(one.reasoning_tokens)
-        and not streamed
-        and "<think" not in (one.text or "")
-    )
+    hidden = not streamed and "<think" not in (one.text or "")
+    return one.chunk_tokens is None and bool(one.reasoning_tokens) and hidden
 
 
 def _more_than_bytes(one: RequestRecord) -> bool:
@@ -129,11 +115,9 @@ def _more_than_bytes(one: RequestRecord) -> bool:
 
 def _more_than_prose(one: RequestRecord) -> bool:
     text = one.text or ""
-    if (one.completion_tokens or 0) <= max(_MIN_PROSE, _MAX_PER_CHAR * len(text)):
-        return False
-    return sum(char.isascii() and (char.isalpha() or char == " ") for char in text) >= _PROSE_SHARE * len(
-        text
-    )
+    many = (one.completion_tokens or 0) > max(_MIN_PROSE, _MAX_PER_CHAR * len(text))
+    letters = sum(char.isascii() and (char.isalpha() or char == " ") for char in text)
+    return many and letters >= _PROSE_SHARE * len(text)
 
 
 _TOO_MANY: Mapping[str, Callable[[RequestRecord], bool]] = {

@@ -35,7 +35,7 @@ import numpy as np
 
 from trnspec.benchmark.analyse.acceptance import MAX_WINDOWS, tokens_per_step_at
 from trnspec.benchmark.analyse.draft_cost import CURVES
-from trnspec.benchmark.analyse.requests import Cells, cells_of
+from trnspec.benchmark.analyse.requests import RequestsByCell, cells_of
 from trnspec.benchmark.analyse.sentences import rendered
 from trnspec.benchmark.analyse.speed_up import intervals_together
 from trnspec.benchmark.analyse.statistics import Estimate
@@ -63,7 +63,7 @@ _ByCurve = Sequence[Mapping[int, Gains]]
 """The gains of each window, for each of `CURVES`."""
 
 
-def advise(cells: Cells, options: AdviceOptions | None = None) -> dict[str, Any]:
+def advise(cells: RequestsByCell, options: AdviceOptions | None = None) -> dict[str, Any]:
     """Advice from a run, for each speculating arm, class and load of it.
 
     Raises ResultsError for options that are not possible with this run, and for a run without a plain arm, a speculating arm, or
@@ -103,7 +103,9 @@ def advise(cells: Cells, options: AdviceOptions | None = None) -> dict[str, Any]
     return {**advice, "by_load": by_load, "left_out": left_out, "notes": notes}
 
 
-def _timed(cells: Cells, speculating: Mapping[str, PlannedArm], options: AdviceOptions) -> Iterator[TimedArm]:
+def _timed(
+    cells: RequestsByCell, speculating: Mapping[str, PlannedArm], options: AdviceOptions
+) -> Iterator[TimedArm]:
     """Arms with other windows, of this run and of other runs."""
     for name in options.timed_with:
         if name not in speculating:

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Any
 
 from trnspec.benchmark.analyse.decision import at_loads
-from trnspec.benchmark.analyse.requests import Cells
+from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.result import Comparison, Result
 from trnspec.benchmark.analyse.result_cells import WindowAtLoad
 from trnspec.benchmark.analyse.sentences import rendered
@@ -77,19 +77,14 @@ def speculative_config(windows: Sequence[WindowAtLoad]) -> dict[str, Any] | None
     taken."""
     if not any(one.window for one in windows):
         return None
-    ranges: list[list[int]] = []
-    before = 0
-    for last, this in pairwise([None, *windows]):
-        if this is None:
-            continue
-        first = before + 1 if last is None or this.window <= last.window else this.concurrency
-        if ranges and first > before + 1:
-            ranges[-1][1] = first - 1
-        if ranges and ranges[-1][2] == this.window:
+    ranges = [[1, windows[0].concurrency, windows[0].window]]
+    for last, this in pairwise(windows):
+        if this.window == last.window:
             ranges[-1][1] = this.concurrency
-        else:
-            ranges.append([first, this.concurrency, this.window])
-        before = this.concurrency
+            continue
+        first = last.concurrency + 1 if this.window < last.window else this.concurrency
+        ranges[-1][1] = first - 1
+        ranges.append([first, this.concurrency, this.window])
     most = max(one.window for one in windows)
     return {"num_speculative_tokens": most, "num_speculative_tokens_per_batch_size": ranges}
 
@@ -128,7 +123,7 @@ def schedule_lines(result: Result) -> Iterator[str]:
         yield from wrapped(_TAX)
 
 
-def next_windows(cells: Cells, result: Result) -> Iterator[str]:
+def next_windows(cells: RequestsByCell, result: Result) -> Iterator[str]:
     """For each arm that drafts the window to measure next, at the load of the answer; or what is missing to name one."""
     try:
         advice = advise(cells)

@@ -34,10 +34,10 @@ from trnspec.benchmark.analyse.acceptance import (
     tokens_per_step_at,
 )
 from trnspec.benchmark.analyse.draft_cost import DraftCostModel, StepTimes, step_times
-from trnspec.benchmark.analyse.request_table import Place, Requests
-from trnspec.benchmark.analyse.requests import Cells
+from trnspec.benchmark.analyse.request_table import CellKey, Requests
+from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.speed_up import log_gains, mean_error
-from trnspec.benchmark.analyse.statistics import UNKNOWN, Array, Estimate, Sources, Variance
+from trnspec.benchmark.analyse.statistics import UNKNOWN, Array, ClusterIds, Estimate, Variance
 from trnspec.benchmark.analyse.values import Drafts
 from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.metrics import TPOT
@@ -72,7 +72,7 @@ class Gains(NamedTuple):
 
     log_gain: Array
     log_plain_s: Array
-    sources: Sources
+    cluster_ids: ClusterIds
     beyond: Variance = (0.0, 1.0)
     """What blocks and starts of another run, in which the step was timed, add to the variance of the mean."""
     doubt: float = 0.0
@@ -81,15 +81,15 @@ class Gains(NamedTuple):
     @property
     def prompts(self) -> Array:
         """The codes of the prompts."""
-        return np.unique(self.sources.prompt)
+        return np.unique(self.cluster_ids.prompt)
 
     @property
     def mean(self) -> float:
-        return stats.mean_of(self.log_gain, self.sources.start)[0]
+        return stats.mean_of(self.log_gain, self.cluster_ids.start)[0]
 
     @property
     def plain_s(self) -> float:
-        return math.exp(stats.mean_of(self.log_plain_s, self.sources.start)[0])
+        return math.exp(stats.mean_of(self.log_plain_s, self.cluster_ids.start)[0])
 
 
 def mixture(parts: Sequence[tuple[float, Gains]], together: int = 1) -> Estimate:
@@ -100,13 +100,15 @@ def mixture(parts: Sequence[tuple[float, Gains]], together: int = 1) -> Estimate
     """
     before = [share * own.plain_s for share, own in parts]
     after = [plain_s * math.exp(-own.mean) for plain_s, (_, own) in zip(before, parts, strict=True)]
-    moves, beyond = [], []
+    influence, beyond = [], []
     for plain_s, drafted_s, (_, own) in zip(before, after, parts, strict=True):
         u, v = plain_s / math.fsum(before), drafted_s / math.fsum(after)
-        moves.append(stats.mean_of((u - v) * own.log_plain_s + v * own.log_gain, own.sources.start)[1])
+        influence.append(
+            stats.mean_of((u - v) * own.log_plain_s + v * own.log_gain, own.cluster_ids.start)[1]
+        )
         beyond.append((v**2 * own.beyond[0], own.beyond[1]))
-    mean, sources = math.log(math.fsum(before) / math.fsum(after)), [own.sources for _, own in parts]
-    known = stats.estimate(mean, np.concatenate(moves), stats.joined(sources))
+    mean, cluster_ids = math.log(math.fsum(before) / math.fsum(after)), [own.cluster_ids for _, own in parts]
+    known = stats.estimate(mean, np.concatenate(influence), stats.joined(cluster_ids))
     known = replace(known, together=together, doubt=max(own.doubt for _, own in parts))
     if known.error is None or not any(variance for variance, _ in beyond):
         return known
@@ -155,7 +157,7 @@ class ClassAtLoad:
     """The number of the prompt of each pair."""
     measured: Mapping[int, Gains] = field(default_factory=dict)
     """The windows that were measured, with the pairs of the report."""
-    elsewhere: Mapping[int, Variance] = field(default_factory=dict)
+    extra_variance: Mapping[int, Variance] = field(default_factory=dict)
     """The windows that were timed in another run or class, with what its blocks and starts add to the variance of its gain."""
     together: tuple[int, int] = (1, 1)
     """The number of intervals that hold together, over classes and over mixes: as in the report of the run."""
@@ -187,8 +189,8 @@ class ClassAtLoad:
             return self.measured[k]
         gain = np.log(self.acceptance.tokens_per_step(k - self.unused) / self._steps(k))[self.prompt]
         following = min((window for window in self.times.timed if window >= k), default=max(self.times.timed))
-        if following in self.elsewhere:
-            return self.noise._replace(log_gain=gain, beyond=self.elsewhere[following])
+        if following in self.extra_variance:
+            return self.noise._replace(log_gain=gain, beyond=self.extra_variance[following])
         return self.noise._replace(log_gain=self.noise.log_gain + gain)
 
     def with_cost(self, cost: DraftCostModel) -> ClassAtLoad:
@@ -202,14 +204,14 @@ class ClassAtLoad:
 class TimedArm(NamedTuple):
     """An arm with another window, of this run or of another one, whose step times are used too."""
 
-    cells: Cells
+    cells: RequestsByCell
     arm: PlannedArm
     run: str | None = None
     """The other run; None for the run that the advice is about."""
 
 
 def class_at_load(
-    cells: Cells, arm: PlannedArm, place: Place, known: TokensPerStep, options: AdviceOptions
+    cells: RequestsByCell, arm: PlannedArm, place: CellKey, known: TokensPerStep, options: AdviceOptions
 ) -> ClassAtLoad | None:
     """The class from the pairs of a plain and a speculating arm; None if acceptance by position is unknown.
 
@@ -240,7 +242,7 @@ def class_at_load(
 
 
 def _of_pairs(
-    cells: Cells, arm: PlannedArm, place: Place, known: TokensPerStep, drafts: int, **about: Any
+    cells: RequestsByCell, arm: PlannedArm, place: CellKey, known: TokensPerStep, drafts: int, **about: Any
 ) -> ClassAtLoad | None:
     arms = (cells.baseline_of(arm), cells.plan.arm(cells.plan.baseline), *cells.plan.arms)
     if (plain := next((other for other in arms if not other.speculative_tokens), None)) is None:
@@ -254,7 +256,7 @@ def _of_pairs(
     gains = Gains(
         log_gains(pairs, TPOT)[0],
         np.log(plain_s[both]),
-        pairs[0].sources.of(both),
+        pairs[0].cluster_ids.of(both),
         doubt=sum(map(mean_error, pairs)),
     )
     acceptance, prompt = _acceptance(arm, known, pairs[1].at(both))
@@ -270,11 +272,13 @@ def _of_pairs(
     )
 
 
-def with_timed_arms(own: ClassAtLoad, cells: Cells, place: Place, timed: Sequence[TimedArm]) -> ClassAtLoad:
+def with_timed_arms(
+    own: ClassAtLoad, cells: RequestsByCell, place: CellKey, timed: Sequence[TimedArm]
+) -> ClassAtLoad:
     """The class with the steps of further arms at its load. Steps of other runs are relative to their own plain step, because servers
     differ from start to start. The time of a step depends on the load more than on the class; the same class is preferred."""
     logs = {k: [np.log(step)] for k, step in own.times.timed.items()}
-    measured, elsewhere, notes = dict(own.measured), dict[int, Variance](), list[str]()
+    measured, extra_variance, notes = dict(own.measured), dict[int, Variance](), list[str]()
     for theirs, arm, run in timed:
         k, ours, found = arm.speculative_tokens, theirs is cells, None
         for where in sorted(theirs.places, key=lambda where: where.class_ != place.class_):
@@ -294,17 +298,17 @@ def with_timed_arms(own: ClassAtLoad, cells: Cells, place: Place, timed: Sequenc
         if ours and found.where["class"] == place.class_:
             measured.setdefault(k, gains)
         elif k not in measured:
-            moves = stats.mean_of(gains.log_gain, gains.sources.start)[1]
-            elsewhere[k] = stats.variance_beyond_prompts(moves, gains.sources) or (0.0, 1.0)
+            influence = stats.mean_of(gains.log_gain, gains.cluster_ids.start)[1]
+            extra_variance[k] = stats.variance_beyond_prompts(influence, gains.cluster_ids) or (0.0, 1.0)
     times = step_times({0: 1.0} | {k: np.exp(np.mean(every, axis=0)) for k, every in logs.items()})
-    return replace(own, times=times, measured=measured, elsewhere=elsewhere, notes=notes)
+    return replace(own, times=times, measured=measured, extra_variance=extra_variance, notes=notes)
 
 
 def of_prompts(acceptance: PromptAcceptance, times: StepTimes, code: int, **about: Any) -> ClassAtLoad:
     """A class whose step times are given. `code` is the number of the class; other classes of a mixture have other numbers."""
     same, number = np.zeros(len(acceptance.steps), int), np.arange(len(acceptance.steps))
-    sources = Sources(class_=same + code, prompt=number, queue=same, block=same + UNKNOWN, start=same)
-    noise = Gains(same.astype(float), np.log(times.plain_s + same), sources)
+    cluster_ids = ClusterIds(class_=same + code, prompt=number, queue=same, block=same + UNKNOWN, start=same)
+    noise = Gains(same.astype(float), np.log(times.plain_s + same), cluster_ids)
     return ClassAtLoad(acceptance=acceptance, times=times, noise=noise, prompt=number, **about)
 
 
@@ -314,7 +318,7 @@ def _acceptance(arm: PlannedArm, known: TokensPerStep, answers: Requests) -> tup
     A prompt whose own drafts are not known has the acceptance of the cell, as with counters of a server whose chunks are not steps.
     """
     source, of_cell = known.positions or ("", Drafts(steps=1, accepted=0))
-    codes, prompt = np.unique(answers.sources.prompt, return_inverse=True)
+    codes, prompt = np.unique(answers.cluster_ids.prompt, return_inverse=True)
     survivals, tokens, steps = [], [], []
     for number in range(len(codes)):
         rows = np.flatnonzero(prompt == number)

@@ -115,9 +115,9 @@ def compare(earlier: Path, later: Path, max_slower: float, json: bool) -> int:
 
     Exit 1 if it takes more time per token than --max-slower allows, or if more of its requests failed.
     """
-    from trnspec.benchmark.analyse.runs import judge
+    from trnspec.benchmark.analyse.runs import gate_run
 
-    judgement = judge(recorded(earlier), recorded(later), slower_by=max_slower)
+    judgement = gate_run(recorded(earlier), recorded(later), slower_by=max_slower)
     _print(judgement, "gate.txt", as_json=json)
     return 1 if judgement["regressions"] else 0
 

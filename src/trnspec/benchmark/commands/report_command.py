@@ -21,7 +21,7 @@ from trnspec.core.json_text import json_text
 from trnspec.core.words import count
 
 if TYPE_CHECKING:
-    from trnspec.benchmark.analyse.requests import Cells
+    from trnspec.benchmark.analyse.requests import RequestsByCell
     from trnspec.benchmark.analyse.result import Result
     from trnspec.benchmark.measure.raw_run import RawRun
 
@@ -78,10 +78,6 @@ def reported(
         written.append(write_whole(path, json_text(profile, indent=1) + "\n").name)
     written.append(f"{exports.LLMPERF}/ ({count(len(exports.write_llmperf(cells, folder)), 'file')})")
     html = write_whole(folder / page.FILE_NAME, page.render(cells, result))
-    if drawn := page.picture(result):
-        written.append(write_whole(folder / page.PICTURE, drawn).name)
-    else:
-        (folder / page.PICTURE).unlink(missing_ok=True)  # of an earlier report
     code = show(result, as_json=as_json, everything=everything, load=load)
     if not as_json:
         print("\n" + "\n".join(next_windows(cells, result)))
@@ -90,7 +86,7 @@ def reported(
     return code
 
 
-def summarised(folder: Path, cells: Cells) -> Result:
+def summarised(folder: Path, cells: RequestsByCell) -> Result:
     """Make the result of the run in `folder` and store it there."""
     from trnspec.benchmark.analyse.summary import summarise, write
 

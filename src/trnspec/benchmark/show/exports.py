@@ -22,8 +22,8 @@ import numpy as np
 
 from trnspec.benchmark import metrics
 from trnspec.benchmark.analyse.delivered import covered
-from trnspec.benchmark.analyse.request_table import Place, Requests
-from trnspec.benchmark.analyse.requests import Cells
+from trnspec.benchmark.analyse.request_table import CellKey, Requests
+from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.statistics import PERCENTILES
 from trnspec.benchmark.analyse.values import gaps, request_values
@@ -111,7 +111,7 @@ def _csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     return out.getvalue()
 
 
-def write_llmperf(cells: Cells, folder: Path) -> list[Path]:
+def write_llmperf(cells: RequestsByCell, folder: Path) -> list[Path]:
     """Responses and summary under `folder`/llmperf for each cell with a measured request. Raises StorageError."""
     raw, written = cells.raw, []
     for (arm, place), requests in cells.requests.items():
@@ -153,7 +153,7 @@ def _response(requests: Requests, row: int) -> Json:
 
 
 def _summary(
-    raw: RawRun, arm: str, place: Place, records: Sequence[RequestRecord], answers: Sequence[Json]
+    raw: RawRun, arm: str, place: CellKey, records: Sequence[RequestRecord], answers: Sequence[Json]
 ) -> Json:
     """The flat summary of llmperf for one cell, then additional keys."""
     plan, opening = raw.plan, raw.sessions[0]

@@ -1,7 +1,7 @@
 """The figures of the page, and its tables with a mark in each row. Panels of one figure, and tables that are compared, have the same
 axes.
 
-The window is the number of speculative tokens. Values by window are measured if arms of one family had several windows, and
+The window is the number of draft tokens per step. Values by window are measured if arms of one family had several windows, and
 otherwise predicted.
 """
 
@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from trnspec.benchmark.analyse.decision import AtLoad
-from trnspec.benchmark.analyse.request_table import Place, Requests
-from trnspec.benchmark.analyse.requests import Cells
+from trnspec.benchmark.analyse.request_table import CellKey, Requests
+from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.result import Comparison, Result, Verdict
 from trnspec.benchmark.analyse.sentences import interval, money
 from trnspec.benchmark.analyse.speed_up import EQUIVALENT
@@ -35,21 +35,24 @@ from trnspec.benchmark.show.drawing import (
     looks,
     ratio_axis,
 )
-from trnspec.benchmark.show.tables import Lane, Row, Table, change, ms, plain
+from trnspec.benchmark.show.tables import Row, RowPlot, Table, change, ms, plain
 
 Arms = Mapping[str, Look]
 ALL_CLASSES = "all classes"
 MAX_POINTS = 240
 """The maximum number of marks of one arm in one panel."""
 _TIMES = ((E2E, "s", 1.0), (TPOT, "ms", 1000.0), (TTFT, "ms", 1000.0))
-_SPREAD = ((TPOT, "over requests"), (INTER_CHUNK_LATENCY, "over chunks: how even the text appears"))
+_SPREAD = (
+    (TPOT, "requests"),
+    (INTER_CHUNK_LATENCY, "pauses between chunks, which show how evenly the text appears,"),
+)
 _END = 99
 """The percentile at which the axes of values end."""
 _MAX_STEPS = 200
 """The maximum number of steps of a distribution."""
 _DASHED = "mark line dashed"
 _NUMBERS = ("speed-up [95 %]", "ms per token", "$ per million tokens")
-_TAILS = ("its p95", "ms to first token", "its p95")
+_TAILS = ("ms per token, p95", "ms to first token", "ms to first token, p95")
 
 
 def against_windows(loads: Sequence[AtLoad], predicted: Sequence[Mapping[str, Any]]) -> Iterator[Figure]:
@@ -63,7 +66,7 @@ def against_windows(loads: Sequence[AtLoad], predicted: Sequence[Mapping[str, An
     arms = {(gain.family, gain.treatment) for own in gains.values() for gain in own}
     formula: dict[tuple[str, Load, str], Points] = {}
     for row in predicted:
-        place, families = Place.of(row), [family for family, arm in arms if arm == row["arm"]]
+        place, families = CellKey.of(row), [family for family, arm in arms if arm == row["arm"]]
         for family in families if len([arm for one, arm in arms if [one] == families]) == 1 else ():
             formula[family, place.load, place.class_] = [(at["k"], at["speed_up"]) for at in row["by_k"]]
     lines = {key: sorted((g.window, g.ratio or 1.0) for g in gains.get(key, ())) for key in gains | formula}
@@ -72,7 +75,7 @@ def against_windows(loads: Sequence[AtLoad], predicted: Sequence[Mapping[str, An
     lines = {key: line for key, line in lines.items() if key[:2] in where}
     points = [point for key, line in lines.items() for point in (*line, *formula.get(key, ()))]
     last, highest = (max((point[i] for point in points), default=1) for i in (0, 1))
-    x = Axis(high=last + 0.4, title="speculative tokens", whole=True, max_ticks=8)
+    x = Axis(high=last + 0.4, title="window (draft tokens)", whole=True, max_ticks=8)
     y, width = Axis(high=highest * 1.15, unit="×", max_ticks=5), WIDE if len(where) == 1 else NARROW
     styles, panels = looks(("", *dict.fromkeys(class_ for *_, class_ in lines))), []
     for index, (family, load) in enumerate(where):
@@ -87,16 +90,16 @@ def against_windows(loads: Sequence[AtLoad], predicted: Sequence[Mapping[str, An
             plot.line(line if len(line) > 1 else (), look)
             plot.dots(line, look)
             kind = "observed" if shown[key] == line else "predicted"
-            plot.said.append(f"{key[2]} {kind}, best {best[1]:.2f} with {best[0]:g} speculative tokens")
+            plot.said.append(f"{key[2]} {kind}, best {best[1]:.2f} with {best[0]:g} draft tokens")
         panels.append(plot)
     yield Figure("windows", "Speed-up against the window", panels, [*styles.values()][1:], {})
 
 
-def _places(cells: Cells, arms: Arms) -> Iterator[tuple[str, str, Sequence[tuple[Look, Requests]]]]:
+def _places(cells: RequestsByCell, arms: Arms) -> Iterator[tuple[str, str, Sequence[tuple[Look, Requests]]]]:
     """Each class and load with requests: an identifier, a title, and the requests of each arm."""
     for number, load in enumerate(cells.plan.loads):
         for index, class_ in enumerate(cells.plan.classes):
-            place = Place(class_, load)
+            place = CellKey(class_, load)
             members = [
                 (look, cells.requests[arm, place])
                 for arm, look in arms.items()
@@ -106,7 +109,7 @@ def _places(cells: Cells, arms: Arms) -> Iterator[tuple[str, str, Sequence[tuple
                 yield f"{number}-{index}", str(place) if len(cells.plan.loads) > 1 else class_, members
 
 
-def over_time(cells: Cells, arms: Arms) -> Iterator[Figure]:
+def over_time(cells: RequestsByCell, arms: Arms) -> Iterator[Figure]:
     """A figure for each metric with values: every request over time."""
     known = [
         (id_, where, [(look, own, _started(own)) for look, own in members])
@@ -149,7 +152,7 @@ def _known(requests: Requests, metric: Metric) -> Array:
     return values[~np.isnan(values)]
 
 
-def distributions(cells: Cells, arms: Arms) -> Iterator[Figure]:
+def distributions(cells: RequestsByCell, arms: Arms) -> Iterator[Figure]:
     """Cumulative shares of two metrics. The inter-chunk latency has a value for each pair of chunks."""
     for metric, over in _SPREAD:
         name, known = metric.name.removesuffix("_s"), []
@@ -233,17 +236,17 @@ def _of_gains(
     for words, gain in gains:
         times = change(gain.baseline_tpot_s, gain.treatment_tpot_s, ms, "→")
         dollars = change(gain.usd_before, gain.usd_after, money, "→")
-        speed_up, lane = _compared(axis, gain)
-        rows.append(((*words, speed_up, times, *(tails(gain) if tails else ()), dollars), lane))
+        speed_up, plot = _compared(axis, gain)
+        rows.append(((*words, speed_up, times, *(tails(gain) if tails else ()), dollars), plot))
     headings = (*names, *_NUMBERS[:2], *more, _NUMBERS[2])
     return pictured(title, headings, rows, axis, total=total)
 
 
-def _compared(axis: Axis, one: Comparison) -> tuple[str, Lane]:
+def _compared(axis: Axis, one: Comparison) -> tuple[str, RowPlot]:
     """A verdict with its ratio and interval, if known, and their picture."""
     text, ends = str(one.verdict), (one.ci_low, one.ci_high)
     text += "" if one.ratio is None else f": {one.ratio:.2f}×{interval(*ends)}"
-    return text, lane_of(axis, one.verdict, one.ratio, *ends)
+    return text, row_plot(axis, one.verdict, one.ratio, *ends)
 
 
 def by_other_metrics(result: Result, at: AtLoad) -> Iterator[Table]:
@@ -258,8 +261,8 @@ def by_other_metrics(result: Result, at: AtLoad) -> Iterator[Table]:
     for metric in COMPARED[1:]:
         rows = []
         for one in (one for one in known if one.metric == metric.name):
-            speed_up, lane = _compared(axis, one)
-            rows.append(((one.class_ or "", one.treatment, speed_up), lane))
+            speed_up, plot = _compared(axis, one)
+            rows.append(((one.class_ or "", one.treatment, speed_up), plot))
         if table := pictured(metric.title, ("class", "arm", _NUMBERS[0]), rows, axis):
             yield table
 
@@ -275,9 +278,9 @@ def step_costs(at: AtLoad) -> Table:
         row = (gain.class_ or "", gain.treatment, f"{tokens:.2f}", f"{cost:.2f}", expected, measured)
         end, need = axis.percent(tokens), axis.percent(cost)
         rows.append(
-            (row, Lane(verdict_class(gain.verdict), (("bar", f"M0 10H{end}"), ("need", f"M{need} 2v16"))))
+            (row, RowPlot(verdict_class(gain.verdict), (("bar", f"M0 10H{end}"), ("need", f"M{need} 2v16"))))
         )
-    headings = ("class", "arm", "tokens per step", "cost of a step", "speed-up to expect", "observed")
+    headings = ("class", "arm", "tokens per step", "cost of a step", "expected speed-up", "observed speed-up")
     return pictured("Tokens per step", headings, rows, axis)
 
 
@@ -287,7 +290,7 @@ def acceptance(result: Result, at: AtLoad) -> Iterator[Figure]:
     styles = looks(("", *dict.fromkeys(cell.class_ or "" for cell in drafted)))
     most = max((len(cell.acceptance.per_position or ()) for cell in drafted), default=1)
     x, y = (
-        Axis(high=most + 0.4, title="draft", whole=True, max_ticks=8),
+        Axis(high=most + 0.4, title="draft position", whole=True, max_ticks=8),
         Axis(high=100, unit=" %", max_ticks=5),
     )
     panels, arms = [], dict.fromkeys(cell.arm for cell in drafted)
@@ -309,25 +312,27 @@ def verdict_class(verdict: Verdict) -> str:
     return verdict.replace(" ", "-")
 
 
-def lane_of(axis: Axis, verdict: Verdict, ratio: float | None, low: float | None, high: float | None) -> Lane:
+def row_plot(
+    axis: Axis, verdict: Verdict, ratio: float | None, low: float | None, high: float | None
+) -> RowPlot:
     """A line for the interval and a mark for the ratio. The mark is hollow if there are too few prompts for a verdict."""
     if ratio is None:
-        return Lane(verdict_class(verdict), ())
+        return RowPlot(verdict_class(verdict), ())
     at, begin, end = (axis.percent(value or ratio) for value in (ratio, low, high))
     shapes = [("range", f"M{begin} 10H{end}"), ("point", f"M{at} 10h0")]
     hole = [("hole", f"M{at} 10h0")] if verdict == "too few prompts" else []
-    return Lane(verdict_class(verdict), (*shapes, *hole))
+    return RowPlot(verdict_class(verdict), (*shapes, *hole))
 
 
 def pictured(
     title: str,
     headings: Row,
-    rows: Sequence[tuple[Row, Lane]],
+    rows: Sequence[tuple[Row, RowPlot]],
     axis: Axis,
     *,
     total: bool = False,
     shaded: tuple[float, ...] = EQUIVALENT,
 ) -> Table:
-    """A table with a lane in each row."""
-    words, lanes = [row for row, _ in rows], [lane for _, lane in rows]
-    return Table(title, headings, words, 2, lanes, axis, shaded if axis.log else (), total)
+    """A table with a plot in each row."""
+    words, plots = [row for row, _ in rows], [plot for _, plot in rows]
+    return Table(title, headings, words, 2, plots, axis, shaded if axis.log else (), total)

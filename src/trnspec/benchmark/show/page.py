@@ -1,4 +1,4 @@
-"""`report.html`: the whole answer on one self-contained page, for screen and print; `answer.svg`: its main picture."""
+"""`report.html`: the whole answer on one self-contained page, for screen and print."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from itertools import chain, islice, product, zip_longest
 from typing import Any
 
 from trnspec.benchmark.analyse.answers import first_difference
+from trnspec.benchmark.analyse.attached import Expectation
+from trnspec.benchmark.analyse.attachments import QUANTITIES, VERDICTS
 from trnspec.benchmark.analyse.decision import AtLoad, at_loads
-from trnspec.benchmark.analyse.request_table import Place
-from trnspec.benchmark.analyse.requests import Cells
-from trnspec.benchmark.analyse.result import Result
+from trnspec.benchmark.analyse.request_table import CellKey
+from trnspec.benchmark.analyse.requests import RequestsByCell
+from trnspec.benchmark.analyse.result import Result, Verdict
 from trnspec.benchmark.analyse.window_advice import advise
 from trnspec.benchmark.errors import ResultsError
 from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.measure.records import RequestRecord
-from trnspec.benchmark.plan import PlannedPrompt
+from trnspec.benchmark.plan import Load, PlannedPrompt
 from trnspec.benchmark.show import figures, tables
-from trnspec.benchmark.show.against_forecast import forecast
 from trnspec.benchmark.show.drawing import Figure, looks, ratio_axis
 from trnspec.benchmark.show.report_templates import filled
 from trnspec.core.words import listed
 
-FILE_NAME, PICTURE = "report.html", "answer.svg"
+FILE_NAME = "report.html"
 PLAN_FILE = "plan-as-run.json"
 _MAX_CHARS = 600
 """The maximum characters of a text on the page; the journal has the whole text."""
@@ -32,7 +33,7 @@ _MAX_ARMS = 6
 """The maximum number of arms in a figure."""
 
 
-def render(cells: Cells, result: Result) -> str:
+def render(cells: RequestsByCell, result: Result) -> str:
     """The page as HTML."""
     raw, run, predicted, loads = cells.raw, result.run, predictions(cells), at_loads(result)
     at, shown = loads[result.here], _shown(result, loads)
@@ -73,14 +74,6 @@ def render(cells: Cells, result: Result) -> str:
     )
 
 
-def picture(result: Result) -> str:
-    """The speed-up by class as SVG; empty if nothing could be compared."""
-    at = at_loads(result)[result.here]
-    ones = (*at.by_class, *at.by_arm)
-    answer = figures.answer(result, at, ratio_axis((one.ratio, one.ci_low, one.ci_high) for one in ones))
-    return filled("answer.svg", result=result, run=result.run, at=at, answer=answer) if answer else ""
-
-
 def _parted(sentence: str) -> tuple[str, str]:
     """The first sentence, and the rest."""
     first = re.match(r".*?\.(?= |$)", sentence)
@@ -118,7 +111,7 @@ def _unexplained(result: Result, at: AtLoad) -> dict[str, list[str]]:
     return _together((row.unknown, row.class_ or "") for row in rows)
 
 
-def predictions(cells: Cells) -> list[dict[str, Any]]:
+def predictions(cells: RequestsByCell) -> list[dict[str, Any]]:
     """Predictions of the run by class and for all classes together; empty if there are none."""
     try:
         advice = advise(cells)
@@ -148,11 +141,11 @@ def _servers(raw: RawRun) -> str:
     return ", ".join(f"{arm}: {text}" for arm, text in said.items() if text)
 
 
-def _samples(cells: Cells) -> Iterator[dict[str, Any]]:
+def _samples(cells: RequestsByCell) -> Iterator[dict[str, Any]]:
     """The pairs whose texts differ: the first of each class and treatment, then the second."""
     prompts, differing = {prompt.id: _prompt_text(prompt) for prompt in cells.plan.prompts}, []
     for class_, arms in product(cells.plan.classes, cells.compared):
-        found = [cells.pairs(arms, Place(class_, load)) for load in cells.plan.loads]
+        found = [cells.pairs(arms, CellKey(class_, load)) for load in cells.plan.loads]
         differing.append(
             [
                 (base, own)
@@ -192,3 +185,53 @@ def _prompt_text(prompt: PlannedPrompt) -> str:
     texts = ((message.get("role"), message.get("content")) for message in prompt.messages)
     odd = "(content that is not plain text)"
     return "\n".join(f"{role}: {text if isinstance(text, str) else odd}" for role, text in texts)
+
+
+def forecast(expectations: Sequence[Expectation]) -> tables.Table:
+    """The run compared with the forecast from published results. Each row has its own quantity; its bounds are shaded."""
+    ratios = [
+        tuple(value / row.expected if value else None for value in (row.measured, *_ends(row)))
+        for row in expectations
+    ]
+    axis = ratio_axis([ends for r in ratios for ends in ((r[0], r[1], r[2]), (1.0, r[3], r[4]))])
+    rows = []
+    for row, (ratio, begin, end, low, high) in zip(expectations, ratios, strict=True):
+        kind, result = _against(row)
+        left, right = (axis.percent(bound or 1.0) for bound in (low, high))
+        shapes = (
+            ("zone", f"M{left} 2H{right}V18H{left}z"),
+            *figures.row_plot(axis, kind, ratio, begin, end).shapes,
+        )
+        rows.append(((*_expected(row), result), tables.RowPlot(figures.verdict_class(kind), shapes)))
+    headings = ("arm", "quantity", "this run", "expected", "bounds", "result")
+    return figures.pictured("Compared with the forecast", headings, rows, axis, shaded=())
+
+
+def _ends(row: Expectation) -> tuple[float | None, ...]:
+    return row.ci_low, row.ci_high, row.low, row.high
+
+
+def _expected(row: Expectation) -> tables.Row:
+    """The columns of a row: arm, quantity, value of the run with its interval, expected value, bounds."""
+    quantity, what, kind = QUANTITIES[row.what], "", "forecast range"
+    if row.verdict:
+        what = (
+            f": {', '.join(row.classes) or figures.ALL_CLASSES}, {Load(concurrency=row.concurrency).in_words}"
+        )
+        kind = "tolerance"
+    value, expected, *ends = quantity.shown(row.measured, row.expected, *_ends(row))
+    bounds = f"{ends[2]} to {ends[3]}".replace(" ", "\N{NO-BREAK SPACE}")
+    value += f" [{ends[0]},\N{NO-BREAK SPACE}{ends[1]}]" if row.ci_low else ""
+    return row.arm, f"{quantity.label}{what}", value, expected, f"{bounds} ({kind})"
+
+
+def _against(row: Expectation) -> tuple[Verdict, str]:
+    """The verdict that colours a row against the forecast, and its result in words."""
+    if row.verdict == "cannot tell" or row.measured is None:
+        return "cannot tell", VERDICTS["cannot tell"]
+    side = (row.measured > row.high) - (row.measured < row.low)
+    if not side:
+        return "same", VERDICTS["reproduced"] if row.verdict else "within the range"
+    good = (side > 0) == (QUANTITIES[row.what].better == "higher")
+    missed = f"{VERDICTS['not reproduced']}, " if row.verdict else ""
+    return ("faster", f"{missed}better") if good else ("slower", f"{missed}worse")

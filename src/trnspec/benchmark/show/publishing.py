@@ -45,7 +45,7 @@ EVERY_S = 60.0
 GRACE_S = 300.0
 """A run counts as in progress from its first finished request, or after this time without one. Otherwise the time before the first
 request would raise an alarm."""
-_REQUESTS_PER_PARCEL = 50
+_REQUESTS_PER_BATCH = 50
 _DIGITS = 3
 """Significant digits of published values, so that equal values share an entry; the journal has all digits."""
 PRICES = (
@@ -54,12 +54,12 @@ PRICES = (
 )
 UPLOADED_FILES = (
     *("requests.jsonl", "summary.json", "plan.json", "plan-as-run.json"),
-    *("report.html", "answer.svg", "*.csv", "llmperf/**/*.json"),
+    *("report.html", "*.csv", "llmperf/**/*.json"),
 )
 """The files that are copied to S3, if they exist. The ledger stays in the folder."""
 
 
-class Parcel(NamedTuple):
+class MetricBatch(NamedTuple):
     """All data of some requests. It is sent in one call, so that a request is counted completely or not at all."""
 
     request_ids: list[str]
@@ -104,29 +104,30 @@ class Publisher:
         StorageError, and ResultsError for a damaged line of the ledger.
         """
         measured = [record for record in raw.requests if record.phase == "measured"]
-        remedy = "what is published must be noted there"
+        remedy = "the ledger must be writable"
         try:
             with self._ledger.open("a+b") as ledger:
                 # Two processes (`--follow` and a later `publish`) must not send the same request; a crash releases the lock.
                 fcntl.flock(ledger, fcntl.LOCK_EX)
-                known = self._noted(ledger)
+                known = self._read_ledger(ledger)
                 fresh = [record for record in measured if _request_id(record) not in known]
                 done = PublishResult(already_there=len(measured) - len(fresh))
-                for batch in calls(parcels(raw.plan, fresh)):
-                    data = [datum for parcel in batch for datum in parcel.data]
-                    ids = [id_ for parcel in batch for id_ in parcel.request_ids]
+                for batch in calls(metric_batches(raw.plan, fresh)):
+                    data = [datum for part in batch for datum in part.data]
+                    ids = [id_ for part in batch for id_ in part.request_ids]
                     again = self._send(data, after=done.calls)
-                    remedy = "the last call was taken but not noted, so publishing again counts it twice"
+                    remedy = "the last call succeeded but is not in the ledger, so publishing again counts it twice"
                     entry = {"destination": self.destination, "requests": ids}
                     ledger.write(json.dumps(entry).encode() + b"\n")
                     ledger.flush()
                     os.fsync(ledger.fileno())
                     done.calls, done.data = done.calls + 1, done.data + len(data)
                     done.requests, done.repeated = done.requests + len(ids), done.repeated + again
+                    names = ((datum["MetricName"], datum["Dimensions"]) for datum in data)
                     done.metrics |= {
-                        (d["MetricName"], *(of["Value"] for of in d["Dimensions"])) for d in data
+                        (name, *(of["Value"] for of in dimensions)) for name, dimensions in names
                     }
-                    attempts = f", taken at attempt {again + 1}" if again else ""
+                    attempts = f", at attempt {again + 1}" if again else ""
                     sent = f"{len(data)} data for {count(len(ids), 'request')}"
                     self._report(f"call {done.calls}: {sent}{attempts}")
         except OSError as error:
@@ -147,13 +148,11 @@ class Publisher:
             answer = self._client.put_metric_data(Namespace=self._namespace, MetricData=data)
         except (BotoCoreError, ClientError) as error:
             reason = " ".join(str(error).split())
-            raise PublishError(
-                f"CloudWatch {self._namespace}: {reason}; {after} calls before it were taken and noted, publish again for "
-                "the rest (a call that timed out may then count twice)"
-            ) from error
+            remedy = f"{count(after, 'earlier call')} succeeded; publish again for the rest"
+            raise PublishError(f"CloudWatch {self._namespace}: {reason}; {remedy}") from error
         return int((answer or {}).get("ResponseMetadata", {}).get("RetryAttempts", 0))
 
-    def _noted(self, ledger: BinaryIO) -> set[str]:
+    def _read_ledger(self, ledger: BinaryIO) -> set[str]:
         """The requests in the ledger for this destination."""
         ledger.seek(0)
         known: set[str] = set()
@@ -162,9 +161,8 @@ class Publisher:
                 entry = json_of(line)
                 known.update(entry["requests"] if entry["destination"] == self.destination else ())
             except (ValueError, KeyError, TypeError) as error:
-                raise ResultsError(
-                    f"{self._ledger}:{number}: no ledger entry ({error}); without it requests would count twice"
-                ) from error
+                why = f"is not an entry of the ledger ({error}); without it requests would count twice"
+                raise ResultsError(f"{self._ledger}:{number}: {why}") from error
         return known
 
 
@@ -187,8 +185,8 @@ def _load(record: RequestRecord) -> str:
     return str(record.concurrency) if record.rate_per_s is None else f"{record.rate_per_s:g}/s"
 
 
-def parcels(plan: Plan, measured: Iterable[RequestRecord]) -> Iterator[Parcel]:
-    """The records as parcels, by cell and minute. Failed requests count only as errors."""
+def metric_batches(plan: Plan, measured: Iterable[RequestRecord]) -> Iterator[MetricBatch]:
+    """The data of the records, by cell and minute. Failed requests count only as errors."""
     groups: dict[tuple[str, str, str, float], list[RequestRecord]] = defaultdict(list)
     for record in measured:
         minute = record.started_unix_s // EVERY_S * EVERY_S
@@ -196,8 +194,8 @@ def parcels(plan: Plan, measured: Iterable[RequestRecord]) -> Iterator[Parcel]:
     for (arm, class_, load, minute), members in groups.items():
         names = zip(Metric.dimensions, (plan.experiment, arm, class_, load), strict=True)
         dimensions = [{"Name": name, "Value": as_ascii(value)} for name, value in names]
-        for start in range(0, len(members), _REQUESTS_PER_PARCEL):
-            records = members[start : start + _REQUESTS_PER_PARCEL]
+        for start in range(0, len(members), _REQUESTS_PER_BATCH):
+            records = members[start : start + _REQUESTS_PER_BATCH]
             values: dict[str, list[float]] = defaultdict(list)
             for record in records:
                 for name, new in published_values(record, plan.arm(arm).max_tokens_per_step).items():
@@ -214,7 +212,7 @@ def parcels(plan: Plan, measured: Iterable[RequestRecord]) -> Iterator[Parcel]:
                 for metric in PUBLISHED
                 for part in _parts(values[metric.name])
             ]
-            yield Parcel([*map(_request_id, records)], data)
+            yield MetricBatch([*map(_request_id, records)], data)
 
 
 def _parts(values: Sequence[float]) -> Iterator[dict[float, int]]:
@@ -224,19 +222,18 @@ def _parts(values: Sequence[float]) -> Iterator[dict[float, int]]:
         yield part
 
 
-def calls(waiting: Iterable[Parcel]) -> Iterator[list[Parcel]]:
-    """Parcels packed into as few calls as the limits allow, in order."""
-    batch: list[Parcel] = []
-    for parcel in waiting:
-        wanted = [*batch, parcel]
-        if batch and (
-            sum(len(one.data) for one in wanted) > MAX_DATA or sum(one.size for one in wanted) > MAX_BYTES
-        ):
-            yield batch
-            batch = []
-        batch.append(parcel)
-    if batch:
-        yield batch
+def calls(waiting: Iterable[MetricBatch]) -> Iterator[list[MetricBatch]]:
+    """The batches packed into as few calls as the limits allow, in order."""
+    packed: list[MetricBatch] = []
+    for batch in waiting:
+        wanted = [*packed, batch]
+        full = sum(len(one.data) for one in wanted) > MAX_DATA or sum(one.size for one in wanted) > MAX_BYTES
+        if packed and full:
+            yield packed
+            packed = []
+        packed.append(batch)
+    if packed:
+        yield packed
 
 
 def _request_id(record: RequestRecord) -> str:

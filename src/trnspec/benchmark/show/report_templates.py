@@ -18,11 +18,10 @@ import jinja2
 from markupsafe import Markup, escape
 
 from trnspec.benchmark.analyse.acceptance import MADE_UP
+from trnspec.benchmark.analyse.attachments import VERDICTS
 from trnspec.benchmark.analyse.decision import AtLoad, at_loads
-from trnspec.benchmark.analyse.explanation import split_steps
-from trnspec.benchmark.analyse.request_table import Place
+from trnspec.benchmark.analyse.request_table import CellKey
 from trnspec.benchmark.analyse.result import Result
-from trnspec.benchmark.analyse.result_files import CIRCULAR, VERDICTS
 from trnspec.benchmark.analyse.sentences import environment_of_sentences, interval, money
 from trnspec.benchmark.analyse.speed_up import EQUIVALENT
 from trnspec.benchmark.cell_size import MIN_PROMPTS
@@ -42,8 +41,6 @@ def filled(template: str, **content: Any) -> str:
     if template.endswith(".txt"):
         text = re.sub(r"\n{3,}", "\n\n", templates.render(content)).strip("\n")
         return "\n".join(screen.folded(text.split("\n")))
-    if template.endswith(".svg"):
-        return templates.render(content)
     content["style"] = (_TEMPLATES / "report.css").read_text(encoding="utf-8")
     return templates.render(content)
 
@@ -95,22 +92,21 @@ def _tally(counts: Iterable[Mapping[str, int]]) -> list[tuple[str, int]]:
 
 @cache
 def _templates() -> jinja2.Environment:
-    templates = environment(_TEMPLATES, autoescape=jinja2.select_autoescape(["html", "svg"]))
+    templates = environment(_TEMPLATES, autoescape=jinja2.select_autoescape(["html"]))
     filters: dict[str, Any] = templates.filters
     filters |= {"count": count, "json_text": json.dumps, "money": money}
     filters |= {"ms": tables.ms, "tally": _tally, "value": tables.value_text}
     filters |= {
+        "capital": lambda text: f"{text[:1].upper()}{text[1:]}",
         "breakable": lambda text: escape(text).replace("_", Markup("_<wbr>")),
         "form": lambda value, form: f"{value:{form}}",
     }
     names: dict[str, Any] = templates.globals
-    names |= {"circular": CIRCULAR}
     names |= {"drawn": _drawn, "expected_verdicts": VERDICTS, "interval": interval, "load": Load}
     names |= {
         "made_up": MADE_UP,
         "metrics": METRICS,
-        "place": Place.of,
-        "split_steps": split_steps,
+        "place": CellKey.of,
     }
     names |= {
         "sentence": sentence,

@@ -15,10 +15,12 @@ from trnspec.benchmark.metrics import E2E, INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PE
 from trnspec.benchmark.plan import Load
 from trnspec.benchmark.show.drawing import Axis
 from trnspec.core import screen
-from trnspec.core.words import count, listed
+from trnspec.core.words import count
 
 Row = tuple[str, ...]
 UNKNOWN = "-"
+OUTCOMES = {"withheld": "Withheld", "caution": "Caution", "not asked": "Not checked", "fine": "Passed"}
+"""The outcome of a check in words."""
 Numbers = tuple[tuple[str, Metric, str, float, int], ...]
 """Heading, metric, statistic, scale and digits."""
 MEDIANS: Numbers = (
@@ -39,7 +41,7 @@ CELL_NUMBERS: Numbers = (
 )
 
 
-class Lane(NamedTuple):
+class RowPlot(NamedTuple):
     """The picture in a row: shapes in a box of 100 by 20. `kind` and each shape have a class in the style sheet."""
 
     kind: str
@@ -54,7 +56,7 @@ class Table:
     headings: Row
     rows: Sequence[Row]
     names: int = 2
-    lanes: Sequence[Lane] = ()
+    plots: Sequence[RowPlot] = ()
     """On the page, a picture for each row between words and numbers, with a common axis."""
     axis: Axis | None = None
     shaded: tuple[float, ...] = ()
@@ -81,7 +83,7 @@ def ms(seconds: float) -> str:
 
 
 def evidence_lines(result: Result, *outcomes: Outcome) -> list[tuple[str, str]]:
-    """For each check with one of these outcomes, the outcome and a line; checks that say the same share one."""
+    """For each check with one of these outcomes, the outcome in words and a line; checks that say the same share one."""
     said: dict[tuple[str, str], list[str]] = {}
     for outcome in outcomes:
         for row in result.evidence:
@@ -89,20 +91,18 @@ def evidence_lines(result: Result, *outcomes: Outcome) -> list[tuple[str, str]]:
                 text = "; ".join(filter(None, (row.says, row.remedy)))
                 said.setdefault((outcome, text), []).append(row.check)
     return [
-        (outcome, f"{', '.join(dict.fromkeys(checks))}: {text}") for (outcome, text), checks in said.items()
+        (OUTCOMES[outcome], f"{', '.join(dict.fromkeys(checks))}: {text}")
+        for (outcome, text), checks in said.items()
     ]
 
 
-def checks(result: Result, outcome: Outcome) -> list[str]:
-    """The names of the checks with this outcome."""
-    return list(dict.fromkeys(row.check for row in result.evidence if row.outcome == outcome))
-
-
-def other_checks(result: Result) -> str:
-    """The names of the checks that were not asked, and the number of those that are fine."""
-    unasked, fine = checks(result, "not asked"), checks(result, "fine")
-    parts = [f"Not asked: {listed(unasked)}"] if unasked else []
-    return "; ".join([*parts, *([f"{count(len(fine), 'check')} fine"] if fine else [])])
+def other_checks(result: Result) -> list[str]:
+    """The names of the checks that were not made, and of those that passed: a sentence each."""
+    found = {
+        outcome: dict.fromkeys(row.check for row in result.evidence if row.outcome == outcome)
+        for outcome in ("not asked", "fine")
+    }
+    return [f"{OUTCOMES[outcome]}: {', '.join(checks)}." for outcome, checks in found.items() if checks]
 
 
 def _names(cell: Cell) -> Row:
@@ -135,35 +135,25 @@ def _whole(mix: Comparison, before: str) -> str:
 
 def _gains(title: str, ones: Sequence[Comparison]) -> Table:
     """A row for each comparison; the arms are in the title if all rows have the same."""
-    pairs, of_mix = {(one.baseline, one.treatment) for one in ones}, not any(one.class_ for one in ones)
-    named = (
-        {
-            "arm": lambda one: one.treatment,
-            "baseline": lambda one: one.baseline,
-            "window": lambda one: str(one.window),
+    pairs, baselines = {(one.baseline, one.treatment) for one in ones}, {one.baseline for one in ones}
+    if len(baselines) == 1:
+        drafting = f" ({count(ones[0].window, 'draft token')})" if ones[0].window else ""
+        title += f", {ones[0].baseline} -> {'arm' if len(pairs) > 1 else f'{ones[0].treatment}{drafting}'}"
+    by_class, several = any(one.class_ for one in ones), len(pairs) > 1
+    rows, columns = [], dict[str, str]()
+    for one in ones:
+        columns = {"class": one.class_ or _whole(one, "all,")} if by_class else {}
+        columns |= {"arm": one.treatment} if several else {}
+        columns |= {"baseline": one.baseline} if len(baselines) > 1 else {}
+        columns |= {"draft tokens": str(one.window)} if several else {}
+        columns |= {
+            "TPOT, ms": change(one.baseline_tpot_s, one.treatment_tpot_s, ms),
+            "speed-up": f"{plain(one.ratio, '.2f')}{interval(one.ci_low, one.ci_high)}",
+            "verdict": one.verdict,
+            "$/M": change(one.usd_before, one.usd_after, "{:.2f}".format),
         }
-        if len(pairs) > 1
-        else dict[str, Callable[[Comparison], str]]()
-    )
-    if len({baseline for baseline, _ in pairs}) == 1:
-        named.pop("baseline", None)
-        title += (
-            f", {ones[0].baseline} -> {'arm' if named else f'{ones[0].treatment}, window {ones[0].window}'}"
-        )
-    rows = [
-        (
-            *([] if of_mix else [one.class_ or _whole(one, "all,")]),
-            *(name(one) for name in named.values()),
-            change(one.baseline_tpot_s, one.treatment_tpot_s, ms),
-            f"{plain(one.ratio, '.2f')}{interval(one.ci_low, one.ci_high)}",
-            one.verdict,
-            change(one.usd_before, one.usd_after, "{:.2f}".format),
-        )
-        for one in ones
-    ]
-    words = (*(() if of_mix else ("class",)), *(name for name in named if name != "window"))
-    headings = (*words, *(["window"] if named else []), "TPOT, ms", "speed-up", "verdict", "$/M")
-    return Table(title, headings, rows, names=len(words))
+        rows.append(tuple(columns.values()))
+    return Table(title, tuple(columns), rows, names=by_class + several + (len(baselines) > 1))
 
 
 def cell_tables(result: Result) -> list[Table]:

@@ -11,8 +11,8 @@ from typing import Any
 
 from cdk8s_charts.manifests import content_suffix
 from cdk8s_charts.workloads.benchmark_pod import plan_object
-from trnspec.benchmark.analyse.result_files import ANSWERS, ENGINES
-from trnspec.benchmark.analyse.result_files import EXPECTED as EXPECTED_FILE
+from trnspec.benchmark.analyse.attachments import ANSWERS, ENGINES
+from trnspec.benchmark.analyse.attachments import EXPECTED as EXPECTED_FILE
 from trnspec.benchmark.plan import from_dict
 from trnspec.core.findings import Refusal
 from trnspec.core.words import count, listed

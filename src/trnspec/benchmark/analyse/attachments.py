@@ -35,7 +35,7 @@ from trnspec.benchmark.analyse.attached import (
     ScoreDifference,
     Setting,
 )
-from trnspec.benchmark.analyse.requests import Cells
+from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.speed_up import log_gains, mapped_back
 from trnspec.benchmark.analyse.statistics import Estimate, compare, joined, of_sample
@@ -48,8 +48,6 @@ from trnspec.core.files import UnreadableFile, model_in, text_of
 from trnspec.core.safe_output import one_line
 
 ENGINES, ANSWERS, QUESTIONS, EXPECTED = "engines", "lmeval", "questions.json", "expected.json"
-CIRCULAR = "not compared, because the emulator's times are fitted to the same published results: the comparison would be circular."
-"""The text of an emulated run, instead of a comparison."""
 VERDICTS = {"reproduced": "reproduced", "not reproduced": "not reproduced", "cannot tell": "inconclusive"}
 """The words of each code of the summary."""
 Answers = Mapping[str, bool]
@@ -215,7 +213,7 @@ class _ExpectedFile(BaseModel):
     figures: list[_PublishedFigure]
 
 
-def against_published(folder: Path, result: Result, cells: Cells) -> dict[str, Any]:
+def against_published(folder: Path, result: Result, cells: RequestsByCell) -> dict[str, Any]:
     """`expectations`, `quoted`, `drafts`, `hardware` and `predicted_cost` of the result of `cells`. Values without classes of their own are
     geometric means over the classes at the largest load.
 
@@ -224,26 +222,24 @@ def against_published(folder: Path, result: Result, cells: Cells) -> dict[str, A
     path = folder / EXPECTED
     expected = _read(path, _ExpectedFile) if path.exists() else _ExpectedFile(arms=[], quoted=[], figures=[])
     arms = expected.arms
-    figures = [_met(figure, cells, result.run.provenance) for figure in expected.figures]
+    figures = [_judge_figure(figure, cells, result.run.provenance) for figure in expected.figures]
+    costs = {
+        arm.arm: {"usd_per_million_output_tokens": arm.plain_usd_per_million, "tpot_s": arm.plain_tpot_s}
+        | {"concurrency": arm.concurrency}
+        for arm in arms
+        if arm.plain_usd_per_million and not arm.drafted
+    }
     return {
         "expectations": [*figures, *(row for arm in arms for row in _of_arm(arm, result))],
         "quoted": expected.quoted,
         "drafts": {arm.arm: arm.speculation for arm in arms if arm.speculation},
         "hardware": {arm.arm: {"instance": arm.instance, "chips": arm.chips} for arm in arms},
-        "predicted_cost": {
-            arm.arm: {
-                "usd_per_million_output_tokens": arm.plain_usd_per_million,
-                "tpot_s": arm.plain_tpot_s,
-                "concurrency": arm.concurrency,
-            }
-            for arm in arms
-            if arm.plain_usd_per_million and not arm.drafted
-        },
+        "predicted_cost": costs,
     }
 
 
-def _met(figure: _PublishedFigure, cells: Cells, provenance: str) -> dict[str, Any]:
-    """Whether a published figure was reproduced: the interval of the run against the tolerance."""
+def _judge_figure(figure: _PublishedFigure, cells: RequestsByCell, provenance: str) -> dict[str, Any]:
+    """A published figure and whether it was reproduced: the interval of the run against the tolerance."""
     estimate, reason = _estimate(figure, cells)
     low, high = figure.value * (1 - figure.tolerance), figure.value * (1 + figure.tolerance)
     quantity, value, begin, end = QUANTITIES[figure.metric], None, None, None
@@ -256,28 +252,24 @@ def _met(figure: _PublishedFigure, cells: Cells, provenance: str) -> dict[str, A
             shown = quantity.shown(value, begin, end)
             measured = f"{provenance} {shown[0]} [{', '.join(shown[1:])}]"
     where = f"{', '.join(figure.classes) or 'all classes'}, {Load(concurrency=figure.concurrency).in_words}"
+    published = (
+        f"published {quantity.shown(figure.value)[0]}, tolerance {figure.tolerance:.0%} ({figure.source})"
+    )
+    text = f"{VERDICTS[verdict]}: {figure.arm}, {where}: {quantity.label}: {measured}; {published}"
     return {
-        "arm": figure.arm,
-        "what": figure.metric,
-        "classes": figure.classes,
-        "concurrency": figure.concurrency,
-        **{"measured": value, "ci_low": begin, "ci_high": end},
-        "expected": figure.value,
-        "low": low,
-        "high": high,
-        "verdict": verdict,
-        "origin": provenance,
-        "text": f"{VERDICTS[verdict]}: {figure.arm}, {where}: {quantity.label}: {measured}; "
-        f"published {quantity.shown(figure.value)[0]}, tolerance {figure.tolerance:.0%} ({figure.source})",
+        **{"arm": figure.arm, "what": figure.metric, "classes": figure.classes},
+        **{"concurrency": figure.concurrency, "measured": value, "ci_low": begin, "ci_high": end},
+        **{"expected": figure.value, "low": low, "high": high},
+        **{"verdict": verdict, "origin": provenance, "text": text},
     }
 
 
-def _estimate(figure: _PublishedFigure, cells: Cells) -> tuple[Estimate | None, str]:
+def _estimate(figure: _PublishedFigure, cells: RequestsByCell) -> tuple[Estimate | None, str]:
     """The mean of the logarithm of a figure over requests, with its interval; or the reason why it is unknown."""
     arm = next((arm for arm in cells.plan.arms if arm.name == figure.arm), None)
     if arm is None:
         return None, "the arm was not measured"
-    logs, sources = [], []
+    logs, cluster_ids = [], []
     places = (place for place in cells.places if place.load.concurrency == figure.concurrency)
     for place in (place for place in places if place.class_ in (figure.classes or cells.plan.classes)):
         if (arm.name, place.class_) in cells.made_up:
@@ -286,18 +278,18 @@ def _estimate(figure: _PublishedFigure, cells: Cells) -> tuple[Estimate | None, 
         if figure.metric == "speed_up":
             gains, known = log_gains(cells.pairs((cells.baseline_of(arm), arm), place), TPOT)
         elif (
-            figure.metric != TOKENS_PER_STEP.name
-            or tokens_per_step_at(cells, arm, place).why_chunks_are_not_steps is None
+            figure.metric == TOKENS_PER_STEP.name
+            and tokens_per_step_at(cells, arm, place).why_chunks_are_not_steps
         ):
-            values = own.metrics[figure.metric]
-            gains, known = np.log(values[values > 0]), own.sources.of(values > 0)
-        else:
             continue
+        else:
+            values = own.metrics[figure.metric]
+            gains, known = np.log(values[values > 0]), own.cluster_ids.of(values > 0)
         logs.append(gains)
-        sources.append(known)
+        cluster_ids.append(known)
     if not sum(map(len, logs)):
         return None, "it was not measured"
-    together = joined(sources)
+    together = joined(cluster_ids)
     # All classes of a figure count as one class.
     return of_sample(np.concatenate(logs), replace(together, class_=np.zeros_like(together.class_))), ""
 
@@ -310,11 +302,10 @@ def _of_arm(arm: _ArmForecast, result: Result) -> Iterator[dict[str, Any]]:
         expected, low, high = own.step_over_plain, own.step_over_plain_low, own.step_over_plain_high
         known = [(row.concurrency or 0, row.step_time_ratio) for row in rows if row.treatment == arm.arm]
     else:
-        what, cells = "plain_tpot_s", result.cells
+        what = "plain_tpot_s"
         expected, low, high = arm.plain_tpot_s, arm.plain_tpot_low_s, arm.plain_tpot_high_s
-        known = [
-            (c.concurrency, c.tpot_s.p50) for c in cells if c.arm == arm.arm and c.concurrency and c.tpot_s
-        ]
+        cells = (cell for cell in result.cells if cell.arm == arm.arm and cell.concurrency and cell.tpot_s)
+        known = [(cell.concurrency or 0, cell.tpot_s.p50 if cell.tpot_s else None) for cell in cells]
     largest = max((load for load, value in known if value), default=0)
     values = [value for load, value in known if load == largest and value]
     if not (values and expected and low and high):
@@ -325,13 +316,10 @@ def _of_arm(arm: _ArmForecast, result: Result) -> Iterator[dict[str, Any]]:
     if not low <= measured <= high:
         way, by = ("above", measured / expected) if measured > high else ("below", expected / measured)
         inside = f"{way} the range, by a factor of {by:.1f} from the forecast"
-    provenance = result.run.provenance
-    yield {
-        **{"arm": arm.arm, "what": what},
-        **{"measured": measured, "expected": expected, "low": low, "high": high},
-        "text": f"{arm.arm}: {quantity.label}: {provenance} {value}; forecast from published results {wanted[0]}, "
-        f"range {wanted[1]} to {wanted[2]}: {inside}",
-    }
+    forecast = f"forecast from published results {wanted[0]}, range {wanted[1]} to {wanted[2]}: {inside}"
+    text = f"{arm.arm}: {quantity.label}: {result.run.provenance} {value}; {forecast}"
+    known_of = {"measured": measured, "expected": expected, "low": low, "high": high}
+    yield {"arm": arm.arm, "what": what, "text": text, **known_of}
 
 
 def served_by(folder: Path, raw: RawRun) -> str:

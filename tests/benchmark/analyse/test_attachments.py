@@ -18,14 +18,14 @@ from tests.benchmark.show.runs import FUSED, PLAIN, run_of
 from tests.benchmark.show.test_page import text_of
 from tests.conftest import ROOT
 from trnspec.benchmark.__main__ import main
+from trnspec.benchmark.analyse.attachments import EXPECTED, against_published
 from trnspec.benchmark.analyse.decision import at_loads
 from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.analyse.result import Result
-from trnspec.benchmark.analyse.result_files import EXPECTED, against_published
 from trnspec.benchmark.analyse.summary import summarise
 from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.measure.records import RequestRecord
-from trnspec.benchmark.show.against_forecast import forecast
+from trnspec.benchmark.show.page import forecast
 from trnspec.benchmark.show.page import render as render_page
 from trnspec.benchmark.show.report_templates import render, render_all, sentence
 from trnspec.store.artifact import comparison
@@ -65,10 +65,10 @@ def reported(folder: Path, capsys: Captured) -> Reported:
 @pytest.mark.parametrize(
     ("theirs", "ours", "words"),
     [
-        (PLAIN_CONFIG, FUSED_CONFIG, "apart from the 2 values that speculation sets, these differ: neuron_config.async_mode false -> true."),
-        ({"a": 1, "speculation_length": 0}, {"a": 1, "speculation_length": 7}, "equal but for the 1 value that speculation sets."),
-        (None, FUSED_CONFIG, "not compared, the compiled configuration of the baseline was missing."),
-        (None, None, "not compared, engines/qwen-sd-vllm.json is not in the folder of the run."),
+        (PLAIN_CONFIG, FUSED_CONFIG, "besides the 2 values that speculation sets, these differ: neuron_config.async_mode false -> true."),
+        ({"a": 1, "speculation_length": 0}, {"a": 1, "speculation_length": 7}, "equal except for the 1 value that speculation sets."),
+        (None, FUSED_CONFIG, "not known, because the compiled configuration of the baseline was missing."),
+        (None, None, "not known, because engines/qwen-sd-vllm.json is not in the folder of the run."),
     ],
     ids=["different", "equal", "no baseline", "absent"],
 )  # fmt: skip
@@ -80,8 +80,8 @@ def test_what_engines_have_different_beyond_speculation_is_said_and_what_they_de
         (folder / "engines" / "qwen-sd-vllm.json").write_text(comparison(ADDRESS, theirs, ours, DECLARED))
     table, page, summary = reported()
     for text in (table, page):
-        assert f"Engine of qwen-sd-vllm against qwen-vllm: {words}" in text
-        assert f"Engine of qwen-sd-vllm, declared in addition to speculation: {OFF}." in text
+        assert f"Engine of qwen-sd-vllm, compared with qwen-vllm: {words}" in text
+        assert f"Engine of qwen-sd-vllm, declared besides speculation: {OFF}." in text
         assert "Engine of qwen-vllm, declared" not in text
     assert [arm["also_changes"] for arm in summary["run"]["arms"]] == [[], [OFF]]
     keys = [one["baseline_key"] for one in summary["engines"].values()]
@@ -108,12 +108,15 @@ def test_dollars_are_read_with_their_load_and_with_what_is_quoted_about_them(
         json.dumps({"schema": 1, "arms": [], "quoted": [*QUOTED, about_cost], "figures": []})
     )
     _, page, _ = reported()
-    assert "Dollars hold at 4 concurrent requests; quoted: a GPU at $15 (a suite)" in page
+    assert (
+        "Dollars are for 4 concurrent requests. The sources of these figures are under Method. Quoted: a GPU at $15"
+        in page
+    )
 
 
 def test_answers_are_compared_by_question_and_the_later_try_counts(folder: Path, reported: Reported) -> None:
     shutil.copytree(ANSWERS / "qwen-vllm", folder / "lmeval" / "qwen-vllm")
-    assert "Quality: only qwen-vllm was asked, nothing is compared." in reported()[0]
+    assert "Quality: nothing is compared, because only qwen-vllm was asked." in reported()[0]
     shutil.copytree(ANSWERS, folder / "lmeval", dirs_exist_ok=True)
     (earlier,) = (folder / "lmeval" / "qwen-vllm").rglob("*.jsonl")
     earlier.with_name("samples_gsm8k_2026-01-01T00-00-00.jsonl").write_text("")
@@ -121,15 +124,15 @@ def test_answers_are_compared_by_question_and_the_later_try_counts(folder: Path,
     (folder / "lmeval" / "questions.json").write_text(json.dumps(questions))
     table, page, summary = reported()
     line = (
-        "Quality, gsm8k (flexible-extract): qwen-sd-vllm against qwen-vllm, -10.0 points [-40.7, +24.0] over 10 questions, "
-        "1 gained, 2 lost (McNemar p = 1.000): no difference shown, a loss of more than 40.7 points is excluded at 95 %."
+        "Quality, gsm8k (flexible-extract), qwen-sd-vllm compared with qwen-vllm: -10.0 points [-40.7, +24.0] over 10 questions, "
+        "1 gained, 2 lost (McNemar p = 1.000): no difference shown; a loss of more than 40.7 points is excluded (95 %)."
     )
     for text in (table, page):
         assert line in text
         assert f"Questions: openai/gsm8k at commit {'0' * 40}." in text
         assert "Answered: qwen-vllm on 2026-11-22, qwen-sd-vllm on 2026-11-22." in text
     assert "9 of 10 90.0%" in page
-    assert "quoted right answers to gsm8k lm-eval's own files" in page
+    assert "quoted right answers to gsm8k the files of lm-eval" in page
     scores = {(one["arm"], one["filter"]): one["correct"] for one in summary["quality"]["scores"]}
     assert scores["qwen-sd-vllm", "flexible-extract"] == 8
     assert [one["n"] for one in summary["quality"]["scores"]] == [10] * 4
@@ -291,7 +294,7 @@ def test_each_row_against_the_forecast_has_its_own_quantity_direction_and_bounds
     assert drawn
     rows = [tuple(field.replace("\N{NO-BREAK SPACE}", " ") for field in row) for row in drawn.rows]
     assert [(arm, quantity, *rest) for arm, quantity, _, *rest in rows] == list(ROWS)
-    assert [lane.kind for lane in drawn.lanes] == list(ROWS.values())
+    assert [plot.kind for plot in drawn.plots] == list(ROWS.values())
     (values,) = {row[2] for row in rows[1:3]}
     assert re.fullmatch(r"(1\.99|2) \[\S+, \S+\]", values)
     met = "1 of 4 published figures reproduced, 2 not reproduced, 1 inconclusive"
@@ -306,11 +309,10 @@ def test_each_row_against_the_forecast_has_its_own_quantity_direction_and_bounds
 def test_an_emulated_run_is_not_held_against_what_the_emulator_is_made_from(tmp_path: Path) -> None:
     raw = emulated(answers())
     result = compared(tmp_path, raw, {**of_arms(0.05, 0.04, 0.06), "figures": FIGURES})
-    section = render_page(cells_of(raw), result).partition('id="forecast"')[2].partition("</section>")[0]
-    assert "the comparison would be circular." in section
-    assert not re.search(r"svg|<table|measured|reproduced", section)
-    assert "the comparison would be circular." in " ".join(render_all(result).split())
-    for text in (render(result), render_all(result)):
+    page = render_page(cells_of(raw), result)
+    assert 'id="forecast"' not in page
+    assert "As published" in page.partition('id="published"')[2]
+    for text in (page, render(result), render_all(result)):
         assert "reproduced" not in text
 
 
@@ -339,10 +341,12 @@ def test_the_page_says_why_a_token_costs_other_than_the_forecast(tmp_path: Path,
     assert mix.usd_before is not None
     page, took = (
         render_page(cells_of(raw), result),
-        "the emulator takes" if origin == "emulated" else "here it took",
+        "The emulator takes" if origin == "emulated" else "Here it took",
     )
-    forecast_usd = "check says $12.50 per million tokens for steady"
-    assert f"{forecast_usd}, and this page ${mix.usd_before:.2f}: check predicts decoding alone" in page
-    ms = f"25.0 ms per token with 2 concurrent requests; {took} 100.0 ms, and prompts and waiting are included."
+    usd = f"check says $12.50 per million tokens, and this page says ${mix.usd_before:.2f}."
+    assert f"For steady, ./trnspec {usd} The command predicts decoding alone" in page
+    ms = (
+        f"25.0 ms per token and 2 concurrent requests. {took} 100.0 ms, and prompts and waiting are included."
+    )
     assert ms in page
     assert "check says" not in render_page(cells_of(raw), changed(result, predicted_cost={}))
