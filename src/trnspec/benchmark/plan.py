@@ -152,6 +152,8 @@ class PlannedPrompt(Part):
         OMIT_IF_EMPTY,
     ] = Field(default_factory=dict)
     """Fields of the request that are this prompt's own."""
+    tokens: Annotated[int | None, whole(1, MAX_OUTPUT), Field(exclude=True)] = None
+    """Maximum tokens with the target's tokenizer, as its author states. A plan does not keep it."""
 
     def __hash__(self) -> int:
         return hash((self.class_name, self.id))
