@@ -18,7 +18,7 @@ from trnspec.benchmark.cell_size import MIN_PROMPTS
 from trnspec.core.findings import Finding
 from trnspec.core.words import LABEL_RULE, count, is_label
 from trnspec.experiment.catalogue.models import table_of
-from trnspec.experiment.model import PromptsSection
+from trnspec.experiment.model import Benchmark, PromptsSection
 from trnspec.experiment.refusals import refused
 
 
@@ -81,19 +81,20 @@ Read = tuple[tuple[Prompt, ...], list[Finding], str]
 """The prompts, the problems, and the format of the file."""
 
 
-def read_prompts(
-    section: PromptsSection, *, endpoint: str, folder: Path, temperature: float = 0.0, thinking: bool = False
-) -> Read:
+def read_prompts(section: PromptsSection, benchmark: Benchmark, folder: Path) -> Read:
     """Read the prompts of the section; the path of a file is relative to the experiment file's folder."""
     if section.classes is not None and section.file is None:
-        return (*_of_classes(section.classes, endpoint), "")
+        return (*_of_classes(section.classes, benchmark.endpoint), "")
     if section.file is None or section.classes is not None:
         return (), [refused("prompts one-source", None)], ""
     from trnspec.benchmark.prompt_files import MAX_PROBLEMS, planned, read_file  # slow to import
 
     file = read_file(folder / section.file, name=section.file, ignored=section.ignore)
-    run = {"temperature": temperature, "chat_template_kwargs": {"enable_thinking": thinking}}
-    read, problems = planned(file, endpoint=endpoint, run=run)
+    run = {
+        "temperature": benchmark.temperature,
+        "chat_template_kwargs": {"enable_thinking": benchmark.thinking},
+    }
+    read, problems = planned(file, endpoint=benchmark.endpoint, run=run)
     prompts = tuple(Prompt(contents=one.contents, **dict(one)) for one in read)
     distinct = {(prompt.class_name, prompt.contents, repr(prompt.request)) for prompt in prompts}
     numbers = Counter(class_name for class_name, *_ in distinct)

@@ -14,7 +14,7 @@ from infra.pipeline.pipeline_file import roles_remedy
 from trnspec.core.findings import Finding, State, finding, fine
 from trnspec.core.words import count
 from trnspec.experiment import Experiment
-from trnspec.experiment.catalogue.node_images import images_of
+from trnspec.experiment.catalogue.runtimes import images_of
 from trnspec.experiment.naming import cluster_name, stack_name
 from trnspec.operations.cloud import cloudformation, experiment_resources
 from trnspec.operations.cloud.aws import NOT_ALLOWED, Aws, AwsError
@@ -56,7 +56,7 @@ def cluster_version(experiment: Experiment, aws: Aws) -> Finding:
     remedy = f'write kubernetes: "{there}" into the section cluster, then make manifests, and deploy'
     if there not in ADDON_VERSIONS:
         remedy = (
-            f"pin {there} in infra/pins.py and src/trnspec/experiment/catalogue/node_images.py, then {remedy}"
+            f"pin {there} in infra/pins.py and src/trnspec/experiment/catalogue/runtimes.py, then {remedy}"
         )
     return finding(
         f"cluster {name} has Kubernetes {there}, the file asks for {version}, and EKS takes no version back",
@@ -83,7 +83,7 @@ def node_images(experiment: Experiment, aws: Aws) -> Finding:
         return fine(f"release {chosen.release} with Neuron driver {chosen.neuron_driver}")
     return finding(
         f"{aws.region} has no {', '.join(sorted(missing))}",
-        "pin a release in src/trnspec/experiment/catalogue/node_images.py that the region offers and whose driver serves the "
+        "pin a release in src/trnspec/experiment/catalogue/runtimes.py that the region offers and whose driver serves the "
         f"runtimes: `aws ec2 describe-images --owners amazon --region {aws.region} --filters "
         f"Name=name,Values='amazon-eks-node-al2023-x86_64-neuron-{version}-*' --query 'Images[].Name'`; the driver "
         "is listed in https://github.com/awslabs/amazon-eks-ami/releases",
