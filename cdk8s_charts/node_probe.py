@@ -238,7 +238,7 @@ CHECKS: dict[str, Callable[[Machine, Expected], str]] = {
 }
 _NODE_IMAGE = (
     "experiment check prints the one that serves: deploy the experiment again, then start a new node; if the node has "
-    "that image already, correct its driver in src/trnspec/experiment/catalogue/node_images.py"
+    "that image already, correct its driver in src/trnspec/experiment/catalogue/runtimes.py"
 )
 
 

@@ -14,7 +14,7 @@ from cdk8s_charts.manifests import content_suffix, kubernetes_object
 from cdk8s_charts.workloads.namespace import MEASURING, priority_name
 from cdk8s_charts.workloads.serving import api_key, service_url
 from trnspec.benchmark import plan as plans
-from trnspec.benchmark.plan import Plan
+from trnspec.benchmark.plan import Plan, PlannedPrompt
 from trnspec.core.findings import Finding, Misuse
 from trnspec.experiment import naming
 from trnspec.experiment.catalogue.published import SLOWEST_TPOT_S
@@ -52,7 +52,7 @@ def plan(experiment: Experiment) -> Plan:
             extra_body=asks if baseline.target.model.can_think and settings.endpoint == "chat" else {},
             slo=settings.goodput or None,
             **{key: value for key, value in given.items() if value},  # a plan holds only what the file says
-            prompts=tuple(prompt.planned for prompt in experiment.prompts),
+            prompts=tuple(PlannedPrompt.model_validate(prompt.planned) for prompt in experiment.prompts),
         )
     except ValidationError as error:
         found = (Finding(str(one["loc"][0]), one["input"], one["msg"], _REMEDY) for one in error.errors())

@@ -15,8 +15,8 @@ from infra.deployment_file import Settings
 from infra.stacks.experiment_stack import ExperimentStack
 from infra.stacks.time_to_live import TimeToLive
 from trnspec.experiment import Experiment, naming
-from trnspec.experiment.catalogue.node_images import images_of
 from trnspec.experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
+from trnspec.experiment.catalogue.runtimes import images_of
 from trnspec.experiment.cost import NEURON_VOLUME_GIB, SYSTEM_NODES, SYSTEM_VOLUME_GIB
 
 POLICIES = ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly")

@@ -223,7 +223,7 @@ def asked(
 ) -> tuple[list[PlannedPrompt], list[Finding]]:
     (folder / "mine.jsonl").write_text("\n".join(map(json.dumps, entries)))
     file = read_file(folder / "mine.jsonl", name="mine.jsonl", ignored=ignored)
-    return planned(file, endpoint=endpoint, run={"temperature": 0}, form=PlannedPrompt)
+    return planned(file, endpoint=endpoint, run={"temperature": 0})
 
 
 TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]

@@ -69,9 +69,7 @@ def test_what_the_file_says_of_the_load_reaches_the_plan(
 
 
 def test_texts_and_what_speculation_changes_beside_reach_the_plan(reference: Experiment) -> None:
-    prompts = tuple(
-        prompt.model_copy(update={"prompt": "x", "messages": None}) for prompt in reference.prompts
-    )
+    prompts = tuple(replace(prompt, prompt="x", messages=None) for prompt in reference.prompts)
     native = RUNTIMES["native-vllm-0.29"]
     plain, drafting = (replace(arm, runtime=native) for arm in reference.arms)
     assert drafting.speculation is not None
@@ -88,9 +86,7 @@ def test_a_plan_that_the_benchmark_would_refuse_is_not_rendered(reference: Exper
 
 
 def test_a_plan_that_is_too_large_comes_from_s3_by_its_hash(reference: Experiment) -> None:
-    long = reference.prompts[0].model_copy(
-        update={"messages": ({"role": "user", "content": "x" * MAX_CONFIG_MAP_BYTES},)}
-    )
+    long = replace(reference.prompts[0], messages=({"role": "user", "content": "x" * MAX_CONFIG_MAP_BYTES},))
     experiment = replace(reference, prompts=(long, *reference.prompts[1:]))
     assert plan_object(reference) is None
     large = plan_object(experiment)

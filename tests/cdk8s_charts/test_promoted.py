@@ -41,7 +41,7 @@ def test_answers_of_a_drafting_arm_are_limited_to_what_was_measured(
         server = pod.container("vllm")
         assert options(server["command"])["--override-generation-config"] == {"max_new_tokens": 600}
         assert server["lifecycle"]["preStop"]["exec"]["command"][-1] == "135", "600 tokens at 0.2 s, and 15 s"
-    prompts = (reference.prompts[0].model_copy(update={"max_tokens": 700}), *reference.prompts[1:])
+    prompts = (replace(reference.prompts[0], max_tokens=700), *reference.prompts[1:])
     assert replace(reference, serve=SERVE, prompts=prompts).answer_limit == 700
 
 

@@ -116,7 +116,7 @@ def test_placeholders_are_a_closed_list_and_all_are_filled() -> None:
 def test_what_a_prompt_says_is_never_taken_for_a_placeholder(reference: Experiment) -> None:
     said = "Explain ${HOME} and ${AWS_ACCOUNT}."
     prompts = (
-        reference.prompts[0].model_copy(update={"messages": ({"role": "user", "content": said},)}),
+        replace(reference.prompts[0], messages=({"role": "user", "content": said},)),
         *reference.prompts[1:],
     )
     filled = fill(rendered(replace(reference, prompts=prompts)), dict.fromkeys(PLACEHOLDERS, "x"))

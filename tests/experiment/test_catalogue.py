@@ -12,22 +12,27 @@ from tests.conftest import REFERENCE, ROOT
 from tests.experiment.edits import NATIVE, Edit, Variation, both, combined, put
 from trnspec.experiment import Experiment, InvalidExperiment, cost, load
 from trnspec.experiment.__main__ import main
-from trnspec.experiment.catalogue import node_images
+from trnspec.experiment.catalogue import runtimes
 from trnspec.experiment.catalogue.instances import INSTANCES, ZONES
 from trnspec.experiment.catalogue.models import HEADS, MODELS
-from trnspec.experiment.catalogue.node_images import (
-    NODE_IMAGES,
-    OLDEST_FOR_CLAIMS,
-    NodeImage,
-    images_of,
-    serving_image,
-)
 from trnspec.experiment.catalogue.prices import BLOCK_RATES
 from trnspec.experiment.catalogue.published import DRAFTED, PLAIN
-from trnspec.experiment.catalogue.runtimes import HEAD_MODES, MODES, RUNTIMES, Drivers, Runtime, version
-from trnspec.experiment.checks.cluster_section import NEWEST_KUBERNETES, OLDEST_KUBERNETES
+from trnspec.experiment.catalogue.runtimes import (
+    HEAD_MODES,
+    MODES,
+    NODE_IMAGES,
+    OLDEST_FOR_CLAIMS,
+    RUNTIMES,
+    Drivers,
+    NodeImage,
+    Runtime,
+    images_of,
+    serving_image,
+    version,
+)
 from trnspec.experiment.description import as_text
 from trnspec.experiment.expected import configuration
+from trnspec.experiment.node_rules import NEWEST_KUBERNETES, OLDEST_KUBERNETES
 from trnspec.experiment.placement import pod_share
 from trnspec.experiment.step_time import of_row
 
@@ -204,7 +209,7 @@ def test_runtimes_that_no_image_serves_are_refused_with_their_bounds(
     variation: Variation, monkeypatch: pytest.MonkeyPatch, edit: str, dropped: str, said: str
 ) -> None:
     left = tuple(image for image in NODE_IMAGES if dropped not in (image.release, image.neuron_driver))
-    monkeypatch.setattr(node_images, "NODE_IMAGES", left)
+    monkeypatch.setattr(runtimes, "NODE_IMAGES", left)
     with pytest.raises(InvalidExperiment) as caught:
         load(variation(combined(edit)))
     (line,) = caught.value.lines

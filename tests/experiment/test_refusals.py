@@ -31,8 +31,8 @@ from tests.experiment.edits import (
     put,
 )
 from trnspec.experiment import InvalidExperiment, load
+from trnspec.experiment.arm_rules import max_name_length
 from trnspec.experiment.catalogue.instances import INSTANCES, ZONES
-from trnspec.experiment.checks.arms_section import max_name_length
 from trnspec.experiment.model import FORMS, ExperimentFile
 from trnspec.experiment.naming import bucket
 

@@ -13,9 +13,9 @@ from infra.pipeline.pipeline_file import delivery_role_name, read_pipeline
 from tests.infra.conftest import ADMIN, SECOND_ADMIN, changed
 from tests.infra.templates import REGION, Deployment, Deployments, Resource, listed_data, resolved
 from trnspec.experiment import Experiment
+from trnspec.experiment.arm_rules import MAX_EXPERIMENT_NAME
 from trnspec.experiment.catalogue.instances import ZONES
 from trnspec.experiment.catalogue.runtimes import RUNTIMES
-from trnspec.experiment.checks.arms_section import MAX_EXPERIMENT_NAME
 from trnspec.experiment.model import Capacity
 from trnspec.experiment.naming import dashboard_name, neuron_nodegroup, off_role_name
 

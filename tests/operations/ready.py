@@ -15,7 +15,7 @@ from tests.conftest import ROOT
 from tests.infra.pipeline.iam import committed
 from tests.operations.clients import REGION, says, shared_client
 from trnspec.experiment import Experiment
-from trnspec.experiment.catalogue.node_images import images_of
+from trnspec.experiment.catalogue.runtimes import images_of
 
 POLICIES = ROOT / "infra" / "bootstrap" / "policies.yaml"
 BOUNDARY = "speculation-boundary"

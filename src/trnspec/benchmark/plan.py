@@ -70,7 +70,6 @@ HeaderName = Annotated[str, Field(pattern="^[A-Za-z0-9-]{1,128}$")]
 Label = Annotated[str, held_to(is_label), must_be(LABEL_RULE)]
 """The name of a prompt or a class, chosen by the user."""
 Tokens = Annotated[int, whole(1, MAX_OUTPUT)]
-Message = Mapping[str, Any]
 CHAT_FIELDS = ("tools", "tool_choice", "parallel_tool_calls", "chat_template_kwargs")
 """Fields that a prompt may have in a chat only."""
 REQUEST_FIELDS = ("response_format", "stop", "structured_outputs", *CHAT_FIELDS)
@@ -139,7 +138,7 @@ class PlannedPrompt(Part):
     class_name: Label = Field(alias="class")
     prompt: Annotated[str | None, held_to(bool), must_be("text"), OMIT_IF_EMPTY] = None
     messages: Annotated[
-        Annotated[tuple[Message, ...], Field(strict=False, fail_fast=True)] | None,
+        Annotated[tuple[Mapping[str, Any], ...], Field(strict=False, fail_fast=True)] | None,
         held_to(asked_by_user),
         must_be("messages, one at least a user's with text content"),
         OMIT_IF_EMPTY,
@@ -152,6 +151,8 @@ class PlannedPrompt(Part):
         OMIT_IF_EMPTY,
     ] = Field(default_factory=dict)
     """Fields of the request that are this prompt's own."""
+    tokens: Annotated[int | None, whole(1, MAX_OUTPUT), Field(exclude=True)] = None
+    """Maximum tokens with the target's tokenizer, as its author states. A plan does not keep it."""
 
     def __hash__(self) -> int:
         return hash((self.class_name, self.id))

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -56,7 +56,6 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 Line = tuple[str, Entry]
 """Where an entry is (`line 9 of mine.jsonl`); its `id`, `class`, `prompt` or `messages`, and what else it has of its own:
 `max_tokens`, `tokens`, fields of the request."""
-Prompt = TypeVar("Prompt", bound=PlannedPrompt)
 
 
 @dataclass(frozen=True)
@@ -131,23 +130,21 @@ def _in_words(notes: Counter[str]) -> Iterator[str]:
 
 
 def planned(
-    file: PromptFile, *, endpoint: str, run: Mapping[str, Any], form: type[Prompt]
-) -> tuple[list[Prompt], list[Finding]]:
+    file: PromptFile, *, endpoint: str, run: Mapping[str, Any]
+) -> tuple[list[PlannedPrompt], list[Finding]]:
     """The prompts of a file in the form of a plan, for this endpoint, and all problems. `run` has the fields of every request of the
     run (`temperature` and what `extra_body` adds)."""
-    prompts, problems = list[Prompt](), list[Finding]()
+    prompts, problems = list[PlannedPrompt](), list[Finding]()
     for place, entry in file.lines:
         try:
             content = sendable(entry, endpoint=endpoint, run=run)
         except Unusable as error:
             problems.append(Finding("prompts.file", place, *error.args))
             continue
-        if "tokens" not in form.model_fields:
-            content.pop("tokens", None)
         try:
-            prompts.append(form.model_validate(content))
+            prompts.append(PlannedPrompt.model_validate(content))
         except ValidationError as error:
-            why = one_line(in_words(form, content, error))
+            why = one_line(in_words(PlannedPrompt, content, error))
             problems.append(Finding("prompts.file", place, why, "correct the line"))
     alike = Counter((prompt.contents, repr(prompt.request)) for prompt in prompts).most_common(1)
     for (contents, _), times in alike:

@@ -18,7 +18,7 @@ from trnspec.core.findings import Misuse
 from trnspec.core.words import count
 from trnspec.experiment import load
 from trnspec.experiment.description import as_json, as_text
-from trnspec.experiment.model import PromptsSection
+from trnspec.experiment.model import Benchmark, PromptsSection
 from trnspec.experiment.prompts import Prompt, read_prompts
 
 _YAML = {".yaml", ".yml"}
@@ -62,9 +62,7 @@ def checked(file: Path, machine: bool) -> int:
 
 def _prompts(file: Path, machine: bool) -> None:
     """Print what a file of prompts holds. Raises `Misuse` with what is refused, after what can be used was printed."""
-    prompts, problems, form = read_prompts(
-        PromptsSection(file=file.name), endpoint="chat", folder=file.parent
-    )
+    prompts, problems, form = read_prompts(PromptsSection(file=file.name), Benchmark(), file.parent)
     refused = [replace(one, where=str(one.value or file.name), value=None) for one in problems]
     classes = [*_by_class(prompts)]
     if machine and not refused:

@@ -18,8 +18,7 @@ from pydantic import BaseModel
 
 from trnspec.experiment.catalogue.instances import INSTANCES, ZONES, Instance
 from trnspec.experiment.catalogue.models import Model
-from trnspec.experiment.catalogue.node_images import NodeImage, serving_image
-from trnspec.experiment.catalogue.runtimes import NO_ASYNC_SCHEDULING, Mode, Runtime
+from trnspec.experiment.catalogue.runtimes import NO_ASYNC_SCHEDULING, Mode, NodeImage, Runtime, serving_image
 from trnspec.experiment.model import Benchmark, Cluster, Expect, Serve, Serving
 from trnspec.experiment.prompts import Prompt
 

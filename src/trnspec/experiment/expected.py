@@ -10,9 +10,10 @@ from typing import Any
 from trnspec.core.screen import table, wrapped
 from trnspec.core.words import count
 from trnspec.experiment.arms import Arm, Experiment
+from trnspec.experiment.benchmark_rules import figure
 from trnspec.experiment.catalogue.models import Shape
 from trnspec.experiment.catalogue.prices import Price
-from trnspec.experiment.catalogue.published import DRAFTED, PLAIN, Handicap, Plain, figure
+from trnspec.experiment.catalogue.published import DRAFTED, PLAIN, Handicap, Plain
 from trnspec.experiment.compilation import compile_config, synchronous
 from trnspec.experiment.cost import arm_usd_per_hour
 from trnspec.experiment.ledger import beside_dollars

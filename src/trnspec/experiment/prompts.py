@@ -9,33 +9,43 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 from trnspec.benchmark.cell_size import MIN_PROMPTS
-from trnspec.benchmark.limits import whole
-from trnspec.benchmark.plan import MAX_OUTPUT, PlannedPrompt
-from trnspec.benchmark.prompt_files import MAX_PROBLEMS, planned, read_file
 from trnspec.core.findings import Finding
 from trnspec.core.words import LABEL_RULE, count, is_label
 from trnspec.experiment.catalogue.models import table_of
-from trnspec.experiment.model import PromptsSection
+from trnspec.experiment.model import Benchmark, PromptsSection
 from trnspec.experiment.refusals import refused
 
 
-class Prompt(PlannedPrompt):
-    """One prompt of one class, as the plan of the benchmark has it, and its length."""
+@dataclass(frozen=True, kw_only=True)
+class Prompt:
+    """One prompt of one class, and its length. The fields but `contents` and `tokens` are those of the benchmark's plan."""
 
-    tokens: Annotated[int | None, whole(1, MAX_OUTPUT)] = None
+    id: str
+    class_name: str
+    contents: tuple[str, ...] = field(compare=False, repr=False)
+    """Its texts, and its tools as JSON."""
+    prompt: str | None = None
+    messages: tuple[Mapping[str, Any], ...] | None = None
+    max_tokens: int | None = None
+    request: Mapping[str, Any] = field(default_factory=dict)
+    tokens: int | None = None
     """Maximum tokens with the target's tokenizer, as its author states."""
-    __hash__ = PlannedPrompt.__hash__
+
+    def __hash__(self) -> int:
+        return hash((self.class_name, self.id))
 
     @property
-    def planned(self) -> PlannedPrompt:
-        """What is asked, without the length."""
-        content = self.model_dump(by_alias=True, exclude_unset=True, exclude={"tokens"})
-        return PlannedPrompt.model_validate(content)
+    def planned(self) -> dict[str, Any]:
+        """The entry of the benchmark's plan."""
+        names = ("id", "prompt", "messages", "max_tokens", "request")
+        own = {name: value for name in names if (value := getattr(self, name))}
+        return {"class": self.class_name, **own}
 
     @property
     def utf8_bytes(self) -> int:
@@ -67,50 +77,51 @@ def expected_tokens(prompts: Iterable[Prompt], *, answer: int) -> tuple[int, int
     return longest, longest_whole
 
 
-Read = tuple[tuple[Prompt, ...], tuple[Finding, ...], str]
+Read = tuple[tuple[Prompt, ...], list[Finding], str]
 """The prompts, the problems, and the format of the file."""
 
 
-def read_prompts(
-    section: PromptsSection, *, endpoint: str, folder: Path, temperature: float = 0.0, thinking: bool = False
-) -> Read:
+def read_prompts(section: PromptsSection, benchmark: Benchmark, folder: Path) -> Read:
     """Read the prompts of the section; the path of a file is relative to the experiment file's folder."""
-    if (section.classes is None) == (section.file is None):
-        return (), (refused("prompts one-source", None),), ""
-    if section.file is not None:
-        file = read_file(folder / section.file, name=section.file, ignored=section.ignore)
-        run = {"temperature": temperature, "chat_template_kwargs": {"enable_thinking": thinking}}
-        read, found = planned(file, endpoint=endpoint, run=run, form=Prompt)
-        distinct = {(prompt.class_name, prompt.contents, repr(prompt.request)) for prompt in read}
-        numbers = Counter(class_name for class_name, *_ in distinct)
-        few = () if found else _too_few(dict(sorted(numbers.items())), "prompts.file")
-        return tuple(read), (*found[: 2 * MAX_PROBLEMS], *few), file.format
-    classes, problems = section.classes or {}, list[Finding]()
+    if section.classes is not None and section.file is None:
+        return (*_of_classes(section.classes, benchmark.endpoint), "")
+    if section.file is None or section.classes is not None:
+        return (), [refused("prompts one-source", None)], ""
+    from trnspec.benchmark.prompt_files import MAX_PROBLEMS, planned, read_file  # slow to import
+
+    file = read_file(folder / section.file, name=section.file, ignored=section.ignore)
+    run = {
+        "temperature": benchmark.temperature,
+        "chat_template_kwargs": {"enable_thinking": benchmark.thinking},
+    }
+    read, problems = planned(file, endpoint=benchmark.endpoint, run=run)
+    prompts = tuple(Prompt(contents=one.contents, **dict(one)) for one in read)
+    distinct = {(prompt.class_name, prompt.contents, repr(prompt.request)) for prompt in prompts}
+    numbers = Counter(class_name for class_name, *_ in distinct)
+    few = () if problems else _too_few(dict(sorted(numbers.items())), "prompts.file")
+    return prompts, [*problems[: 2 * MAX_PROBLEMS], *few], file.format
+
+
+def _of_classes(
+    classes: Mapping[str, Sequence[str]], endpoint: str
+) -> tuple[tuple[Prompt, ...], list[Finding]]:
+    prompts, problems = list[Prompt](), list[Finding]()
     for name, texts in classes.items():
         path = f"prompts.classes.{name}"
-        if not is_label(name):
+        if not is_label(f"{name}-{len(texts)}"):
             problems.append(refused("class no-name", name, at=path, form=LABEL_RULE))
-        problems += (
-            refused("prompt empty", text, at=f"{path}[{number}]")
-            for number, text in enumerate(texts)
-            if not text.strip()
-        )
-    counts = {name: len(set(texts)) for name, texts in classes.items()}
-    problems += _too_few(counts, "prompts.classes.{}")
-    prompts = () if problems else tuple(_of_classes(classes, endpoint))
-    return prompts, tuple(problems), ""
+        for number, text in enumerate(texts):
+            if not text.strip():
+                problems.append(refused("prompt empty", text, at=f"{path}[{number}]"))
+            asked: dict[str, Any] = {"prompt": text}
+            if endpoint == "chat":
+                asked = {"messages": ({"role": "user", "content": text},)}
+            prompts.append(Prompt(id=f"{name}-{number + 1}", class_name=name, contents=(text,), **asked))
+    problems += _too_few({name: len(set(texts)) for name, texts in classes.items()}, "prompts.classes.{}")
+    return (() if problems else tuple(prompts)), problems
 
 
-def _of_classes(classes: Mapping[str, Sequence[str]], endpoint: str) -> Iterator[Prompt]:
-    for name, texts in classes.items():
-        for number, text in enumerate(texts, start=1):
-            asked = (
-                {"messages": [{"role": "user", "content": text}]} if endpoint == "chat" else {"prompt": text}
-            )
-            yield Prompt.model_validate({"id": f"{name}-{number}", "class": name, **asked})
-
-
-def _too_few(counts: dict[str, int], path: str) -> Iterable[Finding]:
+def _too_few(counts: dict[str, int], path: str) -> Iterator[Finding]:
     if not counts:
         yield refused("prompts none", None, at=path.removesuffix(".{}"))
     for name, known in counts.items():

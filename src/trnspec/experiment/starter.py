@@ -11,7 +11,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -29,12 +29,11 @@ from trnspec.experiment.catalogue.published import DRAFT, DRAFTED, PLAIN, REFERE
 from trnspec.experiment.catalogue.runtimes import HEAD_MODES, MODES, RUNTIMES, Runtime
 from trnspec.experiment.cost import run_hours
 from trnspec.experiment.expected import expected
-from trnspec.experiment.loading import judge
+from trnspec.experiment.loading import run_checks
 from trnspec.experiment.model import Benchmark, ExperimentFile, PromptsSection
 from trnspec.experiment.prompts import Prompt, read_prompts
 from trnspec.experiment.purchase import file_prices, price_text
-from trnspec.experiment.refusals import refused
-from trnspec.experiment.resolving import QUANTIZED, unknown_name
+from trnspec.experiment.refusals import QUANTIZED, refused, unknown_name
 
 _TEXT = Template(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 _GATED = "token_secret: hf-token   # a Secret, key `token`: Hugging Face asks who fetches this model\n"
@@ -118,15 +117,16 @@ def compose(
     own = "" if like else " For a fine-tune add --like {}; more in docs/models.md"
     if like and QUANTIZED.search(model):
         raise Misuse(refused("catalogue quantized", model, at="--model", hint=f", as {like}"))
-    _refuse(unknown_name("--like" if like else "--model", like or model, MODELS, "model", own))
-    base = MODELS[like or model]
+    if (known := like or model) not in MODELS:
+        raise Misuse(unknown_name("--like" if like else "--model", known, MODELS, "model", own))
+    base = MODELS[known]
     target = replace(base, name=model, gated=False) if like else base
     routes = _routes(target, base.name, draft=draft, mode=mode, runtime=runtime)
     file = os.path.relpath(prompts, folder)
-    asked, unread, format_ = read_prompts(
-        PromptsSection(file=file, ignore=tuple(ignore)), endpoint="chat", folder=folder
-    )
-    _refuse(unread)
+    section = PromptsSection(file=file, ignore=tuple(ignore))
+    asked, unread, format_ = read_prompts(section, Benchmark(), folder)
+    if unread:
+        raise Misuse(*unread)
     classes = Counter(prompt.class_name for prompt in asked)
     (_, largest), *_ = classes.most_common()
     given = {
@@ -148,7 +148,7 @@ def compose(
             chosen = given | _filled(route, target) | place
             text = _TEXT.substitute(chosen)
             file = ExperimentFile.model_validate(yaml.load(text, Loader=yaml.CSafeLoader))
-            experiment, problems = judge(file, asked, folder, format_)
+            experiment, problems = run_checks(file, asked, folder, format_)
             if experiment and not problems:
                 chosen["price"] = f"a first run: {price_text(file_prices(experiment, run_hours(experiment)))}"
                 known = any(
@@ -172,12 +172,6 @@ def compose(
         emulated=chosen["emulated"],
         chosen={subject: reason.format(**chosen) for subject, reason in _REASONS.items()},
     )
-
-
-def _refuse(findings: Iterable[Finding]) -> None:
-    """Raise `Misuse` if there are findings."""
-    if problems := tuple(findings):
-        raise Misuse(*problems)
 
 
 def _why(base: str, found: list[_Route], rejected: Rejected, *, asked: bool) -> str:
@@ -216,8 +210,8 @@ def _routes(
     target: Model, base: str, *, draft: str | None, mode: str | None, runtime: str | None
 ) -> list[_Route]:
     """Return the possible drafts, supported images first. Options of the user are kept; the checks judge them. Raises `Misuse`."""
-    if runtime is not None:
-        _refuse(unknown_name("--runtime", runtime, RUNTIMES, "runtime"))
+    if runtime is not None and runtime not in RUNTIMES:
+        raise Misuse(unknown_name("--runtime", runtime, RUNTIMES, "runtime"))
     if mode is not None and mode not in MODES:
         raise Misuse(refused("--mode unknown", mode, modes=", ".join(MODES)))
     ways = [one.modes[mode] for one in RUNTIMES.values()] if mode is not None else []
@@ -256,7 +250,7 @@ def _mode_of(draft: str, mode: str | None, target: Model) -> str | None:
         raise Misuse(refused("--draft unknown-window", draft))
     if draft not in MODELS and mode not in HEAD_MODES:
         head = " For another head add its --mode" if mode is None else ""
-        _refuse(unknown_name("--draft", draft, (*MODELS, *HEADS), "model", head, never=target.name))
+        raise Misuse(unknown_name("--draft", draft, (*MODELS, *HEADS), "model", head, never=target.name))
     return mode
 
 

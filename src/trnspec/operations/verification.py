@@ -26,7 +26,7 @@ from trnspec.core.console import print_json, print_table
 from trnspec.core.findings import Finding, State
 from trnspec.core.words import count
 from trnspec.experiment import Experiment, load
-from trnspec.experiment.catalogue.node_images import OLDEST_FOR_CLAIMS
+from trnspec.experiment.catalogue.runtimes import OLDEST_FOR_CLAIMS
 from trnspec.experiment.naming import NEURON_TAINT_KEY
 from trnspec.operations.cloud.access import cluster_of
 from trnspec.operations.cloud.aws import aws_of

@@ -135,7 +135,7 @@ def test_a_sweep_of_16_arms_shows_less_of_each_on_its_page_and_loses_no_arm() ->
 
 def test_a_page_shows_less_where_it_would_have_too_many_widgets() -> None:
     experiment = sweep(2, concurrency=tuple(range(1, 41)))
-    prompts = tuple(one.model_copy(update={"class_name": "Erklärung"}) for one in experiment.prompts)
+    prompts = tuple(replace(one, class_name="Erklärung") for one in experiment.prompts)
     example = replace(experiment, prompts=prompts)
     assert len(page(example)) > 200
     assert "leave no room" in words(example)
@@ -191,9 +191,7 @@ def test_neuron_metrics_are_by_node_only_but_with_the_device_plugin_and_the_dash
 
 @pytest.mark.slow
 def test_more_than_cloudwatch_or_a_template_takes_is_refused_in_one_line(experiment: Experiment) -> None:
-    many = tuple(
-        Prompt.model_validate({"id": f"p{n}", "class": f"class-{n}", "prompt": "x"}) for n in range(210)
-    )
+    many = tuple(Prompt(id=f"p{n}", class_name=f"class-{n}", prompt="x", contents=("x",)) for n in range(210))
     for example, line in (
         (replace(experiment, prompts=many), r"^dashboard: .* use fewer arms, prompt classes"),
         (sweep(300), r"^dashboard: .* in one graph, .*use fewer arms"),

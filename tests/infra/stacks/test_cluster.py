@@ -7,7 +7,7 @@ from infra.pins import ADDON_VERSIONS
 from infra.stacks.software import AFTER_NODES, BEFORE_NODES
 from tests.infra.conftest import ADMIN, Variants
 from tests.infra.templates import Deployment, Deployments, resolved
-from trnspec.experiment.catalogue.node_images import NODE_IMAGES
+from trnspec.experiment.catalogue.runtimes import NODE_IMAGES
 
 
 def _groups(deployment: Deployment, beginning: str) -> set[str]:

@@ -127,9 +127,7 @@ def test_a_large_plan_is_stored_with_the_arms_that_stand_before_the_job_fetches_
     aws: Aws, variation: Callable[..., Path], tmp_path: Path, whole: bool
 ) -> None:
     swept = load(variation(three_windows))
-    long = swept.prompts[0].model_copy(
-        update={"messages": ({"role": "user", "content": "x" * MAX_CONFIG_MAP_BYTES},)}
-    )
+    long = replace(swept.prompts[0], messages=({"role": "user", "content": "x" * MAX_CONFIG_MAP_BYTES},))
     driver = driver_of(replace(swept, prompts=(long, *swept.prompts[1:])), aws, tmp_path)
     context = driver.context()
     arms = context.experiment.arms if whole else context.experiment.rounds[1]

@@ -207,7 +207,9 @@ def engines(cells: RequestsByCell, found: Mapping[str, EngineDifferences]) -> It
 def records(cells: RequestsByCell) -> Iterator[Evidence]:
     """Other limits of the numbers of a run."""
     yield from (caution(check=RECORDS, says=text) for text in _limits(cells))
-    remedy = "measure it on any vLLM server that drafts, then predict from that run: ./trnspec forecast --run DIR"
+    remedy = (
+        "measure it on any vLLM server that drafts, then predict from that run: ./trnspec forecast --run DIR"
+    )
     for arm, classes in cells.raw.made_up.items():
         for one in classes:
             says = f"the emulator does not know how many drafts of {arm} are accepted for {one}"

@@ -235,13 +235,12 @@ def _arms(given: Mapping[str, Any], told: Mapping[str, Any]) -> list[dict[str, A
 
 def _prompts(given: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The prompts of the file, in the form of a plan: as in an experiment. Raises PlanError."""
-    from trnspec.benchmark.plan import PlannedPrompt
     from trnspec.benchmark.prompt_files import planned, read_file
 
     path, endpoint = given["prompts"], given["endpoint"] or "chat"
     file, run = read_file(path, name=path.name, ignored=given["ignore"]), given["extra_body"]
     of_run = {"temperature": 0} | (run if isinstance(run, dict) else {})
-    prompts, problems = planned(file, endpoint=endpoint, run=of_run, form=PlannedPrompt)
+    prompts, problems = planned(file, endpoint=endpoint, run=of_run)
     if problems:
         places = (replace(one, where=str(one.value), value=None) for one in problems)
         raise PlanError("; ".join(one.line() for one in places))

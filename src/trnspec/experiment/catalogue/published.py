@@ -46,17 +46,14 @@ class Plain:
     source: str
     date: str
     logical_nc_config: int = 2
+    chips: float
+    """Trainium2 chips; a part of one where not all its cores are used."""
     concurrency: int = 1
     lengths: str = ""
     """Tokens of prompts and of answers."""
     statistic: str = ""
     derived: str = ""
     handicap: Handicap | None = None
-
-    @property
-    def chips(self) -> float:
-        """Trainium2 chips; a part of one where not all its cores are used."""
-        return self.tensor_parallel * self.logical_nc_config / 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,13 +131,7 @@ def _rows(table: dict[str, Any]) -> Iterator[tuple[str, tuple[Any, ...]]]:
             source = sources[begins] + rest if begins in sources else row["source"]
             yield {**row, "source": source}
 
-    yield (
-        "plain",
-        tuple(
-            Plain(**row | {"model": families.get(row["model"]) or _listed(row["model"])})
-            for row in rows("plain")
-        ),
-    )
+    yield "plain", tuple(_plain(row, families) for row in rows("plain"))
     yield (
         "drafted",
         tuple(Drafted(**row | {"by_position": tuple(row.get("by_position", ()))}) for row in rows("drafted")),
@@ -148,6 +139,11 @@ def _rows(table: dict[str, Any]) -> Iterator[tuple[str, tuple[Any, ...]]]:
     ranges = ("tokens_per_s", "usd_per_million")
     yield "gpus", tuple(Gpu(**row | {key: tuple(row[key]) for key in ranges}) for row in rows("gpus"))
     yield "not_dense", tuple(NotDense(**row) for row in rows("not_dense"))
+
+
+def _plain(row: dict[str, Any], families: dict[str, Family]) -> Plain:
+    chips = row["tensor_parallel"] * row.get("logical_nc_config", 2) / 8
+    return Plain(**row | {"chips": chips, "model": families.get(row["model"]) or _listed(row["model"])})
 
 
 def _listed(name: str) -> Family:
@@ -165,29 +161,6 @@ PLAIN: tuple[Plain, ...] = _TABLE["plain"]
 DRAFTED: tuple[Drafted, ...] = _TABLE["drafted"]
 GPUS: tuple[Gpu, ...] = _TABLE["gpus"]
 NOT_DENSE: tuple[NotDense, ...] = _TABLE["not_dense"]
-
-
-_ROWS: dict[str, Plain | Drafted] = {row.row: row for row in PLAIN} | {row.row: row for row in DRAFTED}
-
-
-def figure(name: str, metric: str) -> tuple[float, str] | None:
-    """Return a row's `tpot_s`, `speed_up` or `tokens_per_step` with its source; `None` if the row does not have it."""
-    row = _ROWS.get(name)
-    found = {"tpot_s": row.tpot_s} if row else {}
-    if isinstance(row, Drafted):
-        found["speed_up"] = row.plain_tpot_s / row.tpot_s
-        found |= {"tokens_per_step": row.tokens_per_step} if row.tokens_per_step else {}
-    return (found[metric], f"row {name}, {row.source}") if row and metric in found else None
-
-
-def conditions(name: str) -> dict[str, int | float | str]:
-    """The k, mode, batch and chips that a row was measured with, as far as it says; k 0 and `plain` decode one token per step."""
-    row = _ROWS[name]
-    found: dict[str, int | float | str] = {"k": 0, "mode": "plain"}
-    if isinstance(row, Drafted):
-        found = {"k": row.num_speculative_tokens, "mode": row.mode}
-        row = _ROWS.get(row.base, row)
-    return found | ({"batch": row.batch, "chips": row.chips} if isinstance(row, Plain) else {})
 
 
 REFERENCE = next(row for row in PLAIN if row.row == "P19")

@@ -11,7 +11,7 @@ from infra.pipeline.pipeline_file import roles_remedy
 from trnspec.core.findings import Finding, State, finding, fine
 from trnspec.core.words import count
 from trnspec.experiment import Experiment
-from trnspec.experiment.catalogue.node_images import images_of
+from trnspec.experiment.catalogue.runtimes import images_of
 from trnspec.experiment.naming import cluster_name, stack_name
 from trnspec.operations.cloud import cloudformation, experiment_resources
 from trnspec.operations.cloud.aws import NOT_ALLOWED, Aws, AwsError
@@ -47,7 +47,9 @@ def cluster_version(experiment: Experiment, aws: Aws) -> Finding:
         return fine(f"cluster {name} has Kubernetes {actual}, the file {version}")
     remedy = f'write kubernetes: "{actual}" into the section cluster, then make manifests, and deploy'
     if actual not in ADDON_VERSIONS:
-        remedy = f"pin {actual} in infra/pins.py and src/trnspec/experiment/catalogue/node_images.py, then {remedy}"
+        remedy = (
+            f"pin {actual} in infra/pins.py and src/trnspec/experiment/catalogue/runtimes.py, then {remedy}"
+        )
     return finding(
         f"cluster {name} has Kubernetes {actual}, the file asks for {version}; EKS cannot downgrade", remedy
     )
@@ -67,7 +69,7 @@ def node_images(experiment: Experiment, aws: Aws) -> Finding:
         return fine(f"release {chosen.release} with Neuron driver {chosen.neuron_driver}")
     return finding(
         f"{aws.region} has no {', '.join(sorted(missing))}",
-        "pin another release in src/trnspec/experiment/catalogue/node_images.py: "
+        "pin another release in src/trnspec/experiment/catalogue/runtimes.py: "
         f"aws ec2 describe-images --owners amazon --region {aws.region} --filters "
         f"Name=name,Values='amazon-eks-node-al2023-x86_64-neuron-{version}-*' --query 'Images[].Name'",
     )

@@ -324,8 +324,10 @@ ARM_RULES = (engine_keys, keys_that_fail_later, schedulers)
 """For each arm."""
 
 
-def draft_rules(arm: Arm) -> Iterator[Callable[[Experiment, Arm, Speculation], Iterator[Finding]]]:
-    """Yield the rules for an arm that speculates; what a mode asks matters only where the runtime has it for the target."""
+def draft_rules(arm: Arm) -> Iterator[Callable[[Experiment, Arm, Any], Iterator[Finding]]]:
+    """Yield the rules for the arm's draft. What a mode asks matters only where the runtime has it for the target."""
+    if arm.speculation is None:
+        return
     yield fitting_draft
     if _reachable(arm):
         yield head_for_mode

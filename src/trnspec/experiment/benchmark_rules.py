@@ -1,4 +1,4 @@
-"""Checks of the requests: they must fit the context, and the servers must be able to answer them."""
+"""Checks of the benchmark: its requests must fit and be answered, and published figures must be comparable with what it measures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trnspec.core.findings import Finding
 from trnspec.core.words import count
 from trnspec.experiment.arms import Arm, Experiment
 from trnspec.experiment.catalogue.engine_keys import CONTEXT_BUCKETS, nxdi_value
-from trnspec.experiment.catalogue.published import conditions, figure
+from trnspec.experiment.catalogue.published import DRAFTED, PLAIN, Drafted, Plain
 from trnspec.experiment.model import ExpectedFigure
 from trnspec.experiment.prompts import Prompt
 from trnspec.experiment.refusals import refused
@@ -145,6 +145,29 @@ def slo_limits(experiment: Experiment) -> Iterator[Finding]:
     """An SLO must limit a time."""
     if experiment.benchmark.slo and not experiment.benchmark.goodput:
         yield refused("benchmark.slo empty", None)
+
+
+_ROWS: dict[str, Plain | Drafted] = {row.row: row for row in PLAIN} | {row.row: row for row in DRAFTED}
+
+
+def figure(name: str, metric: str) -> tuple[float, str] | None:
+    """Return a row's `tpot_s`, `speed_up` or `tokens_per_step` with its source; `None` if the row does not have it."""
+    row = _ROWS.get(name)
+    found = {"tpot_s": row.tpot_s} if row else {}
+    if isinstance(row, Drafted):
+        found["speed_up"] = row.plain_tpot_s / row.tpot_s
+        found |= {"tokens_per_step": row.tokens_per_step} if row.tokens_per_step else {}
+    return (found[metric], f"row {name}, {row.source}") if row and metric in found else None
+
+
+def conditions(name: str) -> dict[str, int | float | str]:
+    """The k, mode, batch and chips that a row was measured with, as far as it says; k 0 and `plain` decode one token per step."""
+    row = _ROWS[name]
+    found: dict[str, int | float | str] = {"k": 0, "mode": "plain"}
+    if isinstance(row, Drafted):
+        found = {"k": row.num_speculative_tokens, "mode": row.mode}
+        row = _ROWS.get(row.base, row)
+    return found | ({"batch": row.batch, "chips": row.chips} if isinstance(row, Plain) else {})
 
 
 def expected_figures(experiment: Experiment) -> Iterator[Finding]:
