@@ -70,14 +70,14 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> Shown:
 
 @pytest.fixture
 def four_checks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that preflight judges, slowly enough to be drawn."""
+    """All checks of preflight, slowly enough to be drawn."""
 
-    def judge(*_: object, **__: object) -> Iterator[Finding]:
+    def run_checks(*_: object, **__: object) -> Iterator[Finding]:
         for number in range(4):
             time.sleep(0.15)
             yield Finding("", None, "why", check=_NAME.format(number), state=State.FINE)
 
-    monkeypatch.setattr(checklist, "judge", judge)
+    monkeypatch.setattr(checklist, "run_checks", run_checks)
 
 
 def test_a_terminal_sees_a_bar_with_time_left_and_obeys_nothing_that_is_printed(

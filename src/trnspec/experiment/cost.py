@@ -218,18 +218,8 @@ def run_hours(experiment: Experiment, *, to_compile: int | None = None) -> float
 
 def run_parts(experiment: Experiment, *, to_compile: int | None = None) -> tuple[RunPart, ...]:
     """Predict the parts of a run in which `to_compile` artifacts do not exist yet (default: those of all arms)."""
-    settings, standing, arms = experiment.benchmark, experiment.rounds, experiment.arms
+    arms, rounds = experiment.arms, len(experiment.rounds)
     missing = len(arms) if to_compile is None else to_compile
-    # Drafting is assumed to be no faster than plain decoding, so this is the maximum.
-    answer_s = settings.max_tokens * PLAIN_TPOT_S
-    token = f"{PLAIN_TPOT_S * 1000:.0f} ms (the slowest published step of {TARGET.rpartition('/')[2]})"
-    warm_s = max(1, -(-WARMUP // max(settings.concurrency))) * answer_s
-    seconds = sum(loading_s(experiment, group, answer_s=answer_s) + len(group) * warm_s for group in standing)
-    in_rounds = f" in {len(standing)} rounds, in each" if len(standing) > 1 else ","
-    loaded = (
-        f"{count(sum(map(len, standing)), 'arm')}{in_rounds} {settings.requests} requests or more of each class at each load, at most "
-        f"{count(settings.max_tokens, 'token')} of {token}"
-    )
     parts = [
         RunPart("nodes start", NODE_START_H, "assumed: start, join, image pull"),
         RunPart("verify", VERIFY_H, "assumed: one short Job"),
@@ -239,20 +229,39 @@ def run_parts(experiment: Experiment, *, to_compile: int | None = None) -> tuple
         why = f"{native[0].name} before the other native arms; {LOAD_H:g} h to start it; {alone.assumption}"
         parts.append(RunPart("first", alone.hours + LOAD_H, why))
         missing -= 1
-    parts += [
-        *([_compiling(experiment, missing, arms)] if missing else []),
-        RunPart("load", LOAD_H * len(standing), f"assumed: {LOAD_H:g} h a round of arms"),
-        RunPart("benchmark", seconds / 3600, loaded),
-    ]
-    if settings.lm_eval:
-        likely, most = (
-            quality_s(experiment, token_s=PLAIN_TPOT_S, most=tokens) / 3600
-            for tokens in (LIKELY_QUALITY_TOKENS, QUALITY_TOKENS)
-        )
-        asked = (
-            f"{count(settings.lm_eval, 'question')} to each of {count(len(arms), 'arm')}, at the same time, at most "
-            f"{max(map(quality_tokens, arms))} tokens of {token}; likely {likely:.2f} h with {LIKELY_QUALITY_TOKENS} tokens "
-            "(quoted of other models); 0 where the answers of an earlier run are kept"
-        )
-        parts.append(RunPart("quality", most, asked))
-    return tuple(parts)
+    if missing:
+        parts.append(_compiling(experiment, missing, arms))
+    parts.append(RunPart("load", LOAD_H * rounds, f"assumed: {LOAD_H:g} h a round of arms"))
+    parts.append(_benchmark(experiment))
+    return (*parts, _quality(experiment)) if experiment.benchmark.lm_eval else tuple(parts)
+
+
+_TOKEN = f"{PLAIN_TPOT_S * 1000:.0f} ms (the slowest published step of {TARGET.rpartition('/')[2]})"
+
+
+def _benchmark(experiment: Experiment) -> RunPart:
+    """Return the load of all rounds. Drafting is assumed to be no faster than plain decoding, so this is the maximum."""
+    settings, rounds = experiment.benchmark, experiment.rounds
+    answer_s = settings.max_tokens * PLAIN_TPOT_S
+    warm_s = max(1, -(-WARMUP // max(settings.concurrency))) * answer_s
+    seconds = sum(loading_s(experiment, group, answer_s=answer_s) + len(group) * warm_s for group in rounds)
+    in_rounds = f" in {len(rounds)} rounds, in each" if len(rounds) > 1 else ","
+    why = (
+        f"{count(sum(map(len, rounds)), 'arm')}{in_rounds} {settings.requests} requests or more of each class at each load, at most "
+        f"{count(settings.max_tokens, 'token')} of {_TOKEN}"
+    )
+    return RunPart("benchmark", seconds / 3600, why)
+
+
+def _quality(experiment: Experiment) -> RunPart:
+    """Return the questions of `lm_eval`."""
+    arms, likely, most = experiment.arms, LIKELY_QUALITY_TOKENS, QUALITY_TOKENS
+    likely_h, most_h = (
+        quality_s(experiment, token_s=PLAIN_TPOT_S, most=tokens) / 3600 for tokens in (likely, most)
+    )
+    why = (
+        f"{count(experiment.benchmark.lm_eval or 0, 'question')} to each of {count(len(arms), 'arm')}, at the same time, at most "
+        f"{max(map(quality_tokens, arms))} tokens of {_TOKEN}; likely {likely_h:.2f} h with {likely} tokens (quoted of other "
+        "models); 0 where the answers of an earlier run are kept"
+    )
+    return RunPart("quality", most_h, why)

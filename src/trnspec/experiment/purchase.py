@@ -1,4 +1,4 @@
-"""What an answer costs with each way of buying its nodes, from dated prices or from those that EC2 says now."""
+"""The price of a run: what a user pays for its nodes by spot or by a Capacity Block, at published rates or at those of EC2 now."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trnspec.experiment.cost import BLOCK_END_H, file_spot_rates, node_price, pe
 
 @dataclass(frozen=True, kw_only=True)
 class RunPrice:
-    """One purchase option in one place, with the dollars of the whole answer."""
+    """What a whole run costs with one purchase option in one place."""
 
     rate: NodeRate
     """The rate of one node."""
@@ -28,7 +28,7 @@ class RunPrice:
     """Billed hours of a node: a block is billed to its end."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the option with its rate as one JSON object."""
+        """Return the price with its rate as one JSON object."""
         place = {name: getattr(self.rate, name) for name in ("kind", "region", "zone", "usd_per_hour")}
         usd = {
             name: getattr(self, name) for name in ("low_usd", "usd", "high_usd", "hours_used", "hours_billed")
@@ -37,7 +37,7 @@ class RunPrice:
 
     @property
     def text(self) -> str:
-        """The option as a part of a sentence."""
+        """The price as a part of a sentence."""
         if self.rate.kind == "capacity-block":
             used = f"{self.hours_billed:g} hours in {self.rate.place}, {self.hours_used:.1f} of them used"
             return f"by Capacity Block ${self.usd:,.0f} ({used})"
@@ -53,18 +53,18 @@ def usd_range(low: float, high: float, decimals: int = 0) -> str:
 def run_prices(
     experiment: Experiment, hours: float, rates: Iterable[NodeRate] = NODE_RATES
 ) -> tuple[RunPrice, ...]:
-    """Return what an answer that takes `hours` costs at each rate of its instance type in any region, the cheapest first."""
+    """Return what a run of `hours` costs at each rate of its instance type in any region, the cheapest first."""
     nodes = experiment.nodes
     other_usd = hours * (per_hour(running(experiment)) - nodes * node_price(experiment).usd_per_hour)
-    options = [
-        _option(rate, hours, nodes=nodes, other_usd=other_usd)
+    prices = [
+        _price(rate, hours, nodes=nodes, other_usd=other_usd)
         for rate in rates
         if rate.instance == experiment.instance.name
     ]
-    return tuple(sorted(options, key=lambda option: option.usd))
+    return tuple(sorted(prices, key=lambda price: price.usd))
 
 
-def _option(rate: NodeRate, hours: float, *, nodes: int, other_usd: float) -> RunPrice:
+def _price(rate: NodeRate, hours: float, *, nodes: int, other_usd: float) -> RunPrice:
     billed = hours
     if rate.smallest_h:
         billed = rate.smallest_h + 24 * max(0, math.ceil((hours + BLOCK_END_H - rate.smallest_h) / 24))
@@ -76,16 +76,19 @@ def _option(rate: NodeRate, hours: float, *, nodes: int, other_usd: float) -> Ru
 
 
 def file_prices(experiment: Experiment, hours: float) -> tuple[RunPrice, ...]:
-    """Return what a run of so many Trn2 hours costs at published rates, the option of the file first: spot in a zone that the file
-    names, where a price of one is published, and the cheapest Capacity Block, in the file's region where one was offered."""
+    """Return what a run of so many Trn2 hours costs at published rates, the option of the file first.
+
+    There are two at most: spot, if a price of a zone of the file is published, and the cheapest Capacity Block, preferably in the
+    file's region. A part of a block cannot be bought, so it has no price.
+    """
     cluster = experiment.cluster
     spot = run_prices(experiment, hours, file_spot_rates(experiment))
     blocks = [*run_prices(experiment, hours, block_rates(experiment.instance.name))]
-    blocks.sort(key=lambda way: way.rate.region != cluster.region)
+    blocks.sort(key=lambda price: price.rate.region != cluster.region)
     found = (*spot[:1], *blocks[:1])
     return found if cluster.capacity.kind == "spot" else found[::-1]
 
 
-def price_text(options: Iterable[RunPrice]) -> str:
-    """Return the options in one sentence."""
-    return "; ".join(option.text for option in options)
+def price_text(prices: Iterable[RunPrice]) -> str:
+    """Return the prices in one sentence."""
+    return "; ".join(price.text for price in prices)

@@ -1,4 +1,4 @@
-"""`new`: an experiment file for a model and its prompts, right by every check."""
+"""`new`: write an experiment file for a model and its prompts that passes every check."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from trnspec.benchmark.prompt_files import ALL_FORMATS
 from trnspec.core.checkout import is_checkout, require_checkout
-from trnspec.core.console import print_json, print_table, warn
+from trnspec.core.console import pasted, print_json, print_table, warn
 from trnspec.core.files import write_whole
 from trnspec.core.findings import Misuse
 from trnspec.core.screen import wrapped
@@ -64,7 +64,7 @@ def command(
     if problem := _unknown_roles(name):
         warn(problem)
     verbs = ("check", "forecast", "demo" if started.emulated else "preflight")
-    then = [f"./trnspec {verb} {path}" for verb in verbs]
+    then = [f"./trnspec {verb} {pasted(path)}" for verb in verbs]
     if as_json:
         print_json({"path": str(path), "why": started.why, "chosen": started.chosen, "next": then})
         return 0
@@ -76,7 +76,7 @@ def command(
 
 
 def _list(as_json: bool) -> int:
-    """Print the head of each experiment that has one: of the nearest experiments/, else of the checkout."""
+    """Print the head of each experiment in the nearest experiments/, else in the checkout."""
     folder = next((one for one in (_experiments(), FILES) if headers(one)), FILES)
     found = {os.path.relpath(path): vars(header) for path, header in headers(folder).items()}
     if as_json:
@@ -85,8 +85,9 @@ def _list(as_json: bool) -> int:
     columns = ("answers", "hardware", "hours", "price", "difficulty")
     rows = [(Path(path).stem, *(header[name] for name in columns)) for path, header in found.items()]
     print_table(("name", *columns), rows)
-    said = f"Files: {os.path.relpath(folder)}/NAME.yaml. Of a first run, predicted: Trn2 hours; {price_classes()}."
-    print(f"\n{said}")
+    print(
+        f"\nFiles: {os.path.relpath(folder)}/NAME.yaml. Predicted for a first run: Trn2 hours; {price_classes()}."
+    )
     return 0
 
 
@@ -102,12 +103,12 @@ def _unknown_roles(name: str) -> str:
 
 
 def _experiments() -> Path:
-    """The nearest folder of that name, or the current one."""
+    """Return the nearest folder of that name, or the current one."""
     here = Path.cwd()
     nearest = next((parent for parent in (here, *here.parents) if (parent / "experiments").is_dir()), None)
     return Path(os.path.relpath(nearest / "experiments")) if nearest else Path()
 
 
 def _shared(folder: Path, name: str) -> Path | None:
-    """A file that experiments share: beside this one, or in the checkout."""
+    """Return a file that experiments share: in this folder, or in the checkout."""
     return next((path for path in (folder / name, FILES / name) if path.is_file()), None)

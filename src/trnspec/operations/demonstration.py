@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trnspec.core.checkout import ROOT
-from trnspec.core.console import print_json, warn
+from trnspec.core.console import pasted, print_json, warn
 from trnspec.core.screen import folded
 from trnspec.operations.options import FILE, REFERENCE, experiment_argument, json_option
 
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
     type=click.IntRange(1),
     default=32,
     metavar="N",
-    help="Most tokens of an answer (default 32): few, because an emulated token takes as long as a real one.",
+    help="Maximum tokens of an answer (default 32). An emulated token takes as long as a real one.",
 )
 def command(path: Path, out: Path, as_json: bool, verbose: bool, max_tokens: int) -> int:
     """Run the whole experiment on this machine, emulated, in about three minutes: stacks, endpoints, load, answer."""
@@ -54,8 +52,6 @@ def command(path: Path, out: Path, as_json: bool, verbose: bool, max_tokens: int
         kept = f"; what was measured is in {out}" if (out / "requests.jsonl").exists() else ""
         warn(f"interrupted, servers are stopped{kept}")
         return 130
-    finally:
-        _remove_empty(out)
     answer = _as_data(demonstration, path, out)
     if as_json:
         print_json(answer | {"stages": stages.finished})
@@ -64,23 +60,11 @@ def command(path: Path, out: Path, as_json: bool, verbose: bool, max_tokens: int
     return 0
 
 
-def _remove_empty(folder: Path) -> None:
-    """Remove empty files and folders that a full disk or a refusal leaves."""
-    for path in (*sorted(folder.rglob("*"), reverse=True), folder):
-        with suppress(OSError):
-            if path.is_dir():
-                path.rmdir()  # refused unless it is empty
-            elif not path.stat().st_size:
-                path.unlink()
-
-
 def _as_data(demonstration: Demonstration, path: Path, out: Path) -> dict[str, Any]:
-    from trnspec.lab.demo import shown
-
     rehearsal = demonstration.rehearsal
     return {
         "schema": 1,
-        "experiment": shown(path),
+        "experiment": pasted(path),
         "provenance": demonstration.result.run.provenance,
         "question": demonstration.result.question,
         "sentence": demonstration.result.sentence,
@@ -93,21 +77,21 @@ def _as_data(demonstration: Demonstration, path: Path, out: Path) -> dict[str, A
             "ways": demonstration.ways,
             "rates_as_of": demonstration.rates_as_of,
         },
-        "results": shown(out),
-        "report": f"{shown(out)}/report.html",
+        "results": pasted(out),
+        "report": pasted(out / "report.html"),
         "next": next_command(path),
     }
 
 
 def next_command(path: Path) -> str:
-    from trnspec.lab.demo import shown
-
-    own = f"./trnspec forecast {shlex.quote(shown(path))}"
-    return "./trnspec new mine --prompts FILE" if path.resolve() == REFERENCE else own
+    """Return the command that follows: an experiment of the user's own, or its forecast."""
+    if path.resolve() == REFERENCE:
+        return "./trnspec new mine --prompts FILE"
+    return f"./trnspec forecast {pasted(path)}"
 
 
 def as_lines(demonstration: Demonstration, answer: Mapping[str, Any], *, inventory: bool) -> Iterator[str]:
-    """Yield the answer as lines; with `inventory`, the rehearsed stacks come first."""
+    """Yield the answer as lines; with `inventory`, after the rehearsed stacks."""
     from trnspec.benchmark.show.report_templates import render
     from trnspec.lab.aws.rehearsal import account_lines
 

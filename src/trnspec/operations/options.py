@@ -1,4 +1,4 @@
-"""What command lines of verbs share, and the experiment that they name."""
+"""The options that several verbs share, and the experiment that a command line names."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from trnspec.experiment import load
 FILES = ROOT / "experiments"
 REFERENCE = FILES / "qwen3-32b.yaml"
 GIVEN = "TRNSPEC_EXPERIMENT"
-"""Names another experiment than the reference, for every verb that is given none."""
+"""The environment variable with the experiment of a verb that is given none."""
 MOST_HOURS = 168
 """A week."""
 
 
 def chosen(ctx: click.Context, _param: click.Parameter | None, given: str | tuple[str, ...] | None) -> Path:
-    """The file that was named, if only once."""
+    """Return the file that was named, if only once."""
     words = (given,) if isinstance(given, str) else given or ()
     if len(words) > 1:
         raise click.UsageError(f"Got unexpected extra argument ({words[1]})", ctx)
@@ -36,7 +36,7 @@ def chosen(ctx: click.Context, _param: click.Parameter | None, given: str | tupl
 
 
 def experiments(incomplete: str) -> list[CompletionItem]:
-    """For the completion of a shell: folders and experiment files, those of the checkout by their names too."""
+    """Complete folders and experiment files; those of the checkout also by their names."""
     here = {path for end in ("yaml", "yml") for path in glob(f"{incomplete}*.{end}") if _is_experiment(path)}
     ours = {os.path.relpath(path): path.stem for path in FILES.glob("*.yaml")}
     here |= {
@@ -46,39 +46,29 @@ def experiments(incomplete: str) -> list[CompletionItem]:
 
 
 def _is_experiment(path: str) -> bool:
-    """Whether it has the key `target`, since a folder has other YAML files as well."""
+    """Return whether the file has the key `target`: a folder has other YAML files as well."""
     with suppress(OSError, UnicodeDecodeError), open(path, encoding="utf-8") as file:
         return any(line.startswith("target:") for line in islice(file, 200))
     return False
 
 
 def arms(path: Path, incomplete: str) -> list[CompletionItem]:
-    """The arms of an experiment that can work; none of another file."""
+    """Complete the arms of an experiment that can work; none of another file."""
     with suppress(Refusal):
         return [CompletionItem(arm.name) for arm in load(path).arms if arm.name.startswith(incomplete)]
     return []
 
 
 def _first(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """An experiment; where the verb takes an arm behind it, also the arms of the one that was named."""
+    """Complete an experiment; if the verb takes an arm after it, also the arms of the named experiment."""
     typed = str(ctx.params.get("arm") or "")  # a single word is the last argument, also where it is a file
     path = chosen(ctx, None, typed if typed.endswith((".yaml", ".yml")) else None)
     named = arms(path, incomplete) if any(one.name == "arm" for one in ctx.command.params) else []
     return [*named, *experiments(incomplete)]
 
 
-def _hours(text: str | float) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value <= MOST_HOURS:
-        raise click.BadParameter(f"{text!r} is not a number of hours above 0 and up to {MOST_HOURS}")
-    return value
-
-
-def _number(most: float) -> Any:
-    """A number above 0; not NaN, which is below no limit."""
+def _number(most: float, what: str = "a number") -> Any:
+    """Return the type of a number above 0; not NaN, which is below no limit."""
 
     def read(text: str | float) -> float:
         try:
@@ -86,7 +76,7 @@ def _number(most: float) -> Any:
         except ValueError:
             value = math.nan
         if not 0 < value <= most:
-            raise click.BadParameter(f"{text!r} is not a number above 0 and up to {most:g}")
+            raise click.BadParameter(f"{text!r} is not {what} above 0 and up to {most:g}")
         return value
 
     return click.types.FuncParamType(read)
@@ -111,7 +101,7 @@ _before = click.argument("path", nargs=-1, **_ARGUMENT)
 dry_run_option = click.option("--dry-run", is_flag=True, help="Print what would be done; change nothing.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, errors included.")
 FILE: Any = click.Path(path_type=Path)
-HOURS: Any = click.types.FuncParamType(_hours)
+HOURS = _number(MOST_HOURS, "a number of hours")
 USD = _number(1_000_000)
 WAITING: Any = click.types.FuncParamType(_waiting)
 """Hours, from a time with its unit."""
@@ -119,11 +109,11 @@ manifests_option = click.option("--manifests", type=FILE, default=ROOT / "manife
 
 
 def with_experiment(function: Callable[..., int]) -> click.Command:
-    """A verb that takes an experiment, first, and --json."""
+    """Make a verb that takes an experiment as its first argument, and --json."""
     arguments = [one for one in getattr(function, "__click_params__", ()) if isinstance(one, click.Argument)]
     which = _before if arguments else experiment_argument  # the last word is the other argument
     command = click.command()(which(json_option(function)))
-    command.params.sort(key=lambda one: one.name == "as_json")  # behind what the verb has of its own
+    command.params.sort(key=lambda one: one.name == "as_json")  # after the options of the verb
     return command
 
 
