@@ -51,7 +51,7 @@ class StageSection(Settings):
     """The experiment's file."""
 
 
-class Stages(Section):
+class DeliveryStages(Section):
     dev: StageSection
     prod: StageSection
 
@@ -77,7 +77,7 @@ class PipelineFile(Section):
             r"[\w+=,.@-]{1,128}", "the name of the permissions boundary from infra/bootstrap/policies.yaml"
         ),
     ]
-    stages: Stages
+    stages: DeliveryStages
     run: Literal["never", "compile", "measure"] = "never"
     """What starts Trn2 nodes in prod once it is deployed."""
     hours: Annotated[int, Field(ge=1, le=MAX_HOURS, strict=True)] = 12

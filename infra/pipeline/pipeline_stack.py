@@ -32,7 +32,7 @@ from infra.pipeline.stage import (
     dev_steps,
     prod_steps,
 )
-from infra.stacks.experiment_stack import allow, configure_log_groups
+from infra.stacks.experiment_stack import allow, configure_log_groups, service_role
 from infra.stacks.runner import RUNTIMES, build_spec
 from infra.stacks.storage import ACCESS_LOG_DAYS, closed_bucket
 from trnspec.experiment.naming import build_project
@@ -222,12 +222,8 @@ class PipelineStack(cdk.Stack):
         pipeline.add_stage(delivered, pre=approval, post=after)
 
     def _caller(self, stage: StageConfiguration) -> iam.Role:
-        role = iam.Role(
-            self,
-            f"{stage.name.capitalize()}StepsRole",
-            role_name=self._configuration.caller_role(stage),
-            assumed_by=iam.ServicePrincipal("codebuild.amazonaws.com"),  # pyrefly: ignore[bad-argument-type]  # jsii names parameters of interfaces otherwise
-        )
+        name = self._configuration.caller_role(stage)
+        role = service_role(self, f"{stage.name.capitalize()}StepsRole", "codebuild", role_name=name)
         starter = f"arn:{cdk.Aws.PARTITION}:iam::{stage.settings.account}:role/{stage.starter_role}"
         role.add_to_policy(allow("sts:AssumeRole", starter, sid="StartSteps"))
         return role

@@ -14,7 +14,7 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from infra.deployment_file import Settings
-from infra.stacks.experiment_stack import ExperimentStack, allow, encryption_key
+from infra.stacks.experiment_stack import ExperimentStack, allow, encryption_key, service_role
 from infra.stacks.network import existing_vpc
 from infra.stacks.nodes import add_system_nodes, metadata_options, root_volume
 from infra.stacks.software import ManagedAddons
@@ -87,7 +87,7 @@ class Bastion(Construct):
         cdk.CfnOutput(self, "InstanceName", value=name, description="tag Name of the instance for sessions")
 
     def _profile(self) -> str:
-        role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"))  # pyrefly: ignore[bad-argument-type]  # jsii names parameters of interfaces otherwise
+        role = service_role(self, "Role", "ec2")
         # None of these actions has a resource type:
         # https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonsessionmanagermessagegatewayservice.html
         sessions = allow("ssm:UpdateInstanceInformation", "*", sid="Sessions")

@@ -92,6 +92,14 @@ def allow(
     )
 
 
+def service_role(scope: Construct, construct_id: str, service: str, **properties: Any) -> iam.Role:
+    """Return a role that a service of AWS assumes."""
+    principal = iam.ServicePrincipal(
+        f"{service}.amazonaws.com", conditions=properties.pop("conditions", None)
+    )
+    return iam.Role(scope, construct_id, assumed_by=principal, **properties)  # pyrefly: ignore[bad-argument-type]  # jsii names parameters of interfaces otherwise
+
+
 def pod_identity() -> iam.IPrincipal:
     """Return the principal that assumes the roles of pods; it tags its sessions
     (https://docs.aws.amazon.com/eks/latest/userguide/pod-id-role.html)."""

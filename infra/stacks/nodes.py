@@ -12,8 +12,8 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from infra.deployment_file import Settings
-from infra.stacks.experiment_stack import ExperimentStack
-from infra.stacks.time_to_live import TimeToLive
+from infra.stacks.experiment_stack import ExperimentStack, service_role
+from infra.stacks.scale_to_zero import ScaleToZero
 from trnspec.experiment import Experiment, naming
 from trnspec.experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
 from trnspec.experiment.catalogue.runtimes import images_of
@@ -111,12 +111,8 @@ def _node_group(
             **launch,
         ),
     )
-    role = iam.Role(
-        scope,
-        "Role",
-        assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),  # pyrefly: ignore[bad-argument-type]  # jsii names parameters of interfaces otherwise
-        managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name(one) for one in POLICIES],
-    )
+    policies = [iam.ManagedPolicy.from_aws_managed_policy_name(one) for one in POLICIES]
+    role = service_role(scope, "Role", "ec2", managed_policies=policies)
     group = eks.Nodegroup(
         scope,
         "Group",
@@ -316,7 +312,7 @@ class NodesStack(ExperimentStack):
         vpc: ec2.IVpc,
     ) -> None:
         super().__init__(scope, "nodes", "Trainium2 nodes", experiment=experiment, settings=settings)
-        end = TimeToLive(self, "TimeToLive", experiment=experiment)
+        end = ScaleToZero(self, "TimeToLive", experiment=experiment)
         nodes = NeuronNodes(
             self,
             "NeuronNodes",

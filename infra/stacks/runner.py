@@ -14,14 +14,13 @@ import aws_cdk as cdk
 from aws_cdk import aws_codebuild as codebuild
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
-from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3_assets as s3_assets
 
 from infra.deployment_file import Settings
 from infra.stacks.cluster import reach_endpoint
-from infra.stacks.experiment_stack import ExperimentStack, allow
+from infra.stacks.experiment_stack import ExperimentStack, allow, service_role
 from infra.stacks.identity import admit_builds
 from trnspec.core.checkout import ROOT
 from trnspec.experiment import Experiment, naming
@@ -65,12 +64,7 @@ class BuildsStack(ExperimentStack):
             exclude=["*", *(f"!{name}" for name in SOURCES), "**/__pycache__"],
             ignore_mode=cdk.IgnoreMode.DOCKER,
         )
-        self.role = iam.Role(
-            self,
-            "Role",
-            role_name=role_name,
-            assumed_by=iam.ServicePrincipal("codebuild.amazonaws.com"),  # pyrefly: ignore[bad-argument-type]  # jsii names parameters of interfaces otherwise
-        )
+        self.role = service_role(self, "Role", "codebuild", role_name=role_name)
         self._cluster = self._arn("eks", "cluster", naming.cluster_name(self.experiment))
         self._allow("SeeCluster", "eks:DescribeCluster", self._cluster)
         admit_builds(self, self.role, cluster=cluster)

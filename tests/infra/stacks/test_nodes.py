@@ -16,7 +16,6 @@ import yaml
 from botocore.stub import Stubber
 
 from infra.scale_to_zero_schedules import next_off, scale_to_zero_expressions
-from infra.stacks.time_to_live import TARGET
 from tests.infra.templates import Deployment, Deployments, Properties, resolved
 from trnspec.experiment import Experiment
 from trnspec.experiment.model import Capacity
@@ -187,7 +186,7 @@ def test_schedules_of_this_group_and_account_alone_may_change_the_group_as_eks_t
         assert (said["GroupName"], said["ScheduleExpressionTimezone"]) == ("qwen3-32b-off", "UTC")
         assert schedules.logical_id in one.waits_for
         assert said["Target"]["DeadLetterConfig"]["Arn"] == {"Fn::GetAtt": [queue.logical_id, "Arn"]}
-        assert said["Target"]["Arn"] == TARGET
+        assert said["Target"]["Arn"] == "arn:aws:scheduler:::aws-sdk:eks:updateNodegroupConfig"
         # Universal targets capitalize each name of the API.
         spelled = re.sub(
             r'"([A-Z])(\w+)":', lambda one: f'"{one[1].lower()}{one[2]}":', said["Target"]["Input"]
