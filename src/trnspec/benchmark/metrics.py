@@ -96,17 +96,16 @@ TOKENS_PER_STEP = Metric(
     title="Tokens of a decode step",
     unit="tokens",
     better="higher",
-    formula="1 + accepted drafts / decode steps as the server counts them for the request, else tokens_per_chunk where "
-    "a step can yield as many",
+    formula="1 + accepted drafts / decode steps of the request, by the server's count; else tokens_per_chunk, if a step can yield "
+    "as many",
     cloudwatch_name="TokensPerStep",
 )
 ACCEPTANCE_LENGTH = Metric(
     name="acceptance_length",
     unit="tokens",
     better="higher",
-    formula="tokens per decode step over all steps of the cell, the target's own included: 1 + accepted drafts / "
-    "steps by the server's statistics or counters, else tokens over chunks where nothing shows that a chunk is not a "
-    "step; `acceptance.source` says which",
+    formula="1 + accepted drafts / decode steps of the cell, by the server's statistics or counters; else tokens / chunks, if a "
+    "chunk can be a step; `acceptance.source` says which",
     scope="cell",
     cloudwatch_name="TokensPerStep",
 )
@@ -131,8 +130,8 @@ GOODPUT = Metric(
     name="goodput",
     unit="requests/s",
     better="higher",
-    formula="requests that kept every limit of the plan's slo / time of the cell's steady windows (at a rate above what it "
-    "answers: until its last answer); a failed request keeps none",
+    formula="requests within every limit of the plan's slo / time of the cell's steady windows (an overloaded cell: until its "
+    "last answer); a failed request is within none",
     scope="cell",
     cloudwatch_name="",
 )
@@ -141,8 +140,8 @@ COST = Metric(
     title="Cost per million output tokens",
     unit="USD",
     better="lower",
-    formula="usd_per_hour of the arm / (output tokens of the cell / hours of its steady windows, at a rate above what it answers "
-    "until its last answer) * 1e6",
+    formula="1e6 * usd_per_hour of the arm * hours of the cell's steady windows / its output tokens (an overloaded cell: until its "
+    "last answer)",
     scope="cell",
     cloudwatch_name="",
 )

@@ -94,7 +94,7 @@ class ModelReference(FileSection):
     like: str | None = None
     """The model of the catalogue that has the same shape, for a model that the catalogue does not list, as a fine-tune."""
     config: str | None = None
-    """The same by its `config.json`; the path is relative to the experiment file's folder. A head's is compared with the target."""
+    """Path of its `config.json`, relative to the experiment file, for a model that the catalogue does not list. `check` compares a head's with the target."""
     weights: Annotated[str, Field(pattern=FOLDER)] | None = None
     """Folder in S3 to take it from, instead of Hugging Face; changed weights need another one."""
 
@@ -127,22 +127,22 @@ class ArmSection(FileSection):
 
 
 class Serving(FileSection):
-    """What all arms share."""
+    """Settings of all arms."""
 
     devices: Annotated[int, Field(ge=1, le=16)] = 8
     """Neuron devices (Trainium2 chips) of one arm. A model is sharded over all of their logical cores (tensor parallelism)."""
     logical_nc_config: Literal[1, 2] = 2
     """Physical NeuronCores in a logical one."""
     max_num_seqs: OneOrSeveral[Positive] = 4
-    """Requests that are decoded together in one batch. Each size of a list has all arms, the baseline too: NAME of the first
+    """The maximum number of requests that are decoded together in one batch. Each size of a list has all arms, the baseline too: NAME of the first
     size, NAME-b8 of a further size 8."""
     max_model_len: Positive = 1024
     """Prompt and output together, in tokens."""
     allocation: Literal["dra", "device-plugin"] = "dra"
     """Resource claims, or extended resources and the scheduler extension."""
     pod_security: Literal["ipc-lock", "image-defaults", "baseline", "restricted"] = "baseline"
-    """What containers that hold devices give up: privilege only, with (`ipc-lock`) or without the right to lock memory, all capabilities
-    as well, or the image's user too."""
+    """How much containers that hold devices are restricted. `ipc-lock` adds the right to lock memory; the other levels drop privilege only,
+    all capabilities too, or the image's user too."""
     api_key_secret: SecretName | None = None
     """Kubernetes Secret whose key `api-key` every request must carry; without one, any pod of the cluster may ask."""
     served_model_name: Annotated[str, Field(pattern=SERVED)] | None = None
@@ -156,10 +156,10 @@ class Serving(FileSection):
 
 
 class PromptsSection(FileSection):
-    """What is asked: either classes with their prompts, or a file. Each class needs 8 distinct prompts."""
+    """The prompts: either classes with their texts, or a file. Each class needs 8 distinct prompts."""
 
     classes: dict[str, list[str]] | None = None
-    """Prompts by class: texts that resemble each other in how well they can be drafted."""
+    """Prompts by class. Texts of one class should be equally easy to draft."""
     file: str | None = None
     """JSON lines (`prompt`, `messages` or `text`, and `class`), CSV, MT-Bench, Spec-Bench, SPEED-Bench, ShareGPT, OpenAI batch or
     fine-tuning, gzip or not; the path is relative to this file."""
@@ -172,7 +172,7 @@ WARMUP = 4
 
 
 class Slo(FileSection):
-    """What a request has to keep, in seconds. The report has the share of requests within each limit and within all of them (goodput)."""
+    """Limits of a request, in seconds. The report has the share of requests within each limit and within all of them."""
 
     ttft_s: Seconds | None = None
     """Time to the first token."""
@@ -183,7 +183,7 @@ class Slo(FileSection):
 
 
 class Benchmark(FileSection):
-    """How the arms are asked; the plan of the benchmark pod is made from it."""
+    """How the arms are measured. The plan of the benchmark pod is made from this."""
 
     endpoint: Literal["chat", "completions"] = "chat"
     """With the model's chat template, or plain text."""
@@ -192,22 +192,24 @@ class Benchmark(FileSection):
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
     """0 where a runtime speculates greedily only."""
     max_tokens: Positive = 600
-    """Tokens of an answer at most; a line of a prompts file may have its own."""
+    """The maximum tokens of an answer. A line of a prompts file may have its own."""
     concurrency: Annotated[tuple[Positive, ...], Listed(1)] = (4,)
-    """Requests in flight; each value is measured by itself. 1, 2, 4, 8, 16, 32 shows up to which load drafting pays."""
+    """Concurrent requests. Each value is measured by itself. 1, 2, 4, 8, 16, 32 shows up to which load drafting pays."""
     requests: Positive = 32
-    """Measured requests of a class in a cell (arm x load); at least the prompts of the largest class. A load is held for four answers in each of four blocks, which may take more requests."""
+    """The minimum number of measured requests for each class at each load, and at least the prompts of the largest class. Each load is held
+    for four answers in each of four blocks, which may need more requests."""
     mixed: bool = False
-    """Whether the classes share a cell, asked in turn, instead of having one each."""
+    """Whether the requests of all classes share one load. Otherwise each class is measured by itself."""
     cell_minutes: Annotated[float, Field(gt=0, le=44_640)] | None = None
-    """Most minutes of loading in one cell, all arms together; a cell that is cut has fewer requests."""
+    """The maximum minutes of load for one cell (a load, or a class at a load), all arms together. The cell then has fewer requests."""
     slo: Slo | None = None
     lm_eval: Annotated[int, Field(ge=1, le=1319)] | None = None
-    """Questions of gsm8k that lm-eval asks every arm, as 200: speculation must not change the answers. The test set has 1319."""
+    """The number of questions of gsm8k that lm-eval asks each arm, for example 200. Speculation must not change the answers. The test set
+    has 1,319."""
 
     @property
     def goodput(self) -> dict[str, float]:
-        """What a request has to keep, seconds by metric."""
+        """Return the limits of a request, in seconds, by metric."""
         return {name: value for name, value in self.slo or () if value is not None}
 
 
@@ -221,22 +223,22 @@ class Capacity(FileSection):
     ends_at: str | None = None
     """End of a capacity block, ISO 8601 in UTC."""
     max_usd_per_hour: Annotated[float, Field(gt=0, le=MAX_NUMBER)] | None = None
-    """Spot only: the most that a Trn2 node may cost an hour. A run asks for the price while it waits and works, and ends above it.
-    EC2 does not know this limit: nodes that `scale` starts, or that stay after a run, cost what the market asks."""
+    """Spot only: the maximum price of a Trn2 node for an hour. A run asks for the price while it waits and works, and ends above it.
+    EC2 does not know this limit: nodes that `nodes` starts, or that stay after a run, cost the market price."""
 
 
 class Network(FileSection):
     """An existing VPC to deploy into; nothing of its network is made or changed. Without it, a deployment makes a network."""
 
     vpc: Annotated[str, Field(pattern=VPC)] | None = None
-    """Its id. Its owner decides about ways out and endpoints."""
+    """Its id. Its owner decides about routes to the internet and endpoints."""
     private_subnets: dict[str, Annotated[str, Field(pattern=SUBNET)]] = Field(default={})
     """Its subnets to use, one for each zone: the zone's name, then the subnet's id. The control plane is in the first two zones, and
     stays there; add further ones below."""
 
 
 class Cluster(FileSection):
-    """Where it runs."""
+    """The cluster and its nodes."""
 
     kubernetes: str = "1.35"
     """Version of EKS, in quotes."""
@@ -249,13 +251,13 @@ class Cluster(FileSection):
     instance: str = "trn2.48xlarge"
     """Instance type of the Trn2 nodes."""
     nodes: Annotated[int, Field(ge=0, le=16)] = 0
-    """Trn2 nodes to start at deploy time; 0 bills nothing."""
+    """The number of Trn2 nodes to start at deployment. 0 nodes cost nothing."""
     max_nodes: Annotated[int, Field(ge=1, le=16)] = 1
-    """Trn2 nodes at most; arms beyond what fits wait for a later batch."""
+    """The maximum number of Trn2 nodes. Arms that do not fit on them wait for a later batch."""
     capacity: Capacity = Capacity.model_construct()
     network: Network = Network.model_construct()
     off_at_utc: Annotated[str, Field(pattern=HOUR)] = "22:00"
-    """Every day at this time (UTC) the Trn2 nodes are turned off; with a capacity block its end does."""
+    """The time (UTC) at which the Trn2 nodes are set to 0 every day. With a Capacity Block its end does that."""
 
     @property
     def off_when(self) -> str:
@@ -271,12 +273,12 @@ class Cluster(FileSection):
 
 
 class Serve(FileSection):
-    """The arm that was chosen to stay up after the comparison; the others stand at 0."""
+    """The arm that serves after the comparison. The others have 0 replicas."""
 
     arm: str
     """Its name."""
     replicas: Annotated[int, Field(ge=1, le=256)] = 1
-    """How many there are of it."""
+    """The number of its replicas."""
 
 
 class ExpectedFigure(FileSection):
@@ -289,7 +291,7 @@ class ExpectedFigure(FileSection):
     classes: Annotated[tuple[str, ...], Listed()] = ()
     """Classes of prompts that it holds for; all of them where none is named."""
     concurrency: Positive
-    """Requests at once."""
+    """Concurrent requests."""
     row: str | None = None
     """Row of the published results (`./trnspec forecast --all`) that has the value and its source."""
     value: Annotated[float, Field(ge=MIN_S, le=1000)] | None = None
@@ -301,7 +303,7 @@ class ExpectedFigure(FileSection):
 
 
 class Expect(FileSection):
-    """What a run should meet, and why it may not."""
+    """Published results that a run should meet, and known differences from them."""
 
     figures: Annotated[tuple[ExpectedFigure, ...], Listed(1)]
     """Published figures."""
@@ -315,7 +317,7 @@ class ExperimentFile(FileSection):
     version: Annotated[int, Field(ge=1, le=1)]
     """Version of the form of this file: 1."""
     name: str
-    """Names of stacks, buckets and the namespace begin with it."""
+    """The beginning of the names of stacks, buckets and the namespace."""
     target: ModelReference
     """The model that is served."""
     token_secret: SecretName | None = None
@@ -323,7 +325,7 @@ class ExperimentFile(FileSection):
     runtime: str = "nxdi-vllm-0.9.1"
     """Image, options and abilities of the servers, from the catalogue."""
     arms: Annotated[tuple[ArmSection, ...], Listed()]
-    """What is compared; the first is the baseline, which decodes plainly."""
+    """The services to compare. The first is the baseline, which decodes plainly."""
     serving: Serving = Serving.model_construct()
     prompts: PromptsSection
     benchmark: Benchmark = Benchmark.model_construct()

@@ -75,7 +75,7 @@ def _tokens(text: str | float) -> float:
 @click.option(
     "--mix",
     type=read_by(shares),
-    metavar="CLASS=WEIGHT,...",
+    metavar="CLASS=SHARE,..",
     help="Share of each class in the output tokens (default: equal).",
 )
 @click.option(

@@ -90,7 +90,7 @@ def shares(text: str) -> dict[str, float]:
     """Shares by class, as in `chat=3,code=1`; a class may have any name."""
     parts = [item.rpartition("=") for item in text.split(",")]
     if wrong := [weight for _, equals, weight in parts if not equals]:
-        raise ValueError(f"{wrong[0]!r} is not CLASS=WEIGHT")
+        raise ValueError(f"{wrong[0]!r} is not CLASS=SHARE")
     return {class_.strip(): POSITIVE.convert(weight, None, None) for class_, _, weight in parts}
 
 
@@ -128,7 +128,7 @@ def json_option(help_: str) -> Decorator:
     return click.option("--json", is_flag=True, help=help_)
 
 
-def folder(metavar: str = "DIR", help_: str = "What `run --out` wrote.", **settings: Any) -> Decorator:
+def folder(metavar: str = "DIR", help_: str = "The folder of a run.", **settings: Any) -> Decorator:
     return click.argument("folder", type=PATH, metavar=metavar, help=help_, **settings)
 
 

@@ -165,7 +165,7 @@ gate = click.Command(
 @click.option(
     "--mix",
     type=read_by(shares),
-    metavar="CLASS=WEIGHT,..",
+    metavar="CLASS=SHARE,..",
     help=MIX,
 )
 @json_option("Print JSON instead of tables.")

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     "--load",
     type=click.IntRange(1, 4096),
     metavar="N",
-    help="Print the window for N concurrent requests, for an engine that has one window.",
+    help="Print the best window for N concurrent requests, if the engine can have one window only.",
 )
 @about_arms
 def report(**given: Any) -> int:

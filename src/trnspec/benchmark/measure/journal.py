@@ -51,7 +51,7 @@ def read(folder: Path) -> RawRun:
         names = (path.name.removeprefix("round-") for path in folder.glob("round-*"))
         if numbers := sorted(int(name) for name in names if name.isdecimal()):
             return _together(folder, [read(folder / f"round-{number}") for number in numbers])
-    reader, remedy = JournalReader(path), "give the folder that `run --out` wrote"
+    reader, remedy = JournalReader(path), "give the folder of a run (`measure --out`)"
     try:
         raw = reader.read()
     except OSError as error:
