@@ -115,7 +115,7 @@ IMAGE_DEFAULTS = "image-defaults"
 
 
 def container_security(*, writable_root: bool, level: str = "baseline") -> dict[str, Any]:
-    """No privilege, no capability. The user is the image's: what the Neuron devices ask of a user is unproven.
+    """Return settings without privilege and capabilities. The user is the image's: what the Neuron devices ask of a user is unproven.
 
     At `IMAGE_DEFAULTS` only privilege is refused: capabilities and escalation are what the container runtime gives, which
     the Pod Security Standard `baseline` allows. It does not allow what `IPC_LOCK` adds.
@@ -196,7 +196,7 @@ def shared_memory(share: Share) -> dict[str, str]:
 
 
 def copies_gib(experiment: Experiment) -> int:
-    """An artifact as copied to local disk: the weights, sharded, and graphs. The largest, so that arms do not differ."""
+    """Return the disk for the largest artifact of the experiment, so that arms do not differ: sharded weights, and graphs."""
     return max(sum(weights_gib(weights) for weights in arm.weights) for arm in experiment.arms) * 5 // 4 + 10
 
 

@@ -114,7 +114,7 @@ def fixed_caches(arm: Arm) -> dict[str, str]:
 
 
 def _flags(options: dict[str, Any]) -> list[str]:
-    """Options as `vllm serve` spells them: JSON for mappings, a bare flag for true, `--no-` for false.
+    """Return options as `vllm serve` spells them: JSON for mappings, a bare flag for true, `--no-` for false.
 
     JSON stands on one line: vLLM 0.9.1 knows an object by `^{.*}$`, which ends at a line break, and would read anything else
     as KEY=VALUE pairs (`parse_type` of its engine/arg_utils.py).
@@ -170,7 +170,7 @@ def _nxdi_v0_environment(arm: Arm, artifact: str, serving: bool) -> dict[str, st
 
 
 def _nxdi_v1_options(arm: Arm, serving: bool) -> dict[str, Any]:
-    """One block of the KV cache for each sequence, as the plugin asks without prefix caching."""
+    """Return options with one block of the KV cache for each sequence, as the plugin asks without prefix caching."""
     return {
         **_shape(arm),
         "num_gpu_blocks_override": arm.serving.max_num_seqs,
@@ -236,7 +236,7 @@ _NATIVE_WAITS = (
 
 
 def _native_environment(arm: Arm, artifact: str, serving: bool) -> dict[str, str]:
-    """The same for both sides, so that a server finds what was compiled; what it does not find it compiles.
+    """Return the same variables for a compilation and a server, so that the server finds what was compiled. It compiles the rest.
 
     Flags of the compiler are part of the key that it finds its graphs by (design of the compilation cache, 2026-06-22), so
     neither side is given any. Pinning workers to the CPUs near their EFA device is for several nodes; without such a device in

@@ -50,7 +50,7 @@ class HelmChart(NamedTuple):
 NEURON_CHART = HelmChart(
     "neuron", "neuron-helm-chart", "oci://public.ecr.aws/neuron/neuron-helm-chart", "1.10.0"
 )
-"""It brings the DRA driver 1.2.0, the device plugin and the scheduler extension 2.32.0.0, and no Neuron Observer: its values have
+"""It installs the DRA driver 1.2.0, the device plugin and the scheduler extension 2.32.0.0, and no Neuron Observer: its values have
 six top-level keys, of which `tests/data/neuron-chart/` has what decides. A workshop's participant installed the device plugin and
 the extension from it on Kubernetes 1.33 (2026-09-11). Not verified on AWS."""
 SCHEDULER_TAGS: Mapping[str, str] = MappingProxyType(

@@ -15,7 +15,7 @@ AGAIN_AFTER = timedelta(minutes=30)
 
 
 def scale_to_zero_expressions(experiment: Experiment) -> tuple[str, str]:
-    """The expressions of the schedule that ends every rental and of the schedule that follows it: every day, or once before a
+    """Return the expressions of the schedule that ends every rental and of the schedule that follows it: every day, or once before a
     capacity block ends, which is paid in advance and used up to then."""
     if over := block_over(experiment):
         first, again = (f"at({moment:%Y-%m-%dT%H:%M:%S})" for moment in (over, over + AGAIN_AFTER))
@@ -26,13 +26,13 @@ def scale_to_zero_expressions(experiment: Experiment) -> tuple[str, str]:
 
 
 def block_over(experiment: Experiment) -> datetime | None:
-    """When the nodes of a capacity block are set to 0."""
+    """Return when the nodes of a capacity block are set to 0."""
     ends_at = experiment.cluster.capacity.ends_at
     return datetime.fromisoformat(ends_at) - BEFORE_BLOCK_ENDS if ends_at else None
 
 
 def next_off(expression: str, *, now: datetime) -> datetime:
-    """When the schedule with this expression, or the one that follows it, acts next; of a block also in the past.
+    """Return when the schedule with this expression, or the one that follows it, acts next. For a block this can be in the past.
 
     Raises ValueError for an expression that no deployment makes.
     """

@@ -53,7 +53,7 @@ def configure(
     """Read cdk.json, let `context` override it, load the experiment that it names (relative to the repository), the
     manifests that were rendered from it (or `files`), and the settings of deployment.yaml.
 
-    Raises `InvalidExperiment`, and `Misuse` with a line for everything else that is wrong.
+    Raises `InvalidExperiment`, and `Misuse` for everything else that is wrong.
     """
     merged = {**_context(), **context}
     named = merged["experiment"]
@@ -63,33 +63,23 @@ def configure(
         )
     path = Path(named)
     experiment = load(path if path.absolute() == ROOT / path else ROOT / path)  # short in messages
-    # Settings must not be given with `-c`, because the next deployment without it would undo them.
-    problems = [
-        Finding(
-            f"context {key}",
-            None,
-            "the next deployment would not know it",
-            f"write {key} into {NAME} instead of -c {key}=",
+    if given := [key for key in KEYS if key in merged]:
+        # The next deployment without `-c` would undo them.
+        why = "the next deployment would not know it"
+        raise Misuse(
+            *(
+                Finding(f"context {key}", None, why, f"write {key} into {NAME} instead of -c {key}=")
+                for key in given
+            )
         )
-        for key in KEYS
-        if key in merged
-    ]
-    try:
-        settings = read_deployment(deployment)
-        refuse_elsewhere(settings, experiment, f"{deployment.name}: ")
-    except Misuse as error:
-        problems += error.findings
-    try:
-        reviewed = files or read(experiment, ROOT / str(merged["manifests"]))
-    except Misuse as error:
-        problems += error.findings
-    if problems:
-        raise Misuse(*problems)
+    settings = read_deployment(deployment)
+    refuse_elsewhere(settings, experiment, f"{deployment.name}: ")
+    reviewed = files or read(experiment, ROOT / str(merged["manifests"]))
     # CDK's own key needs an object.
-    boundary = {_BOUNDARY: {"name": name}} if (name := settings.permissions_boundary) else {}  # pyrefly: ignore[unbound-name]  # else there are problems
+    boundary = {_BOUNDARY: {"name": name}} if (name := settings.permissions_boundary) else {}
     zones = _zones(settings.account, experiment) if settings.account else {}
     context = {**merged, **boundary, **zones}
-    return Configuration(experiment=experiment, files=reviewed, settings=settings, context=context)  # pyrefly: ignore[unbound-name]  # as above
+    return Configuration(experiment=experiment, files=reviewed, settings=settings, context=context)
 
 
 def _context() -> dict[str, object]:
@@ -106,7 +96,7 @@ def _zones(account: str, experiment: Experiment) -> dict[str, object]:
 def app_of(
     configuration: Configuration, *, outdir: str | None = None, validation: bool | None = None
 ) -> cdk.App:
-    """All stacks of one experiment, not yet synthesized. Without `outdir` the CDK command line (or CDK_OUTDIR) decides where the templates go.
+    """Return the app with all stacks of one experiment, not yet synthesized. Without `outdir` the CDK command line (or CDK_OUTDIR) decides where the templates go.
     `validation` says whether the synth checks the templates by CloudFormation's schemas, which takes most of its time; otherwise
     CDK_VALIDATION does (`cdk synth --no-validation` sets it to false)."""
     app = cdk_app(configuration.context, outdir=outdir, validation=validation)
@@ -120,7 +110,7 @@ def app_of(
 
 
 def pipeline_app(configuration: PipelineConfiguration, *, outdir: str | None = None) -> cdk.App:
-    """The pipeline and its stages, not yet synthesized."""
+    """Return the app of the pipeline and its stages, not yet synthesized."""
     stages = (configuration.dev, configuration.prod)
     zones = [_zones(stage.settings.account, stage.experiment) for stage in stages]
     app = cdk_app({**_context(), **zones[0], **zones[1]}, outdir=outdir)

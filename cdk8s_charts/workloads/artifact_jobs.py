@@ -59,7 +59,7 @@ def finite_job(
     pod_labels: dict[str, str] | None = None,
     batch: str | None = None,
 ) -> dict[str, Any]:
-    """A Job that a run creates from its reviewed file, and keeps when it has finished, as the record of its step.
+    """Return a Job that a run creates from its reviewed file, and keeps when it has finished, as the record of its step.
 
     `name` says what it makes; a hash of what is created is added to it. `only` is the container whose exit code may end
     it at once. A retry is a new pod, so that its failure is counted and looked at.
@@ -90,12 +90,12 @@ def fetch_jobs(experiment: Experiment) -> list[dict[str, Any]]:
 
 
 def checkpoint_address(experiment: Experiment, weights: Weights) -> str:
-    """Folder of the model in S3."""
+    """Return the model's folder in S3."""
     return f"s3://{naming.bucket(experiment, 'checkpoints', naming.ACCOUNT_PLACEHOLDER)}/{naming.weights_path(weights)}"
 
 
 def fetching_job(experiment: Experiment, weights: Weights) -> dict[str, Any]:
-    """The Job of one model; file by file, so that a system node's disk is enough."""
+    """Return the Job that fetches one model, file by file, so that a system node's disk is enough."""
     model = weights.model
     arguments = ["fetch", "--model", model.name, "--to", checkpoint_address(experiment, weights)]
     arguments += ["--scratch", vllm_command.SCRATCH_MOUNT, "--region", experiment.cluster.region]
@@ -133,7 +133,7 @@ def fetching_job(experiment: Experiment, weights: Weights) -> dict[str, Any]:
 
 
 def artifact_address(experiment: Experiment, arm: Arm) -> str:
-    """Folder of the arm's artifact in S3."""
+    """Return the folder of the arm's artifact in S3."""
     return f"s3://{naming.bucket(experiment, 'artifacts', naming.ACCOUNT_PLACEHOLDER)}/{naming.artifact_path(arm)}"
 
 

@@ -65,7 +65,7 @@ def plan_text(experiment: Experiment) -> str:
 
 
 def plan_object(experiment: Experiment) -> tuple[str, bytes] | None:
-    """Key in the bucket of results and content of a plan that is too large for a ConfigMap; `None` for all others.
+    """Return a plan that is too large for a ConfigMap, after its key in the bucket of results; `None` for all others.
 
     `./trnspec run` puts it there before it loads the arms; the key is its hash, so it never has to be replaced.
     """

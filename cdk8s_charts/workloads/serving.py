@@ -178,7 +178,7 @@ def _health(*, period_s: int, timeout_s: int, failures: int) -> dict[str, Any]:
 
 
 def service(experiment: Experiment, arm: Arm, name: str = "") -> dict[str, Any]:
-    """A ClusterIP in front of an arm, under the arm's name or another. It selects its pods by all labels by which a network policy does: EKS's
+    """Return a ClusterIP in front of an arm, under the arm's name or another. It selects its pods by all labels by which a network policy does: EKS's
     policy engine sees a connection before its address is a pod's, and lets it out only to Services whose own selector has them
     (https://github.com/aws/amazon-network-policy-controller-k8s/issues/224)."""
     spec = {
@@ -251,6 +251,6 @@ def _server(experiment: Experiment, arm: Arm) -> pods.Container:
 
 
 def promoted_objects(experiment: Experiment) -> list[dict[str, Any]]:
-    """The Service of the promoted arm: another arm changes its selector and nothing for the callers."""
+    """Return the Service of the promoted arm: another arm changes its selector and nothing for the callers."""
     arm = experiment.promoted
     return [service(experiment, arm, naming.promoted_service(experiment.name))] if arm else []

@@ -63,13 +63,13 @@ class MetricAlarm:
 
     @property
     def description(self) -> str:
-        """With the treatment of missing data, which the number alone does not say."""
+        """The message with the treatment of missing data, which the number alone does not say."""
         return f"{self.message} Missing data: {self.missing}, {self.missing_because}."
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompositeAlarm:
-    """In alarm while all of its parts are."""
+    """An alarm that is on while all of its parts are."""
 
     name: str
     message: str

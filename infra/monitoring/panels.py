@@ -52,7 +52,7 @@ class Detail(NamedTuple):
     """In words; may be empty."""
 
     def statistics(self, metric: Metric) -> tuple[str, ...]:
-        """The registry's own statistic first where it is not a percentile, then the percentiles."""
+        """Return the registry's own statistic first where it is not a percentile, then the percentiles."""
         own = () if metric.statistic.startswith("p") else (metric.statistic,)
         return (*own, *self.percentiles)
 
@@ -77,7 +77,7 @@ class CloudWatchMetric(NamedTuple):
 def cell(
     experiment: Experiment, metric: Metric, *, arm: Arm, class_name: str, concurrency: int
 ) -> CloudWatchMetric:
-    """One arm on one class at one load, as the benchmark publishes it."""
+    """Return the metric of one arm on one class at one load, as the benchmark publishes it."""
     values = {
         "Experiment": experiment.name,
         "Arm": arm.name,
@@ -127,7 +127,7 @@ claim is not one."""
 
 
 def compared(experiment: Experiment) -> str:
-    """Which arms are compared, and how a time and a ratio are meant."""
+    """Say which arms are compared, and how a time and a ratio are meant."""
     names = [arm.name for arm in experiment.arms if arm is not experiment.baseline_of(arm)]
     more = len(names) - _MAX_NAMES
     others = f"**{', '.join(names[:_MAX_NAMES])}**" if names else "no other arm"
@@ -138,6 +138,6 @@ def compared(experiment: Experiment) -> str:
 
 
 def baselines(experiment: Experiment) -> str:
-    """The baseline; where each batch has its own, the first and how many more there are."""
+    """Name the baseline; where each batch has its own, the first and how many more there are."""
     more = len(experiment.by_batch) - 1
     return experiment.baseline.name + (f" ({more} more for other batches)" if more else "")

@@ -116,12 +116,12 @@ class PipelineConfiguration:
     prod: StageConfiguration
 
     def caller_role(self, stage: StageConfiguration) -> str:
-        """Role of the pipeline's step, the only one that may assume the stage's starter role."""
+        """Return the name of the role of the pipeline's steps, the only one that may assume the stage's starter role."""
         return f"{self.settings.name}-{self.settings.region}-{stage.name}-steps"
 
 
 def delivery_role_name(experiment: Experiment) -> str:
-    """Role of the project of a stage's smoke test, admitted to the cluster."""
+    """Return the name of the role of a stage's smoke test, which may enter the cluster."""
     return f"{account_wide(experiment)}-delivery"
 
 

@@ -67,8 +67,8 @@ def start_command(stage: StageConfiguration, step: ClusterStep) -> str:
 
 
 class PipelineStack(cdk.Stack):
-    """Source, checks, synthesis, self-mutation; `dev` at once and tried; `prod` after an approval, tried, and with a run where the file
-    asks for one."""
+    """The pipeline: source, checks, synthesis, self-mutation. It deploys `dev` at once and tries it. It deploys `prod` after an approval,
+    tries it, and starts a run where the file asks for one."""
 
     def __init__(self, scope: Construct, construct_id: str, *, configuration: PipelineConfiguration) -> None:
         self._configuration, settings = configuration, configuration.settings
@@ -122,7 +122,7 @@ class PipelineStack(cdk.Stack):
         role.add_to_policy(statement)
 
     def _install_from_lock(self, project: codebuild.CfnProject) -> None:
-        """No package may run an install script."""
+        """Install the command line from the lock file; no package may run an install script."""
         deploy = f"cli/node_modules/.bin/cdk -a . deploy {self.node.path} --require-approval=never --verbose"
         install = "npm ci --ignore-scripts --no-audit --no-fund --prefix cli"
         spec = build_spec([deploy], install=[install])
@@ -171,7 +171,7 @@ class PipelineStack(cdk.Stack):
         )
 
     def _artifacts(self) -> s3.Bucket:
-        """Sources and templates on their way; the accounts of the stages read them with the key."""
+        """Return the bucket of sources and templates; the accounts of the stages read them with its key."""
         key = kms.Key(
             self,
             "Key",
@@ -202,7 +202,7 @@ class PipelineStack(cdk.Stack):
         steps: tuple[ClusterStep, ...],
         approval: list[pipelines.ManualApprovalStep],
     ) -> None:
-        """The approval, then the deployment and the steps one after the other, each in a build that starts the stage's project and
+        """Add the approval, then the deployment and the steps one after the other, each in a build that starts the stage's project and
         waits."""
         delivered = DeliveredStage(self, configuration=self._configuration, stage=stage, steps=steps)
         name, role = stage.name.capitalize(), self._caller(stage)

@@ -50,7 +50,7 @@ class Bastion(Construct):
     ) -> None:
         super().__init__(scope, construct_id)
         name = bastion_name(experiment)
-        outwards = reach_endpoint(
+        egress = reach_endpoint(
             self,
             cluster=cluster,
             vpc=vpc,
@@ -67,7 +67,7 @@ class Bastion(Construct):
                 iam_instance_profile=ec2.CfnLaunchTemplate.IamInstanceProfileProperty(arn=self._profile()),
                 metadata_options=metadata_options(),
                 block_device_mappings=[root_volume(gib=BASTION_VOLUME_GIB)],
-                security_group_ids=[outwards.security_group_id],
+                security_group_ids=[egress.security_group_id],
             ),
         )
         of_group = autoscaling.CfnAutoScalingGroup
@@ -99,7 +99,7 @@ class Bastion(Construct):
 def reach_endpoint(
     scope: Construct, *, cluster: eks.ICluster, vpc: ec2.IVpc, description: str, outwards: str, inwards: str
 ) -> ec2.SecurityGroup:
-    """Outbound HTTPS, to AWS and to the cluster's endpoint, whose group admits it."""
+    """Return a security group with outbound HTTPS to AWS and to the cluster's endpoint, whose own group admits it."""
     group = ec2.SecurityGroup(scope, "Outwards", vpc=vpc, description=description, allow_all_outbound=False)
     group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(443), outwards)
     ec2.CfnSecurityGroupIngress(
@@ -116,7 +116,7 @@ def reach_endpoint(
 
 
 class ClusterStack(ExperimentStack):
-    """Control plane, add-ons, system nodes, access of the named administrators, and the way in where the
+    """Control plane, add-ons, system nodes, access of the named administrators, and a bastion where the
     endpoint is private."""
 
     def __init__(

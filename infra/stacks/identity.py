@@ -60,7 +60,8 @@ class IdentityStack(ExperimentStack):
 
 
 def admit_builds(stack: ExperimentStack, role: iam.Role, *, cluster: eks.ICluster) -> None:
-    """They create Jobs and scale Deployments in the experiment's namespace, by the rendered roles of their group alone."""
+    """Admit the role of builds to the cluster. They create Jobs and scale Deployments in the experiment's namespace, by the rendered roles
+    of their group alone."""
     eks.CfnAccessEntry(
         stack,
         "Access",
@@ -71,7 +72,7 @@ def admit_builds(stack: ExperimentStack, role: iam.Role, *, cluster: eks.ICluste
 
 
 def _measure(results: str, experiment: Experiment) -> Statements:
-    """Publish metrics in one namespace; read large plans; store runs under one prefix, and read them to resume."""
+    """Allow to publish metrics in one namespace, to read large plans, to store runs under one prefix, and to read them to resume."""
     prefixes = (naming.PLANS_PREFIX, naming.RESULTS_PREFIX)
     # The action has no resource type; the condition limits it:
     # https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/iam-cw-condition-keys-namespace.html
@@ -86,7 +87,7 @@ def _measure(results: str, experiment: Experiment) -> Statements:
 
 
 def _read_own(experiment: Experiment) -> Statements:
-    """Weights that the experiment takes from other buckets: those folders and no others."""
+    """Allow to read the folders of other buckets from which the experiment takes weights."""
     statements = []
     for address in sorted({weights.address for weights in experiment.weights if weights.address}):
         bucket, _, folder = address.removeprefix("s3://").partition("/")
@@ -107,6 +108,6 @@ def _write(bucket: str, prefix: str = "") -> iam.PolicyStatement:
 
 
 def _upload_with(key: str) -> iam.PolicyStatement:
-    """An upload in parts, which boto3 makes of anything above 8 MB, needs Decrypt as well
+    """Allow to encrypt uploads. An upload in parts, which boto3 makes of anything above 8 MB, needs Decrypt as well
     (https://docs.aws.amazon.com/AmazonS3/latest/userguide/mpuoverview.html)."""
     return allow("kms:GenerateDataKey Decrypt", key, sid="UseKey")

@@ -101,12 +101,12 @@ class ManagedAddons(Construct):
         )
 
     def _network_plugin_role(self) -> iam.Role:
-        """Network interfaces and addresses of nodes: AWS keeps that list with the plugin's releases."""
+        """Return the role that manages network interfaces of nodes: AWS keeps the list of its actions with the plugin's releases."""
         policy = iam.ManagedPolicy.from_aws_managed_policy_name(CNI_POLICY)
         return iam.Role(self, "NetworkPluginRole", assumed_by=pod_identity(), managed_policies=[policy])
 
     def _observability_role(self, experiment: Experiment) -> iam.Role:
-        """The agent and Fluent Bit write to the log groups of this cluster, from which CloudWatch takes the metrics.
+        """Return the role with which agent and Fluent Bit write to the log groups of this cluster, from which CloudWatch takes the metrics.
 
         The managed CloudWatchAgentServerPolicy would open every log group, X-Ray and parameters as well.
         """
@@ -150,7 +150,7 @@ too: the selectors leave them out. The names of all switches were compared with 
 
 
 def neuron_values(allocation: str, *, kubernetes: str) -> dict[str, Any]:
-    """Values of the chart, for a cluster of this version. Its second scheduler would be kube-scheduler 1.31 by the chart's default, which
+    """Return the values of the chart, for a cluster of this version. Its second scheduler would be kube-scheduler 1.31 by the chart's default, which
     speaks older APIs than such a cluster may still have; it has the cluster's version instead, and runs on system nodes."""
     values = copy.deepcopy(_NEURON_VALUES[allocation])
     if values["scheduler"]["enabled"]:
@@ -161,7 +161,7 @@ def neuron_values(allocation: str, *, kubernetes: str) -> dict[str, Any]:
 
 
 def install_neuron_software(scope: Construct, *, experiment: Experiment, cluster: eks.ICluster) -> Construct:
-    """The Neuron Helm chart: with the DRA driver, which brings the device class that the claims name, or with the
+    """Install the Neuron Helm chart: with the DRA driver, which has the device class that the claims name, or with the
     device plugin and the scheduler extension.
 
     The templates of this version could not be read. Not verified on AWS.

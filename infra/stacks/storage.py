@@ -28,7 +28,7 @@ _KEPT = cdk.RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE
 
 
 def closed_bucket(scope: Construct, construct_id: str, **properties: Any) -> s3.Bucket:
-    """A bucket of this account alone, reached over TLS."""
+    """Return a bucket of this account alone, reached over TLS."""
     return s3.Bucket(
         scope,
         construct_id,

@@ -108,7 +108,7 @@ class WorkloadsStack(ExperimentStack):
             applied.node.add_dependency(access.entry, earlier)
 
     def _images(self, files: tuple[ManifestFile, ...]) -> dict[str, str]:
-        """The addresses of the images that the manifests name, tagged with the hash of their sources."""
+        """Return the addresses of the images that the manifests name, tagged with the hash of their sources."""
         assets = {
             image.placeholder: ecr_assets.DockerImageAsset(
                 self,
@@ -137,7 +137,7 @@ class Image:
 
     @property
     def exclude(self) -> list[str]:
-        """Everything else, as a .dockerignore says it: so that only a change of these gives a new tag."""
+        """Everything else, as in a .dockerignore, so that only a change of these files gives a new tag."""
         kept = [f"!{path}" for path in (self.dockerfile, *self.sources)]
         return ["*", *kept, "**/__pycache__"]
 
@@ -163,6 +163,6 @@ IMAGES = (
 
 
 def images_in(files: Iterable[ManifestFile]) -> tuple[Image, ...]:
-    """The images that the manifests of an experiment name."""
+    """Return the images that the manifests of an experiment name."""
     named = set().union(*(names_in(file.objects) for file in files))
     return tuple(image for image in IMAGES if image.placeholder in named)
