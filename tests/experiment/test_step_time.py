@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import statistics
-from dataclasses import replace
 
 import pytest
 
@@ -82,7 +81,7 @@ def test_beyond_the_rows_of_the_fit_there_is_a_bound_and_no_value_and_every_limi
             assert "times the formula" in step.why
             assert row.row in step.rows
     for batch, compiled, said in ((4, 12_800, 0), (5, 12_800, 1), (4, 12_801, 1), (5, 12_801, 2)):
-        step = FORECAST.plain(replace(QWEN, batch=batch, compiled_tokens=compiled))
+        step = FORECAST.plain(QWEN._replace(batch=batch, compiled_tokens=compiled))
         assert (step.likely_s is None) == bool(said)
         assert ("more than 4 sequences" in step.why) + ("more than 12,800 tokens" in step.why) == said
 
@@ -143,6 +142,6 @@ def test_where_a_plain_step_is_not_forecast_a_drafted_one_is_not_either(
     mode: str, k: int, at_once: int
 ) -> None:
     assert _drafted(mode, k, at_once).likely is not None
-    step = _drafted(mode, k, at_once, replace(QWEN, batch=16))
+    step = _drafted(mode, k, at_once, QWEN._replace(batch=16))
     assert (step.likely, step.high) == (None, None)
     assert "times the formula" in step.why

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from trnspec.core.screen import table, wrapped
 from trnspec.core.words import count
@@ -28,8 +27,7 @@ from trnspec.experiment.step_time import (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class ArmForecast:
+class ArmForecast(NamedTuple):
     """The forecast of one arm. Times are seconds per token of one sequence, at the benchmark's largest load."""
 
     arm: Arm
@@ -92,7 +90,7 @@ def expected_of(experiment: Experiment, arm: Arm) -> ArmForecast:
     """
     own, treatment = configuration(arm), arm.speculation
     if own.compiled_tokens > MAX_CONTEXT:
-        own = replace(own, compiled_tokens=_bucket(experiment, arm))
+        own = own._replace(compiled_tokens=_bucket(experiment, arm))
     known, at_once = handicap(arm), concurrent_sequences(experiment, arm)
     plain, drafted = step(
         own,

@@ -39,23 +39,22 @@ def ledger() -> dict[str, Any]:
             "rows": list(by.rows),
         },
         "plain": [
-            asdict(row)
+            row._asdict()
             | {
                 "model": row.model.name,
                 "shape": None if row.model.confirmed == LISTED else asdict(row.model.shape),
                 "shape_confirmed": row.model.confirmed,
-                "chips": row.chips,
                 "bound_s": of_row(row).bound_s,
                 "measured_over_forecast_of_others": ratios.get(row.row),
             }
             for row in PLAIN
         ],
         "drafted": [
-            asdict(row) | {"step_ratio": row.step_ratio, "most_step_ratio": row.most_step_ratio}
+            row._asdict() | {"step_ratio": row.step_ratio, "most_step_ratio": row.most_step_ratio}
             for row in DRAFTED
         ],
-        "gpus": [asdict(row) for row in GPUS],
-        "not_dense": [asdict(row) for row in NOT_DENSE],
+        "gpus": [row._asdict() for row in GPUS],
+        "not_dense": [row._asdict() for row in NOT_DENSE],
     }
 
 

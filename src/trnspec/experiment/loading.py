@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -28,7 +28,7 @@ from trnspec.experiment.model import ArmSection, ExperimentFile, ModelReference
 from trnspec.experiment.model_config import head_sizes, own_models
 from trnspec.experiment.naming import slug
 from trnspec.experiment.prompts import Prompt, expected_tokens, read_prompts
-from trnspec.experiment.refusals import QUANTIZED, form_problems, refused, unknown_name
+from trnspec.experiment.refusals import form_problems, is_quantized, refused, unknown_name
 
 MAX_ARMS = 128
 """More arms than anybody can pay for, and few enough to check quickly."""
@@ -106,8 +106,7 @@ def _engines_without_effect(experiment: Experiment) -> Iterator[Finding]:
             yield refused("engine without-effect", arm.engine, at=f"{arm.paths.at}.engine")
 
 
-@dataclass(frozen=True)
-class _Sweep:
+class _Sweep(NamedTuple):
     """One arm of the file with the values of its lists, each with its path."""
 
     number: int
@@ -239,7 +238,7 @@ def _unknown_model(
     if reference.like is not None and reference.config is not None:
         yield refused("shape twice", reference.config, at=f"{path}.config")
     elif reference.like is not None:
-        if QUANTIZED.search(reference.model):
+        if is_quantized(reference.model):
             # `like` is about the shape; a `config` says itself whether the weights are quantized.
             hint = f", as {reference.like}"
             yield refused("catalogue quantized", reference.model, at=f"{path}.model", hint=hint)

@@ -3,8 +3,6 @@
 Structure only: `resolving` looks up the names, and `checks` has the rules of what the values mean together.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Annotated, Any, Literal, TypeVar, get_args
 

@@ -33,15 +33,13 @@ _FIXED = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "use
 """What models of these classes have; others need code that no runtime here was seen to have."""
 _OF_FAMILY = {"mistral": {"sliding_window": None}}
 """The same of one family: without a sliding window, Mistral is Llama with other numbers."""
-_WITHOUT_EFFECT = re.compile(
+_WITHOUT_EFFECT = (
     "_.*|attention_dropout|(bos|eos|pad)_token_id|(torch_)?dtype|initializer_range|layer_types|max_window_layers|pretraining_tp|"
     "quantization_config|rms_norm_eps|rope_(parameters|scaling|theta)|sliding_window|transformers_version|use_cache"
 )
 """Keys that change neither the matrices nor the cache."""
-_EXPERTS = re.compile("expert|moe", re.IGNORECASE)
-_OTHER = re.compile(
-    "mamba|ssm|linear_|hybrid|kv_lora|full_attention_interval|layers_block_type", re.IGNORECASE
-)
+_EXPERTS = "(?i:expert|moe)"
+_OTHER = "(?i:mamba|ssm|linear_|hybrid|kv_lora|full_attention_interval|layers_block_type)"
 """Keys of configurations whose steps read something else than every weight and a whole cache, in bfloat16."""
 
 
@@ -97,8 +95,8 @@ def shape_of(config: Mapping[str, Any]) -> Shape:
     """The matrices. Raises `UnreadableFile` for a model that is not dense, or is not described."""
     types = config.get("layer_types")
     kinds = sorted(set(map(str, types if isinstance(types, list) else ())) - {"full_attention"})
-    experts = [key for key, value in config.items() if value and _EXPERTS.search(key)]
-    other = [key for key, value in config.items() if value and _OTHER.search(key)]
+    experts = [key for key, value in config.items() if value and re.search(_EXPERTS, key)]
+    other = [key for key, value in config.items() if value and re.search(_OTHER, key)]
     if quantized := not experts and (config.get("quantization_config") or config.get("compression_config")):
         method = dict(quantized).get("quant_method", "a quantization")
         raise UnreadableFile(
@@ -147,7 +145,9 @@ def model_of(name: str, config: Mapping[str, Any]) -> Model:
     if other := [key for key, value in fixed.items() if config.get(key, value) != value]:
         raise UnreadableFile(f"has {other[0]} {str(config[other[0]])[:40]}; known: {fixed[other[0]]}")
     known = {*_KEYS.values(), *fixed, "model_type", "max_position_embeddings", "tie_word_embeddings"}
-    if unknown := sorted(key for key in config if key not in known and not _WITHOUT_EFFECT.fullmatch(key)):
+    if unknown := sorted(
+        key for key in config if key not in known and not re.fullmatch(_WITHOUT_EFFECT, key)
+    ):
         remedy = "remove them where they do not change what is computed"
         raise UnreadableFile(f"has keys that are not known: {', '.join(unknown)[:200]}; {remedy}")
     alike = [m for m in MODELS.values() if (m.architecture, m.vocabulary) == (architecture, shape.vocabulary)]

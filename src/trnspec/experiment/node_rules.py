@@ -130,9 +130,7 @@ def _no_network(where: str, cidr: str, error: ValueError) -> Finding:
     return refused("network malformed", cidr, at=where, error=error, remedy=f"write it as {meant}")
 
 
-_INSTANT = re.compile(
-    r"(20\d\d)-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d(:[0-5]\d)?Z", re.ASCII
-)
+_INSTANT = r"(20\d\d)-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d(:[0-5]\d)?Z"
 _NEEDS = {
     "on-demand": (),
     "spot": (),
@@ -163,7 +161,7 @@ def purchase(cluster: Cluster) -> Iterator[Finding]:
 def end(cluster: Cluster) -> Iterator[Finding]:
     """The end of a block is an instant in UTC."""
     value = cluster.capacity.ends_at
-    found = None if value is None else _INSTANT.fullmatch(value)
+    found = None if value is None else re.fullmatch(_INSTANT, value, re.ASCII)
     real = found and int(found[3]) <= calendar.monthrange(int(found[1]), int(found[2]))[1]
     if value is not None and not real:
         yield refused("cluster.capacity.ends_at malformed", value)

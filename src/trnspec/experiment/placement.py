@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from trnspec.experiment.arms import Arm, Experiment
 from trnspec.experiment.catalogue.models import memory_bytes
@@ -10,8 +10,7 @@ from trnspec.experiment.catalogue.models import memory_bytes
 GIB = 2**30
 
 
-@dataclass(frozen=True)
-class ArmPlace:
+class ArmPlace(NamedTuple):
     """The devices of one arm."""
 
     arm: str
@@ -62,8 +61,7 @@ def place(experiment: Experiment) -> tuple[ArmPlace, ...]:
     )
 
 
-@dataclass(frozen=True)
-class Share:
+class Share(NamedTuple):
     """CPU and memory that a pod requests."""
 
     cpu: int

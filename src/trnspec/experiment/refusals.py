@@ -16,17 +16,13 @@ from trnspec.experiment.catalogue.engine_keys import WINDOW_SCHEDULE
 from trnspec.experiment.catalogue.models import table_of
 from trnspec.experiment.model import FORMS, UNION_TAGS, ExperimentFile, FileSection
 
-_EXPERTS = re.compile(
-    r"-a\d+(\.\d+)?[bm]\b|\d+x\d+|mixtral|moe|gpt-oss|deepseek-(v[23]|r1$)|llama-4|maverick|scout",
-    re.IGNORECASE,
-)
+_EXPERTS = r"(?i:-a\d+(\.\d+)?[bm]\b|\d+x\d+|mixtral|moe|gpt-oss|deepseek-(v[23]|r1$)|llama-4|maverick|scout)"
 """Names of mixtures of experts."""
-QUANTIZED = re.compile(
-    r"[-_.](fp8|fp4|nvfp4|mxfp4|awq|gptq|gguf|int[48]|w\d+a\d+|bnb|[48]-?bit|quantized)(?![a-z])",
-    re.IGNORECASE,
+_QUANTIZED = (
+    r"(?i:[-_.](fp8|fp4|nvfp4|mxfp4|awq|gptq|gguf|int[48]|w\d+a\d+|bnb|[48]-?bit|quantized)(?![a-z]))"
 )
 """Names of quantized checkpoints."""
-_RANGE = re.compile(r"(?<=[0-9]):(?=[0-9])")
+_RANGE = r"(?<=[0-9]):(?=[0-9])"
 Location = tuple[int | str, ...]
 
 
@@ -42,6 +38,11 @@ def refused(name: str, value: Any, /, *, at: str | None = None, **words: Any) ->
     return Finding(where, value, text["why"].format(**words), text["remedy"].format(**words))
 
 
+def is_quantized(name: str) -> bool:
+    """Return whether a name is that of a quantized checkpoint."""
+    return re.search(_QUANTIZED, name) is not None
+
+
 def unknown_name(
     path: str, name: str, catalogue: Collection[str], what: str, own: str = "", *, never: str = ""
 ) -> Finding:
@@ -49,11 +50,11 @@ def unknown_name(
 
     `never` is not suggested: the target of a draft.
     """
-    if what == "model" and _EXPERTS.search(name):
+    if what == "model" and re.search(_EXPERTS, name):
         return refused("catalogue experts", name, at=path)
     names = [one for one in catalogue if one != never]
     close = difflib.get_close_matches(name, names, n=1)
-    if what == "model" and QUANTIZED.search(name):
+    if what == "model" and is_quantized(name):
         return refused("catalogue quantized", name, at=path, hint=f", as {close[0]}" if close else "")
     hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(names)}{'.' if own else ''}"
     hint += own.format(close[0] if close else "NAME")
@@ -151,7 +152,7 @@ def _problem(detail: ErrorDetails, location: Location) -> Finding:
             )
         case "list_type":
             empty = value is None or isinstance(value, dict)
-            items = "[] for none" if empty else f"[{_RANGE.sub(', ', str(value)):.40}]"
+            items = "[] for none" if empty else f"[{re.sub(_RANGE, ', ', str(value)):.40}]"
             return refused("form no-list", value, at=path, items=items)
         case "string_pattern_mismatch":
             return refused("form pattern", value, at=path, form=FORMS[detail["ctx"]["pattern"]])  # pyrefly: ignore[not-required-key-access]  # of this kind it has one

@@ -33,7 +33,7 @@ from trnspec.experiment.loading import run_checks
 from trnspec.experiment.model import Benchmark, ExperimentFile, PromptsSection
 from trnspec.experiment.prompts import Prompt, read_prompts
 from trnspec.experiment.purchase import file_prices, price_text
-from trnspec.experiment.refusals import QUANTIZED, refused, unknown_name
+from trnspec.experiment.refusals import is_quantized, refused, unknown_name
 
 _TEXT = Template(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 _GATED = "token_secret: hf-token   # a Secret, key `token`: Hugging Face asks who fetches this model\n"
@@ -115,7 +115,7 @@ def compose(
 ) -> StarterExperiment:
     """Compose an experiment called `name`, for a file in `folder`. Raises `Misuse`."""
     own = "" if like else " For a fine-tune add --like {}; more in docs/models.md"
-    if like and QUANTIZED.search(model):
+    if like and is_quantized(model):
         raise Misuse(refused("catalogue quantized", model, at="--model", hint=f", as {like}"))
     if (known := like or model) not in MODELS:
         raise Misuse(unknown_name("--like" if like else "--model", known, MODELS, "model", own))

@@ -12,9 +12,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from math import ceil, floor
+from typing import NamedTuple
 
 from trnspec.core.words import count
 from trnspec.experiment.catalogue.models import BYTES_PER_VALUE, Shape
@@ -56,8 +56,7 @@ caution. For a fused step the passes of its draft are forecast; 15 is the larges
 2026-04-15). For heads only ratios are known; EAGLE3's loads of 1 and 2 form one range, because each has one or two configurations."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlainEngine:
+class PlainEngine(NamedTuple):
     """The settings of a plain engine that its step time depends on."""
 
     shape: Shape
@@ -77,8 +76,7 @@ class PlainEngine:
         return cache_bytes / (self.chips * BANDWIDTH)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fit:
+class Fit(NamedTuple):
     """The two fitted constants."""
 
     layer_s: float
@@ -93,8 +91,7 @@ class Fit:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlainStep:
+class PlainStep(NamedTuple):
     """Seconds of a step that yields one token."""
 
     bound_s: float
@@ -108,8 +105,7 @@ class PlainStep:
     """The published results that were used."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DraftedStep:
+class DraftedStep(NamedTuple):
     """The ratio of a drafted step to a plain step, which is also the break-even number of tokens per step."""
 
     likely: float | None
@@ -170,8 +166,7 @@ def left_out(rows: Sequence[Plain]) -> dict[str, float]:
     return ratios
 
 
-@dataclass(frozen=True, kw_only=True)
-class Forecaster:
+class Forecaster(NamedTuple):
     """A fit and its range."""
 
     fit: Fit
@@ -227,7 +222,7 @@ class Forecaster:
         k, fused, plain = num_speculative_tokens, mode == "fused", self.plain(target, handicap)
         unknown = DraftedStep(likely=None, low=1.0, high=None, most_tokens=k if fused else k + 1)
         if plain.likely_s is None:
-            return replace(unknown, why=plain.why, rows=plain.rows)
+            return unknown._replace(why=plain.why, rows=plain.rows)
         minimum, maximum, groups, caution = _MODES.get(mode, (1, 0, {}, ""))
         rows = [
             row
@@ -235,20 +230,19 @@ class Forecaster:
             if row.mode == mode and (fused or row.concurrency in groups.get(at_once, ()))
         ]
         if not rows or at_once not in groups or not minimum <= k <= maximum:
-            return replace(unknown, why=f"mode {mode} is published {_published_for(mode)}")
+            return unknown._replace(why=f"mode {mode} is published {_published_for(mode)}")
         used = tuple(row.row for row in rows)
         if not fused:
             ratios = sorted(row.most_step_ratio for row in rows)
             low, high = floor(ratios[0] * 10) / 10, ceil(ratios[-1] * 10) / 10
             why = f"mode {mode}: the middle of a range {caution}" if caution else ""
-            return replace(unknown, likely=(low + high) / 2, low=low, high=high, why=why, rows=used)
+            return unknown._replace(likely=(low + high) / 2, low=low, high=high, why=why, rows=used)
         # k passes of the draft and one of the target: a pass costs at least reading its weights, likely as much as alone.
-        pass_of = replace(target, shape=draft)
+        pass_of = target._replace(shape=draft)
         alone = self.plain(pass_of, handicap)
         if alone.likely_s is None or alone.high_s is None:
-            return replace(unknown, why=plain.why, rows=plain.rows)
-        return replace(
-            unknown,
+            return unknown._replace(why=plain.why, rows=plain.rows)
+        return unknown._replace(
             likely=1 + k * alone.likely_s / plain.likely_s,
             low=1 + k * pass_of.bound_s / plain.likely_s,
             high=1 + k * alone.high_s / plain.likely_s,

@@ -7,8 +7,7 @@ emulator and alarms read the figures from here.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from trnspec.experiment.catalogue.models import MODELS, Shape, table_of
 
@@ -19,8 +18,7 @@ Handicap = Literal["host sampling", "synchronous", "no kernels", "large batch", 
 """Why a plain row is slower than its model, chips and length suggest; `unexplained` where no cause is published."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Family:
+class Family(NamedTuple):
     """A model of the table: its shape, and where the shape was compared with a public configuration."""
 
     name: str
@@ -29,8 +27,7 @@ class Family:
     """A public copy of the configuration that says the same; `None` where none was found."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plain:
+class Plain(NamedTuple):
     """A result with one token per step."""
 
     row: str
@@ -42,12 +39,12 @@ class Plain:
     compiled_tokens: int
     """Length of the context that a step reads: `max_model_len`, or the first bucket of it that holds the whole request."""
     tpot_s: float
+    chips: float
+    """Trainium2 chips; a part of one where not all its cores are used."""
     stack: str
     source: str
     date: str
     logical_nc_config: int = 2
-    chips: float
-    """Trainium2 chips; a part of one where not all its cores are used."""
     concurrency: int = 1
     lengths: str = ""
     """Tokens of prompts and of answers."""
@@ -56,8 +53,7 @@ class Plain:
     handicap: Handicap | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Drafted:
+class Drafted(NamedTuple):
     """A result with several tokens per step, with the plain row of the same configuration."""
 
     row: str
@@ -89,8 +85,7 @@ class Drafted:
         return self.step_ratio or self.tpot_s * maximum / self.plain_tpot_s
 
 
-@dataclass(frozen=True, kw_only=True)
-class Gpu:
+class Gpu(NamedTuple):
     """A result of the same model on GPUs at one load; dollars are those that the source counts."""
 
     row: str
@@ -104,14 +99,13 @@ class Gpu:
     """Output tokens of all requests together, the lowest and the highest figure that was published."""
     usd_per_million: tuple[float, float]
     """Output tokens, the lowest and the highest."""
-    prefix_cache: bool = False
-    draft: str = ""
     source: str
     date: str
+    prefix_cache: bool = False
+    draft: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class NotDense:
+class NotDense(NamedTuple):
     """Experts or layers without attention: quoted, so that a forecast refuses them instead of guessing."""
 
     model: str
