@@ -44,7 +44,7 @@ def load(path: Path) -> Experiment:
         temperature=file.benchmark.temperature,
         thinking=file.benchmark.thinking,
     )
-    experiment, problems = judge(file, prompts, path.parent, prompt_format)
+    experiment, problems = validate_draft(file, prompts, path.parent, prompt_format)
     problems += unread
     if experiment is None or problems:
         raise InvalidExperiment(str(path), problems, lines)
@@ -59,7 +59,7 @@ def read(document: Any) -> tuple[ExperimentFile | None, list[Finding]]:
         return None, form_problems(document)
 
 
-def judge(
+def validate_draft(
     file: ExperimentFile, prompts: tuple[Prompt, ...], folder: Path, prompt_format: str
 ) -> tuple[Experiment | None, list[Finding]]:
     """Return the resolved experiment and the problems of its values. Paths in the file are relative to `folder`.

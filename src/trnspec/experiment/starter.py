@@ -29,7 +29,7 @@ from trnspec.experiment.catalogue.published import DRAFT, DRAFTED, PLAIN, REFERE
 from trnspec.experiment.catalogue.runtimes import HEAD_MODES, MODES, RUNTIMES, Runtime
 from trnspec.experiment.cost import run_hours
 from trnspec.experiment.expected import expected
-from trnspec.experiment.loading import judge
+from trnspec.experiment.loading import validate_draft
 from trnspec.experiment.model import Benchmark, ExperimentFile, PromptsSection
 from trnspec.experiment.prompts import Prompt, read_prompts
 from trnspec.experiment.purchase import file_prices, price_text
@@ -148,7 +148,7 @@ def compose(
             chosen = given | _filled(route, target) | place
             text = _TEXT.substitute(chosen)
             file = ExperimentFile.model_validate(yaml.load(text, Loader=yaml.CSafeLoader))
-            experiment, problems = judge(file, asked, folder, format_)
+            experiment, problems = validate_draft(file, asked, folder, format_)
             if experiment and not problems:
                 chosen["price"] = f"a first run: {price_text(file_prices(experiment, run_hours(experiment)))}"
                 known = any(
