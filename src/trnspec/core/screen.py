@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import zip_longest
+from pathlib import Path
 
 MIN_WIDTH, MAX_WIDTH = 60, 100
 _GAP = "  "
@@ -137,3 +139,9 @@ def _listed(cells: Sequence[Sequence[str]], indent: str) -> Iterator[str]:
         yield from wrapped(first, indent)
         for heading, value in zip(headings[1:], others, strict=True):
             yield from wrapped(value, f"{indent}  {heading:<{label}}  ")
+
+
+def pasted(path: Path) -> str:
+    """Return a path as a word of a command that can be pasted: quoted, and relative if it is in the current folder."""
+    whole, here = path.absolute(), Path.cwd()
+    return shlex.quote(str(whole.relative_to(here) if whole.is_relative_to(here) else path))

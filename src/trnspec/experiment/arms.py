@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
@@ -166,11 +165,7 @@ class Experiment:
     @property
     def file(self) -> str:
         """The file as a word of a command that can be pasted, e.g. `./trnspec status {experiment.file}`."""
-        if self.path is None:
-            return "FILE"
-        whole = self.path.absolute()
-        inside = whole.is_relative_to(Path.cwd())
-        return shlex.quote(str(whole.relative_to(Path.cwd()) if inside else self.path))
+        return "FILE" if self.path is None else pasted(self.path)
 
     @property
     def instance(self) -> Instance:

@@ -10,10 +10,10 @@ import click
 
 from trnspec.benchmark.prompt_files import ALL_FORMATS
 from trnspec.core.checkout import is_checkout, require_checkout
-from trnspec.core.console import pasted, print_json, print_table, warn
+from trnspec.core.console import print_json, print_table, warn
 from trnspec.core.files import write_whole
 from trnspec.core.findings import Misuse
-from trnspec.core.screen import wrapped
+from trnspec.core.screen import pasted, wrapped
 from trnspec.experiment.catalogue.published import TARGET
 from trnspec.experiment.header import headers, price_classes
 from trnspec.experiment.starter import compose

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trnspec.core.checkout import ROOT
-from trnspec.core.console import pasted, print_json, warn
-from trnspec.core.screen import folded
+from trnspec.core.console import print_json, warn
+from trnspec.core.screen import folded, pasted
 from trnspec.operations.options import FILE, REFERENCE, experiment_argument, json_option
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Literal
 
 from trnspec.experiment.catalogue.models import table_of
@@ -52,9 +51,10 @@ class NodeRate:
     as_of: str
     source: str
     offer_id: str = ""
-    """Of a block that EC2 offers now; `smallest_h` are all its hours."""
-    starts: datetime | None = None
-    ends: datetime | None = None
+    """The id of a block that EC2 offers now; `smallest_h` are then all its hours."""
+    starts: str = ""
+    """Like `ends` a time in ISO form; empty unless EC2 offers the block now."""
+    ends: str = ""
 
     @property
     def place(self) -> str:

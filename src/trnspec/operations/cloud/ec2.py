@@ -19,7 +19,7 @@ from trnspec.core.safe_output import shortened
 from trnspec.experiment.catalogue.prices import NodeRate
 from trnspec.experiment.cost import BLOCK_END_H
 from trnspec.operations.cloud.aws import Aws, AwsError
-from trnspec.operations.cloud.clock import stamp
+from trnspec.operations.cloud.clock import moment, stamp
 
 TRN_QUOTA = "L-2C3B7624"
 """`Running On-Demand Trn instances`, in vCPUs: the code that `aws service-quotas list-service-quotas --service-code ec2`
@@ -213,9 +213,7 @@ def blocks(aws: Aws, instance: str, *, nodes: int, hours: float, now: datetime) 
         # One reservation in one zone has to hold all nodes all the time: that is what a node group takes.
         whole = [one for one in entries if len(one.get("CapacityBlockOfferingSegments", ())) < 2]
         found = [_block(one, aws, instance, now) for one in whole if one["InstanceCount"] == nodes]
-        if fitting := [
-            one for one in found if one.starts and one.ends and one.ends - max(now, one.starts) >= least
-        ]:
+        if fitting := [one for one in found if moment(one.ends) - max(now, moment(one.starts)) >= least]:
             return fitting
     return []
 
@@ -233,8 +231,8 @@ def _block(entry: Mapping[str, Any], aws: Aws, instance: str, now: datetime) -> 
         usd_per_hour=_usd(entry, "UpfrontFee") / hours / nodes,
         smallest_h=hours,
         offer_id=_text(entry, "CapacityBlockOfferingId"),
-        starts=starts,
-        ends=ends,
+        starts=stamp(starts),
+        ends=stamp(ends),
     )
 
 

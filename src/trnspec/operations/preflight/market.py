@@ -21,7 +21,7 @@ from trnspec.experiment.cost import run_hours
 from trnspec.experiment.purchase import RunPrice, run_prices
 from trnspec.operations.cloud import ec2
 from trnspec.operations.cloud.aws import Aws, AwsError
-from trnspec.operations.cloud.clock import stamp
+from trnspec.operations.cloud.clock import moment, stamp
 
 _THREADS = 12
 _T = TypeVar("_T")
@@ -186,7 +186,7 @@ def _section(experiment: Experiment, offer: Offer) -> dict[str, Any]:
     zones = [*dict.fromkeys((rate.place, *own, *region.zones, *region.other_zones))]
     capacity: dict[str, Any] = {"kind": rate.kind}
     if rate.ends:
-        capacity |= {"reservation_id": "cr-...", "ends_at": stamp(rate.ends)}
+        capacity |= {"reservation_id": "cr-...", "ends_at": rate.ends}
     elif cluster.capacity.max_usd_per_hour is not None:
         capacity["max_usd_per_hour"] = cluster.capacity.max_usd_per_hour
     zones = zones[: len(cluster.availability_zones)]
@@ -213,8 +213,8 @@ def as_json(market: Market) -> dict[str, Any]:
 def _offer_json(offer: Offer) -> dict[str, Any]:
     rate = offer.price.rate
     found = {**offer.price.as_json(), "median_usd": rate.median_usd, "obstacle": offer.obstacle or None}
-    if rate.starts and rate.ends:
-        found |= {"id": rate.offer_id, "starts": stamp(rate.starts), "ends": stamp(rate.ends)}
+    if rate.offer_id:
+        found |= {"id": rate.offer_id, "starts": rate.starts, "ends": rate.ends}
     return found
 
 
@@ -249,7 +249,7 @@ def _row(number: int, offer: Offer) -> Sequence[str]:
         usd = f"{usd} ({price.low_usd:,.0f} to {price.high_usd:,.0f})"
     note = "quota not known" if have is None else f"quota {have:g} vCPUs"
     if rate.starts:
-        note = f"{rate.smallest_h:g} hours from {rate.starts:%Y-%m-%d %H:%M} UTC"
+        note = f"{rate.smallest_h:g} hours from {moment(rate.starts):%Y-%m-%d %H:%M} UTC"
     elif offer.obstacle:
         note = f"NOT NOW: {offer.obstacle}"
     kind = "spot" if rate.kind == "spot" else "block"
