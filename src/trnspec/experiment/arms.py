@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from trnspec.core.screen import pasted
 from trnspec.experiment.catalogue.instances import INSTANCES, ZONES, Instance
 from trnspec.experiment.catalogue.models import Model
 from trnspec.experiment.catalogue.runtimes import NO_ASYNC_SCHEDULING, Mode, NodeImage, Runtime, serving_image
