@@ -16,7 +16,7 @@ from tests.operations.clock import FakeClock
 from trnspec.core.findings import Refusal
 from trnspec.experiment import Experiment
 from trnspec.operations.cloud.aws import Aws
-from trnspec.operations.delivery import KINDS, Starter, findings
+from trnspec.operations.delivery import KINDS, findings, run_project
 
 Deployed = dict[tuple[str, str], dict[str, Any]]
 
@@ -48,16 +48,16 @@ def test_every_object_must_stand_as_reviewed(
     reviewed = arm["spec"]["template"]["spec"]["containers"][0]
     image, reviewed["image"] = reviewed["image"], "example.org/other:1"
     (line,) = found()
-    named = "Deployment qwen-vllm: container vllm has example.org/other:1, the review had public.ecr.aws/"
+    named = "Deployment qwen-vllm: container vllm has example.org/other:1; the reviewed manifest has public.ecr.aws/"
     assert line.startswith(named)
     reviewed["image"] = image
     arm["spec"]["replicas"] = 1
     assert found() == [
-        "Deployment qwen-vllm: 0 of 1 replica answer; read ./trnspec status experiments/qwen3-32b.yaml"
+        "Deployment qwen-vllm: 0 of 1 replica available; read ./trnspec status experiments/qwen3-32b.yaml"
     ]
     arm["spec"]["replicas"] = 0
     arm["spec"]["template"]["spec"]["initContainers"][0]["name"] = "other"
-    assert any("has no image, the review had public.ecr.aws/" in line for line in found())
+    assert any("has no image; the reviewed manifest has public.ecr.aws/" in line for line in found())
 
 
 ROLE = "arn:aws:iam::444455556666:role/qwen3-32b-us-east-2-delivery-start"
@@ -94,8 +94,8 @@ class Stage:
             codebuild.add_response("batch_get_builds", {"builds": [_build(**build)]}, {"ids": [ID]})
 
     def run(self, minutes: int = 60) -> str:
-        starter = Starter(Aws(REGION), role=ROLE, clock=FakeClock(), say=self.said.append)
-        return starter.run("compile", minutes=minutes)
+        how: Any = {"role": ROLE, "clock": FakeClock(), "say": self.said.append}
+        return run_project(Aws(REGION), "compile", minutes=minutes, **how)
 
     def done(self) -> None:
         for stub in self.stubs.values():
@@ -112,8 +112,8 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
     return Stage(monkeypatch)
 
 
-def test_a_build_is_waited_for_and_the_role_assumed_again_within_its_hour(stage: Stage) -> None:
-    stage.admit(times=3)
+def test_a_build_is_waited_for_with_new_credentials_each_time(stage: Stage) -> None:
+    stage.admit(times=202)
     ended = {"currentPhase": "COMPLETED", "buildStatus": "SUCCEEDED"}
     stage.begin(*({"currentPhase": "BUILD"},) * 200, ended)
     assert stage.run(minutes=480) == ID
@@ -123,7 +123,7 @@ def test_a_build_is_waited_for_and_the_role_assumed_again_within_its_hour(stage:
 
 
 def test_a_build_that_fails_or_takes_too_long_is_one_line_with_what_goes_on(stage: Stage) -> None:
-    stage.admit()
+    stage.admit(times=2)
     phases = [
         {"phaseType": "INSTALL", "phaseStatus": "SUCCEEDED"},
         {"phaseType": "BUILD", "phaseStatus": "FAILED", "contexts": [{"message": "exit status 1"}]},
@@ -132,7 +132,7 @@ def test_a_build_that_fails_or_takes_too_long_is_one_line_with_what_goes_on(stag
     with pytest.raises(Refusal, match=r"FAILED \(BUILD: exit status 1\); read https://console") as caught:
         stage.run()
     assert "\n" not in str(caught.value)
-    stage.admit()
+    stage.admit(times=5)
     stage.begin(*({"currentPhase": "BUILD"},) * 4)
     with pytest.raises(Refusal, match="still BUILD after 2 minutes; it continues in that account"):
         stage.run(minutes=2)

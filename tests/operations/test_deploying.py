@@ -27,7 +27,6 @@ from tests.operations.driver import Driver
 from tests.operations.world import World
 from trnspec.core.findings import fine
 from trnspec.experiment import naming
-from trnspec.experiment.model import Network
 from trnspec.operations import deploying
 from trnspec.operations.cloud import cloudformation
 from trnspec.operations.cloud.aws import Aws
@@ -369,19 +368,3 @@ def test_a_job_that_ended_without_a_marker_is_removed_and_created_again(driver: 
 
 def _bucket(driver: Driver, purpose: str) -> str:
     return naming.bucket(driver.world.experiment, purpose, driver.aws.account)
-
-
-def test_stacks_that_the_file_no_longer_describes_are_told_with_the_way_to_remove_them(
-    world: World, aws: Aws, tmp_path: Path
-) -> None:
-    network = Network(vpc="vpc-0123456789abcdef0")
-    cluster = world.experiment.cluster.model_copy(update={"network": network})
-    moved = replace(world.experiment, name="moved", cluster=cluster)
-    make_stacks("moved", "network", "storage", "cluster", "nodes", "identity", "run")
-    (found,) = cloudformation.orphaned_stacks(moved, aws, files=tmp_path)[0]
-    assert (found.experiment, found.stacks) == ("moved", ("moved-network",))
-    line, billed = found.finding().line(), "1 stack exist and are billed (moved-network), and"
-    assert f"{billed} its file no longer describes" in line
-    assert f"./trnspec teardown {moved.file}; the buckets stay" in line
-    (found,) = cloudformation.orphaned_stacks(world.experiment, aws, files=tmp_path)[0]
-    assert (found.experiment, found.described) == ("moved", None), "of which no file is here"

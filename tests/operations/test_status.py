@@ -131,7 +131,7 @@ def test_a_rental_ends_with_the_daily_hour_where_that_comes_first_and_says_so(wo
     for dry in (["--dry-run"], []):
         code, out, err = say("nodes", "1", "--hours", "3", *dry)
         assert (code, f"set to 0 at {daily:%Y-%m-%dT%H:%M:%SZ}" in " ".join(out.split())) == (0, True)
-        assert "is before 3 hours are over: nodes are set to 0 every day at 22:00 UTC" in err
+        assert "before 3 hours are over: every day at 22:00 UTC" in err
     (rental,) = world.rentals()
     found = world.client("scheduler").get_schedule(Name=rental["Name"], GroupName=rental["GroupName"])
     assert found["ScheduleExpression"] == f"at({daily:%Y-%m-%dT%H:%M:%S})"

@@ -185,11 +185,9 @@ def test_images_in_the_registry_of_the_bootstrap_are_listed_with_what_deletes_th
     ecr.create_repository(repositoryName=name)
     ecr.put_image(repositoryName=name, imageManifest=json.dumps(MANIFEST), imageTag="0a1b")
     out = " ".join(say(*CONFIRMED)[1].split())
-    assert "images of this region's CDK apps: 1 image, " in out
-    assert f"GB, billed by size {name}:0a1b delete those" in out
+    assert "images of this region's CDK apps stay: 1 image, " in out
     assert ".venv/bin/npx cdk gc aws://123456789012/us-east-2 --unstable=gc --type=ecr" in out
-    (listed,) = json.loads(say(*CONFIRMED, "--json")[1])["images"]
-    assert listed["image"] == f"{name}:0a1b"
+    assert json.loads(say(*CONFIRMED, "--json")[1])["images"]["number"] == 1
 
 
 @pytest.mark.parametrize(
@@ -197,10 +195,8 @@ def test_images_in_the_registry_of_the_bootstrap_are_listed_with_what_deletes_th
     [
         ("CREATE_COMPLETE", ["UPDATE_IN_PROGRESS"], "is UPDATE_IN_PROGRESS; wait until that ends"),
         ("CREATE_COMPLETE", ["DELETE_FAILED"], "not deleted: Group: ENI in use; remove what it names, then"),
-        ("CREATE_COMPLETE", ["DELETE_IN_PROGRESS"] * 999, "still DELETE_IN_PROGRESS after 60 minutes"),
-        # CloudFormation may still name the old failure when it is asked at once.
-        ("DELETE_FAILED", ["DELETE_FAILED", "DELETE_IN_PROGRESS", "absent"], None),
-        ("REVIEW_IN_PROGRESS", ["REVIEW_IN_PROGRESS", "absent"], None),
+        ("CREATE_COMPLETE", ["DELETE_IN_PROGRESS"], "is DELETE_IN_PROGRESS; wait until that ends"),
+        ("REVIEW_IN_PROGRESS", ["absent"], None),
     ],
 )
 def test_teardown_waits_for_each_stack_and_goes_on_past_one_that_stays(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,16 +29,14 @@ if TYPE_CHECKING:
     from cdk8s_charts.manifests import ManifestFile
 
 POLL_S = 30
-RENEW = timedelta(minutes=45)
-"""Credentials of an assumed role last an hour, compilation lasts longer."""
 KINDS = ("ServiceAccount", "ConfigMap", "PersistentVolumeClaim", "Service", "Deployment")
-"""The kinds of the manifests that the steps may look at; the rest was applied with them."""
+"""The kinds that the steps may read; the others were applied together with them."""
 _APPLY = "deploy the workloads stack, then retry"
 Object = Mapping[str, Any]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Carry out one verb."""
+    """Run one verb."""
     group = click.Group(commands=VERBS, help="What the pipeline does with a deployed stage.")
     return carried_out(group, arguments, prog="python -m trnspec.operations.delivery")
 
@@ -52,62 +50,52 @@ def main(arguments: Sequence[str] | None = None) -> int:
     type=click.IntRange(1, 36 * 60),
     default=60,
     metavar="M",
-    help="Give up waiting after so many (default 60).",
+    help="Stop waiting after M minutes (default 60).",
 )
 @json_option
 def start(project: str, region: str, role: str, minutes: int, as_json: bool) -> int:
     """Start PROJECT, a build project of a stage's account such as qwen3-32b-smoke, and wait for it."""
-    build = Starter(Aws(region), role=role, clock=Clock(), say=say).run(project, minutes=minutes)
+    build = run_project(Aws(region), project, role=role, minutes=minutes, clock=Clock(), say=say)
     print_json({"build": build}) if as_json else print(f"{build}: succeeded")
     return 0
 
 
-class Starter:
-    """The stage's CodeBuild, seen through the role that may start its projects: the pipeline lives in another account,
-    outside the VPC."""
+def run_project(
+    aws: Aws, project: str, *, role: str, minutes: int, clock: Clock, say: Callable[[str], None]
+) -> str:
+    """Start a project of the stage's CodeBuild and wait for its end; return the id of the build.
 
-    def __init__(self, aws: Aws, *, role: str, clock: Clock, say: Callable[[str], None]) -> None:
-        self._aws, self._role, self._clock, self._say = aws, role, clock, say
-        self._stage: tuple[datetime, Aws] | None = None
+    Raises `Refusal` if the build fails or does not end in time.
+    """
+    started = _code_build(aws, role).find("start_build", "ResourceNotFoundException", projectName=project)
+    if started is None:
+        raise Refusal(f"{project}: no such project behind {role}; deploy the stage first")
+    build: Build = started["build"]
+    name, log = str(build["id"]), build.get("logs", {}).get("deepLink", "in CloudWatch")
+    say(f"{name}: started; log {log}")
+    until = clock.now() + timedelta(minutes=minutes)
+    how: Any = {"clock": clock, "say": say, "every_s": POLL_S, "until": until}
+    build = watched(lambda: _code_build(aws, role).batch_get_builds(ids=[name])["builds"][0], build, **how)
+    if build["buildStatus"] == "IN_PROGRESS":
+        phase = build.get("currentPhase", "")
+        why = f"still {phase} after {count(minutes, 'minute')}; it continues in that account and is billed"
+        raise Refusal(f"{name}: {why} until its own time-out: read its log, then retry the stage")
+    if build["buildStatus"] != "SUCCEEDED":
+        why = f"{build['buildStatus']} ({reason(build)})"
+        raise Refusal(f"{name}: {why}; read {log}, then retry the stage")
+    return name
 
-    def run(self, project: str, *, minutes: int) -> str:
-        """Start the project and wait for its end; returns the id of the build.
 
-        Raises `Refusal` when it fails, or does not end in time.
-        """
-        started = self._code_build().find("start_build", "ResourceNotFoundException", projectName=project)
-        if started is None:
-            raise Refusal(f"{project}: no such project behind {self._role}; deploy the stage first")
-        build: Build = started["build"]
-        name, log = str(build["id"]), build.get("logs", {}).get("deepLink", "in CloudWatch")
-        self._say(f"{name}: started; log {log}")
-        until = self._clock.now() + timedelta(minutes=minutes)
-        how: Any = {"clock": self._clock, "say": self._say, "every_s": POLL_S, "until": until}
-        build = watched(lambda: self._code_build().batch_get_builds(ids=[name])["builds"][0], build, **how)
-        if build["buildStatus"] == "IN_PROGRESS":
-            phase = build.get("currentPhase", "")
-            why = (
-                f"still {phase} after {count(minutes, 'minute')}; it continues in that account and is billed"
-            )
-            raise Refusal(f"{name}: {why} until its own time-out: read its log, then retry the stage")
-        if build["buildStatus"] != "SUCCEEDED":
-            why = f"{build['buildStatus']} ({reason(build)})"
-            raise Refusal(f"{name}: {why}; read {log}, then retry the stage")
-        return name
-
-    def _code_build(self) -> CheckedClient:
-        now = self._clock.now()
-        if self._stage is None or now - self._stage[0] >= RENEW:
-            sts = self._aws.client("sts")
-            answer = sts.assume_role(RoleArn=self._role, RoleSessionName="speculation-delivery")
-            self._stage = (now, Aws(self._aws.region, keys=answer["Credentials"]))
-        return self._stage[1].client("codebuild")
+def _code_build(aws: Aws, role: str) -> CheckedClient:
+    """Return CodeBuild in the account of the stage, with new credentials: those of a role last an hour, a compilation takes longer."""
+    answer = aws.client("sts").assume_role(RoleArn=role, RoleSessionName="speculation-delivery")
+    return Aws(aws.region, keys=answer["Credentials"]).client("codebuild")
 
 
 @with_experiment
 @manifests_option
 def smoke(path: Path, manifests: Path, as_json: bool) -> int:
-    """Does the cluster run what was reviewed, and may a Trn2 node follow? Needs none."""
+    """Check that the cluster runs what was reviewed, and that quotas allow a Trn2 node. Needs no node."""
     experiment = load(path)
     files = read(experiment, manifests)
     aws = aws_of(experiment)
@@ -125,7 +113,7 @@ def smoke(path: Path, manifests: Path, as_json: bool) -> int:
 def findings(
     experiment: Experiment, files: tuple[ManifestFile, ...], get: Callable[[str, str], Object | None]
 ) -> Iterator[Finding]:
-    """What is missing, differs or failed; `get` asks the cluster for a kind and a name."""
+    """Yield what is missing, differs or failed; `get` asks the cluster for a kind and a name."""
     for item in (item for file in files for item in file.objects if item["kind"] in KINDS):
         kind, name = item["kind"], item["metadata"]["name"]
         present = get(kind, name)
@@ -136,7 +124,7 @@ def findings(
         for container in pod_containers(item):
             wanted, other = container["image"], theirs.get(container["name"])
             if wanted != other and not (other and "${" in wanted):  # which is filled in at deployment
-                reason = f"container {container['name']} has {other or 'no image'}, the review had {wanted}"
+                reason = f"container {container['name']} has {other or 'no image'}; the reviewed manifest has {wanted}"
                 yield Finding(f"{kind} {name}", None, reason, _APPLY)
         yield from _health(experiment, kind, name, present)
 
@@ -149,7 +137,7 @@ def _health(experiment: Experiment, kind: str, name: str, present: Object) -> It
             yield Finding(
                 where,
                 None,
-                f"{available} of {count(wanted, 'replica')} answer",
+                f"{available} of {count(wanted, 'replica')} available",
                 f"read ./trnspec status {experiment.file}",
             )
     if kind == "PersistentVolumeClaim" and status.get("phase", "Bound") not in ("Bound", "Pending"):

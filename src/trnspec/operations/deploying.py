@@ -1,6 +1,5 @@
-"""`deploy`: the pinned CDK with the committed configuration, for one experiment. It must not replace or lose the cluster, the buckets and
-their key: CloudFormation would make another one before it deletes the first, under the same name, which AWS refuses in the middle of
-the deployment."""
+"""`deploy`: the pinned CDK with the committed configuration, for one experiment. A deployment that would replace or delete the cluster,
+the buckets or their key is refused. CloudFormation creates the replacement first, under the same name, and fails halfway."""
 
 from __future__ import annotations
 
@@ -63,10 +62,9 @@ _AT_ONCE = "3"
 def command(ctx: click.Context, words: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
     """Deploy all stacks of an experiment, its objects too; Trn2 nodes start at 0.
 
-    deployment.yaml and the manifests are taken as they are committed. What follows -- goes to `cdk deploy`: with
-    -- --require-approval never it asks nothing and deploys independent stacks at the same time. It is refused while a run
-    measures, where preflight finds what would end it, and where it would replace cluster, buckets or their key. --dry-run shows
-    the difference to what is deployed (`cdk diff`).
+    Options after -- go to `cdk deploy`; with -- --require-approval never it asks nothing and deploys independent stacks
+    at the same time. It is refused while a run measures, if preflight finds a problem, and if it would replace the cluster,
+    the buckets or their key. --dry-run shows the difference to what is deployed (`cdk diff`).
     """
     given = [word for word in words[:1] if not word.startswith("-")]
     path = chosen(ctx, None, tuple(given)).resolve()
@@ -102,7 +100,7 @@ def _refuse_without_builder() -> None:
 
 
 def _refuse_under_a_run(experiment: Experiment, aws: Aws) -> None:
-    """`Refusal` while somebody measures: the manifests have every arm at 0 replicas."""
+    """Raise `Refusal` while a run measures, because the manifests set every arm to 0 replicas."""
     if bucket(experiment, "results", aws.account) not in experiment_resources.buckets(experiment, aws):
         return
     held = RunStore(experiment, aws).current()

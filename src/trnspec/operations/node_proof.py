@@ -1,8 +1,10 @@
-"""The proof on the nodes: a Job for each arm that is deployed first, all at once, as the arms will be, and what its pod printed."""
+"""The checks on the nodes: one Job for each arm of the first round, all at once, and what their pods print."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
 
 from cdk8s_charts import node_probe
 from cdk8s_charts.workloads.probes import CONTAINER, SECONDS, proof_name
@@ -24,11 +26,11 @@ from trnspec.operations.reviewed_jobs import named
 
 POLL_S = 5
 ALLOWANCE_S = 120
-"""Beyond the Jobs' own deadline, for the API to say so."""
+"""Seconds after the deadline of the Jobs, in which the API reports their end."""
 
 
 def checked(check: str, where: str, found: str, remedy: str = "") -> Finding:
-    """What was found; with a remedy it is something to do."""
+    """Return the finding of a check; it has failed if it has a remedy."""
     state = State.FINDING if remedy else State.FINE
     return Finding(where, None, found, remedy, check=check, state=state)
 
@@ -42,7 +44,7 @@ def prove(
     tell: Callable[[str], None],
     alive: Callable[[], None],
 ) -> list[Finding]:
-    """Findings of every arm of the first batch, in file order. The Jobs are removed whatever happens."""
+    """Return the findings of every arm of the first round, in file order. The Jobs are always removed."""
     reviewed = {job["metadata"]["name"]: job for job in jobs}
     begun = clock.now().strftime("%Y%m%dt%H%M%Sz")
     made = {f"verify-{arm.name}-{begun}": arm for arm in experiment.rounds[0]}
@@ -52,23 +54,10 @@ def prove(
         for job, arm in made.items():
             kubernetes.create(named(reviewed[proof_name(experiment, arm)], job))
         names = ", ".join(arm.name for arm in made.values())
-        tell(f"proving on the nodes: {names}; an image new to a node is pulled first")
-        running = list(made)
-
-        def proving() -> str | None:
-            for job in [*running]:
-                if job_state(kubernetes.get("job", job)) in ("absent", "complete", "failed"):
-                    running.remove(job)
-                    tell(f"  {job} ended, {len(running)} to go")
-            return f"proving on the nodes: {listed(running)}" if running else None
-
-        poll(
-            proving,
-            clock=clock,
-            every_s=POLL_S,
-            patience_s=SECONDS + ALLOWANCE_S,
-            between=lambda _: alive(),
-        )
+        tell(f"checking the nodes with a Job for {names}; a node pulls a new image first")
+        still = partial(_running, kubernetes, list(made), tell)
+        how: Any = {"clock": clock, "every_s": POLL_S, "patience_s": SECONDS + ALLOWANCE_S}
+        poll(still, **how, between=lambda _: alive())
         return [
             result for job, arm in made.items() for result in _results(experiment, kubernetes, arm.name, job)
         ]
@@ -77,8 +66,17 @@ def prove(
             kubernetes.delete("job", job)
 
 
+def _running(kubernetes: Kubernetes, running: list[str], tell: Callable[[str], None]) -> str | None:
+    """Remove the Jobs that have ended from `running`; return the names of the others."""
+    for job in [*running]:
+        if job_state(kubernetes.get("job", job)) != "active":
+            running.remove(job)
+            tell(f"  {job} ended, {len(running)} left")
+    return f"checking the nodes: {listed(running)}" if running else None
+
+
 def _results(experiment: Experiment, kubernetes: Kubernetes, arm: str, job: str) -> Iterator[Finding]:
-    """What the pod of a Job printed; or, where it printed nothing, why."""
+    """Yield the findings that the pod of a Job printed, or why it printed none."""
     kubectl = f"./trnspec kubectl {experiment.file}"
     pods = kubernetes.list("pod", labels={"batch.kubernetes.io/job-name": job})
     if not pods:

@@ -1,4 +1,4 @@
-"""`promote ARM`: the section of the experiment file that makes the winner a service, what it costs, and the commands that follow."""
+"""`promote ARM`: the section of the experiment file that makes an arm a service, its cost, and the next commands."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from trnspec.operations.options import with_experiment
     "--replicas", type=click.IntRange(1), default=1, metavar="N", help="The number of replicas (default 1)."
 )
 def command(path: Path, arm: str, replicas: int, as_json: bool) -> int:
-    """Print the `serve` section that makes ARM, which won, a service, what it costs, and the next two commands.
+    """Print the `serve` section that makes ARM a service, its cost, and the next two commands. Changes nothing.
 
-    It changes nothing. With the section in the file, ARM has N replicas and the other arms have 0.
+    With the section in the file, ARM has N replicas and the other arms have 0.
     """
     experiment = load(path)
     names, cluster = [one.name for one in experiment.arms], experiment.cluster

@@ -1,4 +1,4 @@
-"""`render`: the Kubernetes objects that reviewers read, or the same with their placeholders filled, to apply by hand."""
+"""`render`: writes the Kubernetes objects that reviewers read, or prints them with their placeholders filled."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PINNED = re.compile(r"[^\s:@]+(:\d+)?(/[^\s:@]+)+(:(?!latest$)[\w.-]+|(:[\w.-]+
 
 
 def _assignment(text: str) -> tuple[str, str]:
-    """`NAME=VALUE` of a placeholder."""
+    """Parse `NAME=VALUE` of a placeholder."""
     name, equals, value = text.partition("=")
     if name not in PLACEHOLDERS or not equals or not value:
         raise click.BadParameter(f"{text!r} is not NAME=VALUE with one of {', '.join(sorted(PLACEHOLDERS))}")
@@ -114,8 +114,8 @@ def _resolved(
 
 
 def _write_folder(wanted: dict[Path, str], out: Path) -> list[Path]:
-    """Write what changed and return it. Raises `Misuse` before anything is written where the folder has other YAML files, which
-    `kubectl apply -f` would apply too."""
+    """Write the files that changed, and return them. Raises `Misuse` if the folder has other YAML files, because `kubectl apply -f`
+    would apply them too."""
     try:
         present = {path: path.read_text(encoding="utf-8", errors="replace") for path in out.glob("*.yaml")}
         if others := sorted(path.name for path in present.keys() - wanted.keys()):

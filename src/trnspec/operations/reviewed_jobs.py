@@ -1,7 +1,4 @@
-"""Jobs as they are created: from the reviewed manifests, with what the deployment filled in, under names of their own.
-
-No Job is deployed. `run` and `verify` create them, of the images that are deployed, which a ConfigMap tells.
-"""
+"""Jobs that `run` and `verify` create from the reviewed manifests. No Job is deployed; a ConfigMap names the deployed images."""
 
 from __future__ import annotations
 
@@ -19,16 +16,16 @@ from trnspec.operations.cloud.kubernetes import Kubernetes, Object
 
 
 def of_step(objects: Iterable[Object], step: str) -> list[Object]:
-    """The Jobs of a step among reviewed objects."""
+    """Return the Jobs of a step."""
     return [item for item in objects if item["metadata"].get("labels", {}).get(STEP) == step]
 
 
 def as_deployed(
     experiment: Experiment, aws: Aws, cluster: Kubernetes, files: Iterable[ManifestFile], step: str
 ) -> list[dict[str, Any]]:
-    """The reviewed Jobs of a step, filled as the deployment filled everything else.
+    """Return the reviewed Jobs of a step, with the account and the images of the deployment.
 
-    Raises `Refusal` where the cluster does not say of which images that was.
+    Raises `Refusal` if the cluster has no ConfigMap with the images.
     """
     if (told := cluster.get("configmap", REVIEWED_JOBS)) is None:
         raise Refusal(f"configmap {REVIEWED_JOBS}: none in the cluster; {deploy_workloads(experiment)}")
@@ -38,12 +35,12 @@ def as_deployed(
 
 
 def under_its_hash(job: Object) -> dict[str, Any]:
-    """A Job that is done once: its name says what it makes, and of what content it is."""
+    """Return a Job that is done once, with the hash of its content in its name."""
     return named(job, f"{job['metadata']['name']}-{content_suffix(job)}")
 
 
 def named(job: Object, name: str) -> dict[str, Any]:
-    """A copy under another name."""
+    """Return a copy with another name."""
     made = copy.deepcopy(dict(job))
     made["metadata"]["name"] = name
     return made

@@ -21,7 +21,7 @@ from trnspec.operations.options import HOURS, dry_run_option, with_experiment
 
 DEFAULT_HOURS = 3.0
 LIMIT_S = 45
-"""Time limit of the emergency stop; after that a person has to act."""
+"""Time limit of each step of the emergency stop."""
 
 
 @with_experiment
@@ -40,13 +40,13 @@ def command(path: Path, wanted: int, hours: float, dry_run: bool, as_json: bool)
     A schedule on AWS sets them to 0 after --hours; it is created before the first node starts.
     """
     experiment = load(path)
-    nodegroup.refuse_too_many(experiment, wanted)
+    nodegroup.check_maximum(experiment, wanted)
     aws = aws_of(experiment)
     if not wanted and not dry_run:
         return _stop(experiment, aws, as_json=as_json)
     group = nodegroup.read(experiment, aws)
     if wanted:
-        nodegroup.refuse_another(experiment, group)
+        nodegroup.check_deployed(experiment, group)
     now, off, price = datetime.now(UTC), None, node_price(experiment)
     if not dry_run:
         off = nodegroup.schedule_off(experiment, aws, now=now, hours=hours, group=group)
@@ -67,9 +67,9 @@ def command(path: Path, wanted: int, hours: float, dry_run: bool, as_json: bool)
     )
     if off and off < now + timedelta(hours=hours, seconds=-1):
         when = experiment.cluster.off_when
-        warn(f"{stamp(off)} is before {hours:g} hours are over: nodes are set to 0 {when}")
+        warn(f"the nodes are set to 0 at {stamp(off)}, before {hours:g} hours are over: {when}")
     if wanted and (issue := current_issue(group, aws)):
-        warn(f"no nodes come now: {issue}")
+        warn(f"no nodes start now: {issue}")
     return 0
 
 
@@ -107,6 +107,13 @@ def _stop(experiment: Experiment, aws: Aws, *, as_json: bool) -> int:
         hours=None,
         dry_run=False,
     )
+    problems += _end_run(experiment, aws)
+    return 3 if problems else 0
+
+
+def _end_run(experiment: Experiment, aws: Aws) -> list[Refusal]:
+    """Remove the schedule and tell the alarms that no run is active. Return what failed."""
+    problems: list[Refusal] = []
     for what, act in (("schedule", nodegroup.forget_schedule), ("alarms", nodegroup.publish_run_inactive)):
         try:
             with within(LIMIT_S):
@@ -114,7 +121,7 @@ def _stop(experiment: Experiment, aws: Aws, *, as_json: bool) -> int:
         except (AwsError, TooLateError) as error:
             problems.append(Outside(str(error) or f"no answer within {LIMIT_S} s"))
             warn(f"0 nodes, but the {what} could not be updated: {problems[-1]}")
-    return 3 if problems else 0
+    return problems
 
 
 def _print(experiment: Experiment, as_json: bool, **done: Any) -> None:

@@ -1,7 +1,8 @@
-"""`status`: stacks, nodes, claims, arms, artifacts, alarms and the run, on one page."""
+"""`status`: the stacks, nodes, claims, arms, artifacts, alarms and the run of an experiment, on one page."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ SECTIONS = "stacks trn2 cluster artifacts alarms notices run build dollars undes
 
 @with_experiment
 def command(path: Path, as_json: bool) -> int:
-    """Show what an experiment has on AWS and in its cluster, and what of it bills. Changes nothing.
+    """Show what an experiment has on AWS and in its cluster, and what of it is billed. Changes nothing.
 
     Exit 0 when everything could be read, 1 when a part is missing or half done, 3 when it was not reached.
     """
@@ -52,7 +53,7 @@ def command(path: Path, as_json: bool) -> int:
 
 
 class _StatusSections:
-    """Every section of the page, each read by itself; `findings` is what is wrong with what was read."""
+    """The sections of the page. Each is read by itself; `findings` has what is wrong in them."""
 
     def __init__(self, experiment: Experiment, aws: Aws) -> None:
         self.experiment, self.aws = experiment, aws
@@ -77,51 +78,53 @@ class _StatusSections:
         }
 
     def cluster(self) -> dict[str, Any]:
-        dra = self.experiment.baseline.serving.allocation == "dra"
-        with cluster_of(self.experiment, self.aws) as cluster:
+        experiment = self.experiment
+        dra = experiment.baseline.serving.allocation == "dra"
+        with cluster_of(experiment, self.aws) as cluster:
             nodes = kubernetes.own_nodes(cluster.list("nodes"))
             pods, events = cluster.list("pods"), cluster.list("events")
             deployments = {item["metadata"]["name"]: item for item in cluster.list("deployments")}
             claims = cluster.list("resourceclaims") if dra else []
         arms = []
-        for name in (arm.name for arm in self.experiment.arms):
+        for name in (arm.name for arm in experiment.arms):
             wanted, ready = kubernetes.replicas(deployments.get(name))
             arm = {"name": name, "deployed": name in deployments, "replicas": wanted, "ready": ready}
-            arms.append({**arm, "trouble": trouble(self.experiment, pods, name, events) or None})
-        named = [(node["metadata"]["name"], node) for node in nodes]
+            arms.append({**arm, "trouble": trouble(experiment, pods, name, events) or None})
         return {
             "nodes": [
-                {"name": name, "role": kubernetes.role(node), "ready": kubernetes.is_ready(node)}
-                for name, node in named
+                {
+                    "name": node["metadata"]["name"],
+                    "role": kubernetes.role(node),
+                    "ready": kubernetes.is_ready(node),
+                }
+                for node in nodes
             ],
             "claims": [{"name": claim["metadata"]["name"], "state": _claim_state(claim)} for claim in claims],
             "arms": arms,
         }
 
     def artifacts(self) -> dict[str, Any]:
-        experiment, aws = self.experiment, self.aws
-        models = [(weights.model.name, weights) for weights in experiment.weights]
-        fetched = {
-            name: experiment_resources.has_weights(experiment, aws, weights) for name, weights in models
+        about = self.experiment, self.aws
+        models, arms = self.experiment.weights, self.experiment.arms
+        return {
+            "weights": {one.model.name: experiment_resources.has_weights(*about, one) for one in models},
+            "compiled": {arm.name: experiment_resources.has_artifact(*about, arm) for arm in arms},
         }
-        compiled = {
-            arm.name: experiment_resources.has_artifact(experiment, aws, arm) for arm in experiment.arms
-        }
-        return {"weights": fetched, "compiled": compiled}
 
     def alarms(self) -> list[dict[str, str]]:
-        """Composite ones as well, which CloudWatch leaves out unless it is asked for them: they are those that send mail."""
-        prefix, cloudwatch = f"{self.experiment.name}-", self.aws.client("cloudwatch")
-        return [
-            {"name": alarm["AlarmName"], "state": alarm["StateValue"]}
+        """Return all alarms. CloudWatch leaves out composite alarms, which send mail, unless it is asked for them."""
+        asked: Any = {"AlarmNamePrefix": f"{self.experiment.name}-"}
+        found = [
+            alarm
             for kind in ("MetricAlarm", "CompositeAlarm")
-            for alarm in cloudwatch.paginate(
-                "describe_alarms", f"{kind}s", AlarmNamePrefix=prefix, AlarmTypes=[kind]
+            for alarm in self.aws.client("cloudwatch").paginate(
+                "describe_alarms", f"{kind}s", **asked, AlarmTypes=[kind]
             )
         ]
+        return [{"name": alarm["AlarmName"], "state": alarm["StateValue"]} for alarm in found]
 
     def notices(self) -> list[dict[str, str]] | None:
-        """Who receives the alarms; None where their topic is not deployed."""
+        """Return who receives the alarms; None if their topic is not deployed."""
         found = experiment_resources.subscribers(self.experiment, self.aws)
         states = {True: "receives alarms", False: experiment_resources.UNCONFIRMED}
         return None if found is None else [{"name": name, "state": states[ok]} for name, ok in found.items()]
@@ -135,12 +138,12 @@ class _StatusSections:
         return self._state.as_json() if self._state else None
 
     def build(self) -> dict[str, str] | None:
-        """The build of CodeBuild that runs the experiment now."""
+        """Return the build of CodeBuild that runs the experiment now."""
         found = remote.under_way(self.experiment, self.aws)
         return {"name": str(found["id"]), "state": f"runs it, {remote.who(found)}"} if found else None
 
     def dollars(self) -> dict[str, Any]:
-        """What the nodes of the unfinished run have cost."""
+        """Return what the nodes of the unfinished run have cost."""
         if self._state is None:
             return {}
         hours = trn2_nodes.node_hours(self._state, Clock().now())
@@ -148,27 +151,29 @@ class _StatusSections:
         return {"node_hours": hours, "usd": usd}
 
     def undescribed(self) -> dict[str, Any]:
-        found, unknown = cloudformation.orphaned_stacks(self.experiment, self.aws)
+        found, unread = cloudformation.orphaned_stacks(self.experiment, self.aws)
         self.findings += [stacks.finding() for stacks in found]
-        rows = [
-            {
-                "experiment": stacks.experiment,
-                "region": stacks.region,
-                "stacks": stacks.stacks,
-                "dropped": stacks.described is not None,
-                "line": stacks.finding().line(),
-            }
-            for stacks in found
-        ]
-        return {"stacks": rows, "untold": unknown}
+        rows = [{**vars(stacks), "line": stacks.finding().line()} for stacks in found]
+        return {"stacks": rows, "untold": unread}
 
 
 def _claim_state(claim: dict[str, Any]) -> str:
-    """`allocated` with its devices, or `waiting`."""
+    """Return `allocated` with the devices, or `waiting`."""
     results = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", ())
     if not results:
         return "waiting"
     return f"allocated: {', '.join(result['device'] for result in results)} on {results[0].get('pool', '?')}"
+
+
+def _cluster_rows(cluster: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    for node in cluster["nodes"]:
+        yield "node", node["name"], f"{node['role']}, {'ready' if node['ready'] else 'not ready'}"
+    for claim in cluster["claims"]:
+        yield "claim", claim["name"], claim["state"]
+    for arm in cluster["arms"]:
+        ready = f"{arm['ready']} of {arm['replicas']} ready" if arm["deployed"] else "not deployed"
+        trouble = f"; {arm['trouble']}" if arm["deployed"] and arm["trouble"] else ""
+        yield "arm", arm["name"], f"{ready}{trouble}"
 
 
 def _print(experiment: Experiment, page: dict[str, Any]) -> None:
@@ -181,15 +186,7 @@ def _print(experiment: Experiment, page: dict[str, Any]) -> None:
             f"{count(group['nodes'], 'node')}, ${group['usd_per_hour']:.2f} an hour ({group['price']}){off}"
         )
         rows += [("trn2", group["nodegroup"], line) for line in (nodes, *group["issues"])]
-    if (cluster := page["cluster"]) is not None:
-        for node in cluster["nodes"]:
-            ready = "ready" if node["ready"] else "not ready"
-            rows.append(("node", node["name"], f"{node['role']}, {ready}"))
-        rows += [("claim", one["name"], one["state"]) for one in cluster["claims"]]
-        for arm in cluster["arms"]:
-            ready = f"{arm['ready']} of {arm['replicas']} ready" if arm["deployed"] else "not deployed"
-            trouble = f"; {arm['trouble']}" if arm["deployed"] and arm["trouble"] else ""
-            rows.append(("arm", arm["name"], f"{ready}{trouble}"))
+    rows += _cluster_rows(page["cluster"] or {"nodes": (), "claims": (), "arms": ()})
     for what, key in (("weights", "weights"), ("artifact", "compiled")):
         found = (page["artifacts"] or {}).get(key, {})
         rows += [(what, name, "complete" if whole else "absent") for name, whole in found.items()]

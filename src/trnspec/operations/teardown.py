@@ -30,7 +30,7 @@ POLL_S = 15
 PATIENCE_S = 3600
 """Limit of one stack: deleting a cluster takes about ten minutes, node groups as long."""
 BALANCERS_S = 300
-"""How long controllers may take to delete load balancers."""
+"""Seconds that controllers may take to delete load balancers."""
 _GONE = ("absent", "DELETE_COMPLETE")
 _BILLS = {
     "cloudwatch:alarm": "$0.10 a month each",
@@ -77,49 +77,53 @@ def command(
     if bool(name) != bool(region):
         why = "one is given without the other; give both, as the verb status prints them"
         raise Misuse(f"--name and --region: {why}")
-    if (
-        name and region
-    ):  # what a file described before these were changed; the rest of it does not matter here
+    if name and region:  # stacks of an earlier state of the file; the rest of the file does not matter here
         cluster = experiment.cluster.model_copy(update={"region": region})
         experiment = replace(experiment, name=name, cluster=cluster, path=None)
     aws = aws_of(experiment)
-    there = _going(experiment, aws)
+    stacks = [stack.name for stack in reversed(_going(experiment, aws))]
     kept = list[Remaining]()
     if not dry_run:
         _confirm(experiment, aws, confirm)
         kept = take_down(experiment, aws, Clock())
+    page, problem = _page(experiment, aws, stacks, kept, dry_run=dry_run)
+    print_json(page) if as_json else _print(page)
+    if problem is not None:
+        warn(str(problem))
+    return 1 if page["left"] else 3 if problem else 0
+
+
+def _page(
+    experiment: Experiment, aws: Aws, stacks: list[str], kept: list[Remaining], *, dry_run: bool
+) -> tuple[dict[str, Any], AwsError | None]:
+    """Return what was deleted, what is left and what bills, and the error if AWS does not tell what bills."""
     storage = cloudformation.stack_named(stack_name(experiment, cloudformation.OUTLIVES), aws)
-    bills, images, problem = None, [], None
+    page: dict[str, Any] = {
+        "experiment": experiment.name,
+        "account": aws.account,
+        "dry_run": dry_run,
+        "stacks": stacks,
+        "deleted": len(stacks) - sum(name in dict(kept) for name in stacks),
+        "stays": storage.name if storage.made else None,
+        "images": {},
+        "environment": f"aws://{aws.account}/{aws.region}",
+        "bills": None,
+    }
+    problem = None
     try:
-        images = experiment_resources.asset_images(aws)
+        sizes = experiment_resources.asset_image_sizes(aws)
+        page["images"] = {"number": len(sizes), "bytes": sum(sizes)}
         found = tagged(experiment, aws)
-        bills = [{"arn": arn, "what": what} for arn, what in found.items()]
+        page["bills"] = [{"arn": arn, "what": what} for arn, what in found.items()]
         if not dry_run and stack_name(experiment, "cluster") not in dict(kept):
             kept = [*{**dict(still_billed.billed(found, aws.region)), **dict(kept)}.items()]
     except AwsError as error:  # what was deleted is printed all the same
         problem = error
-    page = {
-        "experiment": experiment.name,
-        "account": aws.account,
-        "dry_run": dry_run,
-        "stacks": [stack.name for stack in reversed(there)],
-        "deleted": len(there) - sum(stack.name in dict(kept) for stack in there),
-        "left": [{"name": name, "why": why} for name, why in kept],
-        "stays": storage.name if storage.made else None,
-        "images": images,
-        "environment": f"aws://{aws.account}/{aws.region}",
-        "bills": bills,
-    }
-    print_json(page) if as_json else _print(page)
-    if problem is not None:
-        warn(str(problem))
-    if kept:
-        return 1
-    return 3 if problem else 0
+    return {**page, "left": [{"name": name, "why": why} for name, why in kept]}, problem
 
 
 def _going(experiment: Experiment, aws: Aws) -> list[Stack]:
-    """All stacks but that of the buckets, unless its own first deployment broke off."""
+    """Return the stacks to delete: all but that of the buckets, unless its first deployment failed."""
     storage = stack_name(experiment, cloudformation.OUTLIVES)
     broken = ("CREATE_FAILED", "ROLLBACK", "REVIEW", "DELETE")
     stacks = cloudformation.deployed(experiment, aws)
@@ -127,7 +131,7 @@ def _going(experiment: Experiment, aws: Aws) -> list[Stack]:
 
 
 def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[Remaining]:
-    """Delete the stacks, last deployed first; a refusal does not keep the others. Returns what is left, and why."""
+    """Delete the stacks, the last deployed first, and go on past those that stay. Return what is left, and why."""
     _stop_nodes(experiment, aws)
     kept, volumes = list[Remaining](), dict[str, str]()
     network, cluster = stack_name(experiment, "network"), stack_name(experiment, "cluster")
@@ -140,7 +144,7 @@ def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[Remaining]
             if in_network:
                 _look_again(experiment, aws, {})
             print(f"    {stack.name}: deleting", file=sys.stderr)
-            why = _delete(stack, experiment, aws, clock)
+            why = _delete(stack, experiment, aws)
             if why is not None:
                 if in_network:
                     with suppress(AwsError):
@@ -148,7 +152,7 @@ def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[Remaining]
                 warn(f"{stack.name}: {why}")
                 kept.append((stack.name, why))
             advance(steps=1)
-    if not kept:  # last: EKS and the agents make them again as long as they live
+    if not kept:  # last, because EKS and the agents create them again until the cluster is deleted
         for name in experiment_resources.log_groups(experiment, aws):
             aws.client("logs").delete_log_group(logGroupName=name)
             print(f"    log group {name}: deleted", file=sys.stderr)
@@ -156,7 +160,7 @@ def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[Remaining]
 
 
 def _look_again(experiment: Experiment, aws: Aws, volumes: Mapping[str, str]) -> list[Remaining]:
-    """Delete what the cluster left in its network, and return what stays of it and of the volumes."""
+    """Delete what the cluster left in its network. Return what stays of it and of the volumes."""
     try:
         left = still_billed.billed(still_billed.standing(volumes, aws), aws.region)
         return [*still_billed.free_network(experiment, aws), *left]
@@ -165,7 +169,7 @@ def _look_again(experiment: Experiment, aws: Aws, volumes: Mapping[str, str]) ->
 
 
 def _stop_nodes(experiment: Experiment, aws: Aws) -> None:
-    """First of all what costs dollars a minute; whatever keeps it from stopping, the stacks are tried all the same."""
+    """Set the Trn2 nodes to 0 first, because they cost dollars a minute. If that fails, the stacks are deleted anyway."""
     try:
         group = nodegroup.read(experiment, aws)
         if group.desired:
@@ -174,14 +178,16 @@ def _stop_nodes(experiment: Experiment, aws: Aws) -> None:
     except Refusal as error:
         if _going(experiment, aws):
             warn(str(error))
-        elif isinstance(error, AwsError):  # no answer about the nodes; that there is no group is one
+        elif isinstance(error, AwsError):  # AWS gave no answer; that there is no group would be one
             raise
 
 
 def _empty_cluster(experiment: Experiment, aws: Aws, clock: Clock) -> dict[str, str]:
-    """Delete what no stack knows, as long as the cluster lives: Jobs of runs, whose volume would keep CloudFormation waiting, and
-    what has a load balancer. Returns the volumes of claims, which stay: the handler of the CDK ignores it if `kubectl delete` fails
-    (`aws-eks-v2/kubectl-handler/apply` of aws-cdk-lib), so nothing else would tell of them."""
+    """Delete what no stack contains: Jobs of runs, whose volume would keep CloudFormation waiting, and objects with a load balancer.
+
+    Return the volumes of claims. They stay, and nothing else names them: the handler of the CDK ignores a failed `kubectl delete`
+    (`aws-eks-v2/kubectl-handler/apply` of aws-cdk-lib).
+    """
     volumes = dict[str, str]()
     try:
         with cluster_of(experiment, aws) as cluster:
@@ -201,18 +207,18 @@ def _empty_cluster(experiment: Experiment, aws: Aws, clock: Clock) -> dict[str, 
             for kind, place in still_billed.balanced(cluster):
                 warn(f"{kind} {place}: is still there, so its load balancer may outlive the cluster and bill")
     except Refusal as error:
-        warn(f"the cluster was not asked for Jobs, load balancers and volumes: {error}")
+        warn(f"Jobs, load balancers and volumes of the cluster could not be read: {error}")
     for name, claim in volumes.items():
         print(f"    volume {name} of claim {claim}: stays, and bills by size", file=sys.stderr)
     return volumes
 
 
-def _delete(stack: Stack, experiment: Experiment, aws: Aws, clock: Clock) -> str | None:
-    """Why a stack is still there, with the remedy; None when it is gone."""
+def _delete(stack: Stack, experiment: Experiment, aws: Aws) -> str | None:
+    """Delete a stack. Return why it still exists, with the remedy; None when it is deleted."""
     try:
         cloudformation.lift_protection(stack, experiment, aws)
         aws.client("cloudformation").delete_stack(StackName=stack.name)
-        return _await(stack, experiment, aws, clock)
+        return _await(stack, experiment, aws)
     except AwsError as error:
         again = f"then run {teardown_command(experiment)} again"
         if "TerminationProtection" in str(error):
@@ -227,27 +233,18 @@ def _delete(stack: Stack, experiment: Experiment, aws: Aws, clock: Clock) -> str
         raise
 
 
-def _await(stack: Stack, experiment: Experiment, aws: Aws, clock: Clock) -> str | None:
-    """Why a stack is still there; None when it is gone. The waiter of boto3 would wait an hour for another change of the stack."""
-    name, seen = stack.name, [stack]
-
-    def going() -> str | None:
-        seen.append(cloudformation.stack_named(name, aws))
-        status = seen[-1].status
-        failed = status == "DELETE_FAILED" and (
-            len(seen) > 2 or stack.status != status
-        )  # not that of last time
-        changes = status.endswith("_IN_PROGRESS") and not status.startswith(("DELETE", "REVIEW"))
-        return None if failed or changes or status in _GONE else f"{name}: {status}"
-
-    again = f"then run {teardown_command(experiment)} again"
-    late, now = poll(going, clock=clock, every_s=POLL_S, patience_s=PATIENCE_S), seen[-1]
-    if late is not None:
-        return f"still {now.status} after {PATIENCE_S // 60} minutes; wait, {again}"
+def _await(stack: Stack, experiment: Experiment, aws: Aws) -> str | None:
+    """Return why a stack still exists; None when it is deleted."""
+    name, how = stack.name, {"every_s": POLL_S, "patience_s": PATIENCE_S}
+    with suppress(AwsError):  # the state of the stack says more
+        aws.client("cloudformation").wait("stack_delete_complete", StackName=name, **how)
+    now, again = cloudformation.stack_named(name, aws), f"then run {teardown_command(experiment)} again"
+    if now.status in _GONE:
+        return None
     if now.status == "DELETE_FAILED":
         why = (cloudformation.failures(name, aws) or [now.reason or "no reason given"])[0]
         return f"not deleted: {why}; remove what it names, {again}"
-    return None if now.status in _GONE else f"is {now.status}; wait until that ends, {again}"
+    return f"is {now.status}; wait until that ends, {again}"
 
 
 def _confirm(experiment: Experiment, aws: Aws, given: str | None) -> None:
@@ -273,8 +270,8 @@ def _print(page: dict[str, Any]) -> None:
 
 
 def tagged(experiment: Experiment, aws: Aws) -> dict[str, str]:
-    """What bills and how, by ARN, of everything in the experiment's region that has CloudFormation's tag, or one that the
-    cluster's controllers put on load balancers, volumes and instances that no stack knows of
+    """Return how resources in the experiment's region bill, by ARN. They have the tag of the stacks, or a tag that the controllers of
+    the cluster set on load balancers, volumes and instances outside the stacks
     (https://docs.aws.amazon.com/eks/latest/userguide/eks-using-tags.html,
     https://kubernetes.io/docs/reference/labels-annotations-taints/)."""
     client, cluster = aws.client("resourcegroupstaggingapi"), cluster_name(experiment)
@@ -293,7 +290,7 @@ def tagged(experiment: Experiment, aws: Aws) -> dict[str, str]:
 
 
 def bills(arn: str) -> str:
-    """How a resource bills; empty when it does not."""
+    """Return how a resource bills; empty if it costs nothing."""
     _, _, service, _, _, resource = arn.split(":", 5)
     kind = resource.replace(":", "/").split("/", 1)[0]
     return _BILLS.get(f"{service}:{kind}") or _BILLS.get(f"{service}:", "")

@@ -70,7 +70,7 @@ def test_status_and_scale_know_an_issue_of_an_earlier_request(world: World, say:
     assert "InsufficientInstanceCapacity" not in say("nodes", "1")[2]
     (now,) = json.loads(say("status", "--json")[1])["trn2"]["issues"]
     assert now.startswith(REFUSED)
-    assert "no nodes come now: Could not launch On-Demand Instances" in say("nodes", "1")[2]
+    assert "no nodes start now: Could not launch On-Demand Instances" in say("nodes", "1")[2]
 
 
 @pytest.mark.parametrize(

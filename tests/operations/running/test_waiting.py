@@ -215,9 +215,9 @@ def test_a_block_from_its_purchase_to_its_switch_off(block: Driver, monkeypatch:
         assert "will not fit" not in plan.text
         without = _plan(world.experiment, block.aws, None, **asked, wait_h=0.0)
         with pytest.raises(Refusal, match=rf"{BLOCK}: begins at 2026-04-01T15:00:00Z; .*--wait"):
-            without.refuse_cut()
+            without.check_time()
         context = block.context()
-        context.needs_h, context.plan = plan.refuse_cut(), replace(context.plan, wait_h=12.0)
+        context.needs_h, context.plan = plan.check_time(), replace(context.plan, wait_h=12.0)
         first = list[datetime]()
         world.on_tick.append(lambda: first.append(block.clock.now()) if world.nodes and not first else None)
         run_to_end(context, keep_nodes=False)
@@ -240,7 +240,7 @@ def test_what_does_not_fit_into_a_block_is_said_before_and_left_to_a_later_run(
     plan = RunPlan.of(world.experiment, START, left=left, **block)
     assert [*plan.left_out][:2] == ["arms-2", "benchmark-2"], plan
     assert "will not fit before the block ends, and is left to a later run: raise " in plan.text
-    assert plan.refuse_cut() < 4
+    assert plan.check_time() < 4
     context = swept.context()
     context.plan = replace(context.plan, left_out=plan.left_out)
     first = run_to_end(context, keep_nodes=False)

@@ -1,4 +1,4 @@
-"""What moto's CloudFormation lacks for our templates, and nothing beyond it.
+"""Adds to moto's CloudFormation the resource types of our templates that it lacks.
 
 Created by the API call that CloudFormation would make, so that the SDK checks the parameters and the APIs show the result:
     EKS clusters (with a security group of their own, as EKS makes one) and node groups, alarms, schedules and their
@@ -47,13 +47,13 @@ Properties = dict[str, Any]
 Api = Callable[[str], Any]
 """A client of a service, in the region of the stack."""
 ClientOf = Callable[[str, str], Any]
-"""The same for a service and a region."""
-Made = tuple[str, Mapping[str, str]]
-"""Physical id, and what `Fn::GetAtt` may ask for."""
+"""A client of a service in a region."""
+Created = tuple[str, Mapping[str, str]]
+"""The physical id, and the attributes of `Fn::GetAtt`."""
 _clients: list[ClientOf] = []
 
 
-def _egress(properties: Properties, api: Api) -> Made:
+def _egress(properties: Properties, api: Api) -> Created:
     kept = {"IpProtocol", "FromPort", "ToPort"}
     permission = {name: value for name, value in properties.items() if name in kept}
     if "CidrIp" in properties:
@@ -65,24 +65,24 @@ def _egress(properties: Properties, api: Api) -> Made:
     return f"{group}-egress", {}
 
 
-def _topic_policy(properties: Properties, api: Api) -> Made:
+def _topic_policy(properties: Properties, api: Api) -> Created:
     policy = json.dumps(properties["PolicyDocument"])
     for topic in properties["Topics"]:
         api("sns").set_topic_attributes(TopicArn=topic, AttributeName="Policy", AttributeValue=policy)
     return properties["Topics"][0], {}
 
 
-def _queue_policy(properties: Properties, api: Api) -> Made:
+def _queue_policy(properties: Properties, api: Api) -> Created:
     policy = {"Policy": json.dumps(properties["PolicyDocument"])}
     for queue in properties["Queues"]:
         api("sqs").set_queue_attributes(QueueUrl=queue, Attributes=policy)
     return properties["Queues"][0], {}
 
 
-def _by(service: str, method: str, name: str = "") -> Callable[[Properties, Api], Made]:
+def _by(service: str, method: str, name: str = "") -> Callable[[Properties, Api], Created]:
     """One call with the very properties; the resource has the name that one of them gives, or else its ARN."""
 
-    def make(properties: Properties, api: Api) -> Made:
+    def make(properties: Properties, api: Api) -> Created:
         answer = getattr(api(service), method)(**properties)
         arn = next((value for key, value in answer.items() if key.endswith("Arn")), "")
         return properties[name] if name else arn, {"Arn": arn}
@@ -90,13 +90,13 @@ def _by(service: str, method: str, name: str = "") -> Callable[[Properties, Api]
     return make
 
 
-def _alarm(properties: Properties, api: Api) -> Made:
+def _alarm(properties: Properties, api: Api) -> Created:
     api("cloudwatch").put_metric_alarm(**properties)
     (alarm,) = api("cloudwatch").describe_alarms(AlarmNames=[properties["AlarmName"]])["MetricAlarms"]
     return alarm["AlarmName"], {"Arn": alarm["AlarmArn"]}
 
 
-def _make_cluster(properties: Properties, api: Api) -> Made:
+def _cluster(properties: Properties, api: Api) -> Created:
     """A cluster with its own group, as EKS makes one: https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-eks-cluster.html"""
     parameters = _as_eks_says(properties)
     parameters["tags"] = {tag["Key"]: tag["Value"] for tag in properties.get("Tags", ())}
@@ -122,7 +122,7 @@ def _make_cluster(properties: Properties, api: Api) -> Made:
     }
 
 
-def _node_group(properties: Properties, api: Api) -> Made:
+def _node_group(properties: Properties, api: Api) -> Created:
     """https://docs.aws.amazon.com/AWSCloudFormation/latest/TemplateReference/aws-resource-eks-nodegroup.html"""
     parameters = _as_eks_says(properties)
     parameters.pop("forceUpdateEnabled", None)  # for CloudFormation itself, when it updates
@@ -144,10 +144,10 @@ def _as_eks_says(properties: Properties) -> dict[str, Any]:
     return {**small(properties), **{name.lower(): value for name, value in own.items()}}
 
 
-_MADE: Mapping[str, tuple[str, Callable[[Properties, Api], Made]]] = {
+_CREATORS: Mapping[str, tuple[str, Callable[[Properties, Api], Created]]] = {
     "AWS::CloudWatch::Alarm": ("AlarmName", _alarm),
     "AWS::EC2::SecurityGroupEgress": ("", _egress),
-    "AWS::EKS::Cluster": ("Name", _make_cluster),
+    "AWS::EKS::Cluster": ("Name", _cluster),
     "AWS::EKS::Nodegroup": ("NodegroupName", _node_group),
     "AWS::SNS::Subscription": ("", _by("sns", "subscribe")),
     "AWS::SNS::TopicPolicy": ("", _topic_policy),
@@ -160,22 +160,22 @@ _MADE: Mapping[str, tuple[str, Callable[[Properties, Api], Made]]] = {
 
 @dataclass(eq=False)
 class Modelled(CloudFormationModel):
-    """A resource of which moto has no model: created by a call, or kept as its resolved properties."""
+    """A resource without a model in moto: created by a call, or kept as its resolved properties."""
 
     resource_type: str
     physical_resource_id: str
     properties: Properties
     attributes: Mapping[str, str] | None
-    """What `Fn::GetAtt` may ask for; `None` where the resource was not created."""
+    """The attributes of `Fn::GetAtt`; `None` if the resource was not created."""
 
     @classmethod
     def create_from_cloudformation_json(
         cls, resource_name: str, cloudformation_json: Any, account_id: str, region_name: str, **where: Any
     ) -> Modelled:
         kind, properties = where["ResourceType"], cloudformation_json["Properties"]
-        if kind not in _MADE:
+        if kind not in _CREATORS:
             return cls(kind, f"recorded-{where['LogicalId']}", properties, None)
-        named_by, make = _MADE[kind]
+        named_by, make = _CREATORS[kind]
         properties = {named_by: resource_name, **properties} if named_by else properties
         physical_id, attributes = make(properties, lambda service: _clients[-1](service, region_name))
         return cls(kind, physical_id, properties, attributes)
@@ -191,7 +191,7 @@ class Modelled(CloudFormationModel):
 
 
 def _model_for(resource_type: str) -> Any:
-    """Takes the place of moto's choice, which runs a Lambda function in Docker for every `Custom::` type."""
+    """Replaces the choice of moto, which runs a Lambda function in Docker for every `Custom::` type."""
     return get_model_map().get(resource_type) or Modelled
 
 
@@ -205,7 +205,7 @@ _create_as_moto = parsing.parse_and_create_resource
 
 
 def _create_resource(logical_id: str, resource: dict[str, Any], resources: ResourceMap, **where: Any) -> Any:
-    """moto's own, with what it forgets, and with the resource named in what went wrong."""
+    """Create a resource as moto does, with the managed policies of roles and the names of parameters; errors name the resource."""
     kind, properties = resource["Type"], resource.get("Properties", {})
     if kind == "AWS::SSM::Parameter":
         resource = {**resource, "Properties": {"Name": f"CFN-{logical_id}", **properties}}
@@ -242,13 +242,13 @@ def _known_policies() -> tuple[AWSManagedPolicy, ...]:
 
 
 def _policies_of_aws(backend: IAMBackend) -> list[AWSManagedPolicy]:
-    """moto knows AWS's own policies and leaves them out; asked for them, it reads them again for each partition."""
+    """Load the managed policies of AWS once. moto leaves them out, or reads them again for each partition."""
     return [copy(policy) for policy in _known_policies()] if backend.region_name == "aws" else []
 
 
 @contextmanager
 def extended_moto(client_of: ClientOf) -> Iterator[None]:
-    """Put the extension in place for a while, its calls going through `client_of`."""
+    """Install the extension for the duration of the context; its calls go through `client_of`."""
     replaced: tuple[tuple[Any, str, Any], ...] = (
         (parsing, "resource_class_from_type", _model_for),
         (parsing, "parse_and_create_resource", _create_resource),

@@ -1,4 +1,4 @@
-"""Create the synthesized stacks in the loopback server, and say what became of each resource and what moto lacks."""
+"""Create the synthesized stacks in the loopback server, and report the outcome of each resource."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Rehearsal:
     images_not_built: tuple[str, ...]
     """`repository:tag` of container images that the stacks name."""
     unresolved: tuple[str, ...]
-    """What moto said it cannot resolve; a property that holds such a reference is not usable."""
+    """References that moto cannot resolve; a property with one is not usable."""
 
     def types(self, outcome: Outcome) -> dict[str, int]:
-        """How many resources of each type came to this, by name."""
+        """Return the number of resources with this outcome, by type."""
         found = Counter(one.type for one in self.resources if one.outcome == outcome)
         return dict(sorted(found.items()))
 

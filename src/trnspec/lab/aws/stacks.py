@@ -32,7 +32,7 @@ class StackTemplate:
     """The template's text, byte for byte what CloudFormation would get."""
     tags: Mapping[str, str] = field(default_factory=dict)
     protected: bool = False
-    """Whether it is protected from deletion."""
+    """True if it is protected from deletion."""
 
     def create(self, cloudformation: Any) -> None:
         """`create-stack` with the template as it is. Raises `Refusal` where CloudFormation refuses it."""
@@ -91,8 +91,8 @@ def read_assembly(folder: Path) -> Assembly:
 
 
 def stand_in_for_bootstrap(assembly: Assembly, client_of: Callable[[str], Any], *, region: str) -> None:
-    """What `cdk bootstrap` and the publishing of assets leave behind, as far as the templates need it; in place of the code
-    of Lambda functions, which nothing invokes here, lies a placeholder."""
+    """Create what the templates need of `cdk bootstrap` and of published assets. The code of Lambda functions is a placeholder, because
+    nothing invokes them here."""
     client_of("ssm").put_parameter(Name="/cdk-bootstrap/hnb659fds/version", Value="99", Type="String")
     placeholder = io.BytesIO()
     with zipfile.ZipFile(placeholder, "w") as archive:

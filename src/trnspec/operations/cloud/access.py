@@ -19,12 +19,10 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -35,6 +33,7 @@ from trnspec.core.findings import Misuse, Outside, Refusal
 from trnspec.experiment import Experiment, load
 from trnspec.experiment.naming import bastion_name, cluster_name
 from trnspec.operations.cloud.aws import Aws, aws_of
+from trnspec.operations.cloud.clock import Clock, poll
 from trnspec.operations.cloud.cloudformation import not_deployed
 from trnspec.operations.cloud.kubernetes import Kubernetes
 from trnspec.operations.options import chosen, json_option
@@ -129,84 +128,74 @@ def kubeconfig(described: dict[str, Any], *, region: str, server: str, host: str
 def into(experiment: Experiment, aws: Aws, *, host: str) -> Iterator[str]:
     """Yield an address on this machine that forwards to the private endpoint.
 
-    Raises `Outside` when the plugin is missing, no node takes sessions, or the session does not open.
+    Raises `Outside` when the plugin is missing, no instance takes sessions, or the session does not open.
     """
-    private, own = (
-        f"cluster {cluster_name(experiment)}: its endpoint is private and",
-        bastion_name(experiment),
-    )
+    private = f"cluster {cluster_name(experiment)}: its endpoint is private and"
     other = "put your network into cluster.admin_cidrs"
     if (plugin := shutil.which(PLUGIN)) is None:
         manual = "docs.aws.amazon.com/systems-manager, Session Manager plugin"
         raise Outside(f"{private} {PLUGIN} is not installed; install it ({manual}), or {other}")
-    # Running instances that the cluster stack keeps for sessions, and those of them that Systems Manager reaches.
-    ssm, filters = aws.client("ssm"), {"tag:Name": own, "instance-state-name": "running"}
-    asked: Any = [{"Name": name, "Values": [value]} for name, value in filters.items()]
-    reservations = aws.client("ec2").paginate("describe_instances", "Reservations", Filters=asked)
-    running = {node["InstanceId"] for reserved in reservations for node in reserved["Instances"]}
-    known = ssm.paginate("describe_instance_information", "InstanceInformationList")
-    online = running & {node["InstanceId"] for node in known if node["PingStatus"] == "Online"}
-    if not online:
-        why = f"{own} ({len(running)} running) does not answer to Systems Manager"
+    if (target := _bastion(experiment, aws)) is None:
+        why = f"{bastion_name(experiment)} does not answer to Systems Manager"
         raise Outside(f"{private} {why}; wait some minutes after a deployment, or {other}")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     parameters = {"host": [host], "portNumber": ["443"], "localPortNumber": [str(port)]}
-    request = {"Target": min(online), "DocumentName": DOCUMENT, "Parameters": parameters}
+    request = {"Target": target, "DocumentName": DOCUMENT, "Parameters": parameters}
+    ssm = aws.client("ssm")
     session = ssm.start_session(**request)
     opened = {key: session[key] for key in ("SessionId", "StreamUrl", "TokenValue")}
     try:
         with _forwarding(plugin, opened, request, region=aws.region):
             yield f"https://127.0.0.1:{port}"
     finally:
-        # What was done through the tunnel counts; a session that nobody ends times out by itself.
-        with suppress(Refusal):
+        with suppress(Refusal):  # a session that nobody ends times out by itself
             ssm.terminate_session(SessionId=session["SessionId"])
+
+
+def _bastion(experiment: Experiment, aws: Aws) -> str | None:
+    """Return a running instance of the cluster stack that Systems Manager reaches."""
+    filters = {"tag:Name": bastion_name(experiment), "instance-state-name": "running"}
+    asked: Any = [{"Name": name, "Values": [value]} for name, value in filters.items()]
+    reservations = aws.client("ec2").paginate("describe_instances", "Reservations", Filters=asked)
+    running = {node["InstanceId"] for reserved in reservations for node in reserved["Instances"]}
+    known = aws.client("ssm").paginate("describe_instance_information", "InstanceInformationList")
+    online = running & {node["InstanceId"] for node in known if node["PingStatus"] == "Online"}
+    return min(online, default=None)
 
 
 @contextmanager
 def _forwarding(
     plugin: str, session: dict[str, Any], request: dict[str, Any], *, region: str
 ) -> Iterator[None]:
-    # The token opens the session, and everybody on this machine may read command lines: it goes by the environment.
     arguments = [plugin, _RESPONSE, region, "StartSession", "", json.dumps(request)]
     arguments.append(f"https://ssm.{region}.amazonaws.com")
-    streams: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    # The token opens the session, and everybody on this machine may read command lines: it goes by the environment.
     environment = {**os.environ, _RESPONSE: json.dumps(session)}
-    try:
-        process = subprocess.Popen(arguments, **streams, env=environment, text=True, errors="replace")
-    except OSError as error:
-        raise Outside(f"{plugin}: cannot be run ({error.strerror}); install it again") from None
-    said, opened = deque[str](maxlen=20), Event()
+    with tempfile.NamedTemporaryFile("w+", errors="replace") as log:  # a pipe that nobody reads would fill
+        how: Any = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
+        process = subprocess.Popen(arguments, **how, env=environment)
 
-    def listen() -> None:
-        """Read the output of the plugin: it writes one line for each connection, and stops if nobody reads them."""
-        for line in process.stdout or ():
-            if not opened.is_set():
-                said.append(line.strip())
-            if _READY in line:
-                opened.set()
-        opened.set()  # it has ended, opened or not
+        def opening() -> str | None:
+            ready = process.poll() is not None or _READY in Path(log.name).read_text(errors="replace")
+            return None if ready else f"session to {request['Target']}"
 
-    listener = Thread(target=listen, daemon=True)
-    listener.start()
-    try:
-        if not opened.wait(OPENS_S) or _READY not in " ".join(said):
-            last = next((line for line in reversed(said) if line), "it said nothing")[:200]
-            why = f"the session to {request['Target']} did not open ({last})"
-            raise Outside(f"{PLUGIN}: {why}; install version 1.2.498.0 or later, then run this again")
-        yield
-    finally:
-        process.terminate()
         try:
-            process.wait(timeout=_ENDS_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        listener.join(_ENDS_S)
-        if process.stdout is not None and not listener.is_alive():
-            process.stdout.close()
+            poll(opening, clock=Clock(), every_s=0.1, patience_s=OPENS_S)
+            said = Path(log.name).read_text(errors="replace")
+            if _READY not in said:
+                last = (said.strip() or "it said nothing").splitlines()[-1][:200]
+                why = f"the session to {request['Target']} did not open ({last})"
+                raise Outside(f"{PLUGIN}: {why}; install version 1.2.498.0 or later, then run this again")
+            yield
+        finally:
+            process.terminate()
+            try:
+                process.wait(timeout=_ENDS_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
 def kubectl() -> Path:
@@ -221,12 +210,12 @@ def kubectl() -> Path:
 
 def _bundled(cache: Path) -> Path:
     """Return the bundled kubectl, unpacked into `cache` once. Its name contains the package's version, so an upgrade unpacks again."""
-    archive: Path | None = None
-    with suppress(PackageNotFoundError):  # found without importing it, which would start jsii
-        of_jsii = (file for file in files(_PACKAGE) or () if file.name.endswith(".jsii.tgz"))
-        archive = next((Path(str(file.locate())) for file in of_jsii), None)
-    if archive is None:
-        raise Outside(f"{_PACKAGE}: is not installed or carries no kubectl; run scripts/setup again")
+    try:  # found without importing it, which would start jsii
+        archive = next(
+            Path(str(file.locate())) for file in files(_PACKAGE) or () if file.name.endswith(".jsii.tgz")
+        )
+    except (PackageNotFoundError, StopIteration):
+        raise Outside(f"{_PACKAGE}: is not installed; run scripts/setup again") from None
     target = cache / f"kubectl-{archive.name.removesuffix('.jsii.tgz').rpartition('@')[2]}"
     if not target.exists():
         try:

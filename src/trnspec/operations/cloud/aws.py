@@ -8,10 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, cached_property
-from pathlib import Path
 from typing import Any
 
-import yaml
 from botocore import exceptions as faults
 
 from infra.deployment_file import read_deployment
@@ -19,17 +17,17 @@ from infra.synthesis import DEPLOYMENT
 from trnspec.core.findings import Finding, Outside, Refusal
 from trnspec.core.safe_output import shortened
 from trnspec.experiment import Experiment
+from trnspec.experiment.catalogue.models import table_of
 
 NOT_ALLOWED = re.compile(r"AccessDenied(Exception)?|(Client\.)?UnauthorizedOperation|Forbidden|403")
 _ACTION = re.compile(r"not authorized to perform:? ([\w-]+:\w+)(?: on resource:? ([^\s,]+))?")
-_ERRORS = Path(__file__).with_name("aws_errors.yaml")
 _LONG_TIMEOUTS, _SHORT_TIMEOUTS = (
     {
         "retries": {"mode": "standard", "total_max_attempts": tries},
-        "connect_timeout": way_s,
-        "read_timeout": s,
+        "connect_timeout": connect_s,
+        "read_timeout": read_s,
     }
-    for tries, way_s, s in ((8, 10, 60), (2, 4, 8))
+    for tries, connect_s, read_s in ((8, 10, 60), (2, 4, 8))
 )
 
 
@@ -60,24 +58,21 @@ def _refused(code: str, message: str, action: str) -> tuple[str, str]:
         resource = f" on {named[2]}" if named and named[2] and named[2] != "*" else ""
         right = f"{named[1] if named else action}{resource}"
         return "not allowed", f"let the caller do {right}, or use another AWS_PROFILE"
-    if known := _meaning("codes", {"Throttling" if "ate exceeded" in message else code}, code):
-        return known
     if message.startswith("<"):
         return f"a page answers with HTTP {code}, not AWS", "check AWS_ENDPOINT_URL, network and proxy"
-    return f"{code}: {shortened(message, 300)}", ""
+    name = "Throttling" if "ate exceeded" in message else code
+    return _meaning("codes", {name}, code) or (f"{code}: {shortened(message, 300)}", "")
 
 
 def _meaning(kind: str, names: set[str], said: str) -> tuple[str, str] | None:
-    """Return the reason and the remedy of the first entry of `aws_errors.yaml` with one of these names."""
+    """Return the reason and the remedy of the first entry of `aws.yaml` with one of these names."""
     found = next((entry for entry in _meanings()[kind] if not names.isdisjoint(entry["names"])), None)
     return (found["why"].format(said=said), found["remedy"]) if found else None
 
 
 @cache
 def _meanings() -> dict[str, list[dict[str, Any]]]:
-    """Read the table once, because a run that waits for nodes gets thousands of errors."""
-    found: dict[str, list[dict[str, Any]]] = yaml.safe_load(_ERRORS.read_text(encoding="utf-8"))
-    return found
+    return dict(table_of(__file__))
 
 
 def _flat(text: object) -> str:
@@ -87,8 +82,8 @@ def _flat(text: object) -> str:
 class Aws:
     """The clients of a verb, with its account and region.
 
-    `account` is the id that deployment.yaml names; credentials of another one are refused before anything else is asked. `keys` are temporary credentials as STS returns them, used instead of the caller's own. `make_client`
-    returns a boto3 client for a service's name; the tests pass their own.
+    `account` is the id that deployment.yaml names: credentials of another account are refused before any other call. `keys` are
+    temporary credentials of STS, which replace the caller's. `make_client` returns a boto3 client by the name of its service.
     """
 
     def __init__(
@@ -128,7 +123,7 @@ class Aws:
         return self.identity["Account"]
 
     def shorten_timeouts(self) -> None:
-        """Use short timeouts from now on, because a person waits, or nodes are billed until the answer."""
+        """Use short timeouts from now on: a person waits, or nodes are billed until the answer."""
         if self._limits is not _SHORT_TIMEOUTS:
             self._limits = _SHORT_TIMEOUTS
             self._clients.clear()
@@ -163,9 +158,9 @@ def aws_of(experiment: Experiment) -> Aws:
 class CheckedClient:
     """A boto3 client whose operations raise `AwsError` for every failure.
 
-    Operations are called as on the client: `client("eks").describe_cluster(name=...)`. The one check of an answer is the id
-    that AWS gives every request: a proxy or a login page answers with status 200 too, and botocore reads an answer without
-    members from it (https://github.com/boto/botocore/blob/develop/botocore/parsers.py).
+    Operations are called as on the client: `client("eks").describe_cluster(name=...)`. An answer must have the id that AWS gives
+    every request, because botocore accepts a login page with status 200 as an empty answer
+    (https://github.com/boto/botocore/blob/develop/botocore/parsers.py).
     """
 
     def __init__(self, service: str, region: str, make: Callable[[], Any]) -> None:
@@ -197,6 +192,11 @@ class CheckedClient:
         while (page := self._ask(operation, lambda: next(pages, None))) is not None:
             yield from page.get(key, ())
 
+    def wait(self, waiter: str, *, every_s: int, patience_s: int, **parameters: Any) -> None:
+        """Wait with a waiter of botocore. Raises `AwsError` if it fails or takes longer than `patience_s`."""
+        how = {"Delay": every_s, "MaxAttempts": patience_s // every_s}
+        self._guarded(waiter, lambda: self._client.get_waiter(waiter).wait(**parameters, WaiterConfig=how))
+
     def content(self, max_bytes: int | None = None, **where: str) -> tuple[bytes, str]:
         """Return the content (at most `max_bytes`) and the ETag of an object in S3."""
         answer = self.get_object(**where)
@@ -221,7 +221,7 @@ class CheckedClient:
             raise self._foreign(operation, f"{type(error).__name__}: {error}") from error
 
     def _foreign(self, operation: str, said: str) -> AwsError:
-        """Return the error for an answer with status 200 that is not from AWS, or for a client that could not be created."""
+        """Return the error for an answer that is not from AWS, or for a client that could not be created."""
         why = "cannot be made" if operation == "CreateClient" else "unexpected answer, not from AWS"
         where, said = f"{self._service}:{operation} in {self._region}", shortened(_flat(said), 120)
         remedy = "check AWS_ENDPOINT_URL, AWS_PROFILE, network and proxy, then run this again"

@@ -4,6 +4,7 @@ file describes any more because the file's `name` or `region` was changed, or th
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,29 +68,20 @@ def teardown_command(experiment: Experiment) -> str:
 
 
 def to_deploy(experiment: Experiment, account: str) -> str:
-    """Return the remedy that deploys the experiment into an account: only a pipeline deploys into the accounts of its stages."""
-    try:
-        stages = parse(PIPELINE)["stages"].values()
-        delivered = {(stage["account"], _name_in(ROOT / stage["experiment"])) for stage in stages}
-    except (Misuse, AttributeError, KeyError, TypeError):  # the file does not exist, or is being written
-        delivered = set()
-    if (account, experiment.name) in delivered:
-        return "merge the change: the pipeline deploys it (docs/pipeline.md)"
+    """Return the remedy that deploys the experiment. Only the pipeline deploys into the accounts of its stages."""
+    with suppress(
+        Misuse, AttributeError, KeyError, TypeError
+    ):  # without a pipeline, or while its file is written
+        for stage in parse(PIPELINE)["stages"].values():
+            file = (ROOT / stage["experiment"]).resolve()
+            if stage["account"] == account and experiment.path and file == experiment.path.resolve():
+                return "merge the change: the pipeline deploys it (docs/pipeline.md)"
     return f"run {deploy_command(experiment)}"
 
 
 def not_deployed(what: str, experiment: Experiment, aws: Aws) -> Refusal:
     remedy = f"{to_deploy(experiment, aws.account)}, or check AWS_PROFILE and cluster.region"
     return Refusal(Finding(what, None, f"none in account {aws.account}, {aws.region}", remedy))
-
-
-def _name_in(path: Path) -> str:
-    """Return the experiment's name, or the name of the file if it cannot be read."""
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError):
-        return path.stem
-    return str(data.get("name", path.stem)) if isinstance(data, dict) else path.stem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +92,7 @@ class Stack:
     status: str
     reason: str = ""
     protected: bool = False
-    """Whether it is protected from deletion."""
+    """True if it is protected from deletion."""
     owner: str = ""
     """The experiment that its tag names."""
 
@@ -110,7 +102,7 @@ class Stack:
 
     @property
     def made(self) -> bool:
-        """Whether its resources exist; a first deployment that was rolled back leaves none."""
+        """True if its resources exist; a first deployment that was rolled back leaves none."""
         return self.status not in (*_EMPTY, "DELETE_COMPLETE", "absent")
 
 
@@ -136,28 +128,13 @@ def deployed(experiment: Experiment, aws: Aws) -> tuple[Stack, ...]:
     return tuple(sorted(own, key=lambda stack: (order.get(stack.name, len(order)), stack.name)))
 
 
-def by_experiment(aws: Aws) -> dict[str, list[str]]:
-    """Return the stacks of this project in a region, by the experiment in their tag."""
-    names: dict[str, list[str]] = {}
-    for stack in _all(aws):
-        if stack.name in {f"{stack.owner}-{part}" for part in _ORDER}:
-            names.setdefault(stack.owner, []).append(stack.name)
-    return names
-
-
 def expected(experiment: Experiment, aws: Aws) -> tuple[Stack, ...]:
     """Return every stack that should exist, and any other stacks of the experiment."""
     there = {stack.name: stack for stack in deployed(experiment, aws)}
-    names = [
-        name for part in _PARTS if (name := stack_name(experiment, part)) not in unused_stacks(experiment)
-    ]
+    parts = [part for part in _PARTS if part != "network" or not experiment.cluster.network.vpc]
+    names = [stack_name(experiment, part) for part in parts]
     wanted = [there.pop(name, Stack(name=name, status="absent")) for name in names]
     return (*wanted, *there.values())
-
-
-def unused_stacks(experiment: Experiment) -> set[str]:
-    """Return the names of the stacks that the experiment does not have, because it uses an existing VPC."""
-    return {stack_name(experiment, "network")} if experiment.cluster.network.vpc else set()
 
 
 def stack_named(name: str, aws: Aws) -> Stack:
@@ -196,15 +173,13 @@ def failures(name: str, aws: Aws) -> list[str]:
 def incomplete_stacks(stacks: Iterable[Stack], experiment: Experiment, aws: Aws) -> list[Finding]:
     """Return a finding for each stack that a deployment or a teardown left incomplete."""
     broken = [stack for stack in stacks if stack.status in _REMEDIES]
-    deploy, teardown = to_deploy(experiment, aws.account) if broken else "", teardown_command(experiment)
+    commands = {"deploy": to_deploy(experiment, aws.account), "teardown": teardown_command(experiment)}
     return [
         Finding(
             f"stack {stack.name}",
             None,
             f"is {stack.status}" + (f" ({stack.reason.rstrip('.')})" if stack.reason else ""),
-            _REMEDIES[stack.status].format(
-                name=stack.name, region=aws.region, deploy=deploy, teardown=teardown
-            ),
+            _REMEDIES[stack.status].format(name=stack.name, region=aws.region, **commands),
         )
         for stack in broken
     ]
@@ -217,16 +192,11 @@ class OrphanedStacks:
     experiment: str
     region: str
     stacks: tuple[str, ...]
-    described: Experiment | None = None
-    """The experiment, if a file describes it without these stacks."""
 
     def finding(self) -> Finding:
-        whose = "its file no longer describes" if self.described else "no file here describes"
-        why = f"{count(len(self.stacks), 'stack')} exist and are billed ({', '.join(self.stacks)}), and {whose} them"
+        names = ", ".join(self.stacks)
+        why = f"{count(len(self.stacks), 'stack')} exist and are billed ({names}), and no file here describes them"
         remedy = f"remove them with {removal(self.experiment, self.region)}, or take the change of the file's name or region back"
-        if self.described:
-            down = teardown_command(self.described)
-            remedy = f"take the change of its section cluster back, or take all of it down ({down}; the buckets stay) and deploy again"
         return Finding(f"{self.experiment} in {self.region}", None, why, remedy)
 
 
@@ -238,41 +208,50 @@ def orphaned_stacks(
     experiment: Experiment, aws: Aws, *, files: Path = FILES
 ) -> tuple[list[OrphanedStacks], list[str]]:
     """Return the stacks without a file in every region of the catalogue that the account has enabled, and one line for each region that
-    could not be read."""
-    loaded, refused = _loaded(files)
-    described: dict[tuple[str, str], list[Experiment]] = {}
-    for other in (*loaded, experiment):
-        described.setdefault((other.name, other.cluster.region), []).append(other)
-    undescribed, unknown, regions = list[OrphanedStacks](), list[str](), {aws.region}
-
-    def not_looked(where: str, error: AwsError) -> None:
-        unknown.append(f"{where}: stacks that no file describes were not looked for ({error})")
-
+    could not be read. A file that is refused at present keeps the stacks of its name."""
+    described, refused = {(experiment.name, experiment.cluster.region)}, set[str]()
+    for path in sorted(files.glob("*.yaml")):
+        try:
+            other = load(path)
+            described.add((other.name, other.cluster.region))
+        except InvalidExperiment:
+            refused.add(_name_in(path))
+    orphaned, unread, regions = list[OrphanedStacks](), list[str](), {aws.region}
     try:
         enabled = {region["RegionName"] for region in aws.client("ec2").describe_regions()["Regions"]}
         regions = {aws.region, *ZONES} & enabled
     except AwsError as error:
-        not_looked("other regions", error)
+        unread.append(f"other regions: {_NOT_LOOKED} ({error})")
     for region in sorted(regions):
         try:
             stacks = by_experiment(aws if region == aws.region else Aws(region, account=aws.account))
         except AwsError as error:
-            not_looked(region, error)
+            unread.append(f"{region}: {_NOT_LOOKED} ({error})")
             continue
-        for name in sorted(stacks.keys() - refused):
-            files_of = described.get((name, region), [])
-            if left := sorted(set(stacks[name]).intersection(*map(unused_stacks, files_of))):
-                about: Any = {"experiment": name, "region": region, "stacks": tuple(left)}
-                undescribed.append(OrphanedStacks(**about, described=files_of[-1] if files_of else None))
-    return undescribed, unknown
+        names = sorted(name for name in stacks.keys() - refused if (name, region) not in described)
+        orphaned += [
+            OrphanedStacks(experiment=name, region=region, stacks=tuple(sorted(stacks[name])))
+            for name in names
+        ]
+    return orphaned, unread
 
 
-def _loaded(files: Path) -> tuple[list[Experiment], set[str]]:
-    """Return the experiments, and the names of files that are refused at present, whose cluster is not known."""
-    experiments, refused = [], set()
-    for path in sorted(files.glob("*.yaml")):
-        try:
-            experiments.append(load(path))
-        except InvalidExperiment:
-            refused.add(_name_in(path))
-    return experiments, refused
+_NOT_LOOKED = "stacks that no file describes were not looked for"
+
+
+def by_experiment(aws: Aws) -> dict[str, list[str]]:
+    """Return the stacks of this project in a region, by the experiment in their tag."""
+    names: dict[str, list[str]] = {}
+    for stack in _all(aws):
+        if stack.name in {f"{stack.owner}-{part}" for part in _ORDER}:
+            names.setdefault(stack.owner, []).append(stack.name)
+    return names
+
+
+def _name_in(path: Path) -> str:
+    """Return the experiment's name, or the name of the file if it cannot be read."""
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return path.stem
+    return str(data.get("name", path.stem)) if isinstance(data, dict) else path.stem

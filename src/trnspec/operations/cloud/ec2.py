@@ -1,11 +1,11 @@
-"""What EC2 and Service Quotas say of an instance type: each question once, and no figure unchecked.
+"""The questions that EC2 and Service Quotas answer about an instance type: quotas, offers, prices and reservations.
 
-Whatever an answer holds, it is an answer or an `AwsError`, never a fault. Shapes and limits: botocore's model of EC2 (2016-11-15)."""
+An answer that cannot be used is an `AwsError`. A price or a quota must be a number from 0 up.
+"""
 
 from __future__ import annotations
 
 import math
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -34,7 +34,6 @@ HISTORY = timedelta(days=30)
 SOLD_H = (*range(24, 14 * 24 + 1, 24), *range(3 * 168, 26 * 168 + 1, 168))
 """Durations that blocks are sold for: whole days up to 14, whole weeks up to 26. The answer to one has blocks that are somewhat
 shorter and longer, because all end at 11:30 UTC (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/capacity-blocks-purchase.html)."""
-_LINUX = "Linux/UNIX"
 _UNREADABLE = LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -53,7 +52,7 @@ class Reservation:
 
 
 def _reads(operation: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
-    """Decorate a question: what cannot be read of its answer is an `AwsError` that names the operation."""
+    """Decorate a question: an answer that cannot be read is an `AwsError` that names the operation."""
 
     def decorated(question: Callable[_P, _T]) -> Callable[_P, _T]:
         @wraps(question)
@@ -72,9 +71,9 @@ def _reads(operation: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
 
 
 def _number(entry: Mapping[str, Any], name: str) -> float:
-    """A price, a quota or a count. Raises `ValueError` for what is not a number, or is negative, infinite or NaN."""
+    """Return a price, a quota or a count. Raises `ValueError` if it is not a number, or is negative, infinite or NaN."""
     try:
-        number = math.nan if isinstance(entry[name], bool) else float(entry[name])
+        number = float(entry[name])
     except (TypeError, ValueError):
         number = math.nan
     if not 0 <= number < math.inf:
@@ -83,31 +82,10 @@ def _number(entry: Mapping[str, Any], name: str) -> float:
 
 
 def _usd(entry: Mapping[str, Any], name: str) -> float:
-    """A price, which is above 0."""
+    """Return a price, which is above 0."""
     if not (usd := _number(entry, name)):
         raise ValueError(f"{name} is 0")
     return usd
-
-
-def _text(entry: Mapping[str, Any], name: str) -> str:
-    if not isinstance(entry[name], str) or not entry[name]:
-        raise ValueError(f"{name} is {entry[name]!r}")
-    return str(entry[name])
-
-
-def _same(entry: Mapping[str, Any], **asked: object) -> None:
-    """Raise `ValueError` where the answer is about something else."""
-    for name, value in asked.items():
-        if entry.get(name, value) != value:
-            raise ValueError(f"{name} is {entry[name]!r}, asked for {value}")
-
-
-def _time(entry: Mapping[str, Any], name: str) -> datetime | None:
-    """A time in UTC; None where the answer has none."""
-    value = entry.get(name)
-    if value is not None and not isinstance(value, datetime):
-        raise ValueError(f"{name} is {value!r}")
-    return value.astimezone(UTC) if value else None
 
 
 def _about(instance: str, region: str, now: datetime, source: str) -> dict[str, Any]:
@@ -116,72 +94,67 @@ def _about(instance: str, region: str, now: datetime, source: str) -> dict[str, 
 
 @_reads("ec2:DescribeRegions")
 def regions(aws: Aws) -> tuple[list[str], list[str]]:
-    """The regions that the account has enabled, and the others."""
+    """Return the regions that the account has enabled, and the others."""
     entries = aws.client("ec2").describe_regions(AllRegions=True)["Regions"]
-    known = {_text(one, "RegionName"): one.get("OptInStatus") != "not-opted-in" for one in entries}
-    if odd := [name for name in known if not re.fullmatch(r"[a-z0-9-]{5,30}", name)]:
-        raise ValueError(f"RegionName is {odd[0]!r}")
-    return sorted(name for name in known if known[name]), sorted(name for name in known if not known[name])
+    enabled = {one["RegionName"]: one.get("OptInStatus") != "not-opted-in" for one in entries}
+    return sorted(name for name in enabled if enabled[name]), sorted(
+        name for name in enabled if not enabled[name]
+    )
 
 
 @_reads("service-quotas:GetServiceQuota")
 def vcpu_quota(aws: Aws, code: str) -> float:
-    """vCPUs; 0 in an account that never had a value applied."""
+    """Return a quota in vCPUs; 0 in an account that never had a value applied."""
     asked = {"ServiceCode": "ec2", "QuotaCode": code}
     found = aws.client("service-quotas").find("get_service_quota", "NoSuchResourceException", **asked)
-    if found is None:
-        return 0.0
-    _same(found["Quota"], **asked)
-    return _number(found["Quota"], "Value")
+    return 0.0 if found is None else _number(found["Quota"], "Value")
 
 
 @_reads("ec2:DescribeInstanceTypeOfferings")
 def zones_with(aws: Aws, instance: str) -> list[str]:
-    """The zones of the region that offer the type."""
+    """Return the zones of the region that offer the type."""
     operation = "describe_instance_type_offerings", "InstanceTypeOfferings"
     named = [{"Name": "instance-type", "Values": [instance]}]
-    found = [*aws.client("ec2").paginate(*operation, LocationType="availability-zone", Filters=named)]
-    for one in found:
-        _same(one, InstanceType=instance)
-    return sorted(_text(one, "Location") for one in found)
+    found = aws.client("ec2").paginate(*operation, LocationType="availability-zone", Filters=named)
+    return sorted(one["Location"] for one in found)
 
 
 @_reads("ec2:DescribeAvailabilityZones")
 def zones(aws: Aws) -> list[str]:
-    """All availability zones of the region."""
-    entries = aws.client("ec2").describe_availability_zones()["AvailabilityZones"]
-    ours = [one for one in entries if one.get("ZoneType", "availability-zone") == "availability-zone"]
-    return sorted(_text(one, "ZoneName") for one in ours)
+    """Return all availability zones of the region."""
+    wanted = [{"Name": "zone-type", "Values": ["availability-zone"]}]
+    entries = aws.client("ec2").describe_availability_zones(Filters=wanted)["AvailabilityZones"]
+    return sorted(one["ZoneName"] for one in entries)
 
 
 def _history(aws: Aws, instance: str, *, since: datetime, now: datetime, **more: Any) -> dict[str, Any]:
-    """Times and prices by zone; the last change before `since` is in the answer
+    """Return times and prices by zone. The last change before `since` is in the answer
     (https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DescribeSpotPriceHistory.html)."""
-    asked = {"InstanceTypes": [instance], "ProductDescriptions": [_LINUX], "StartTime": since, "EndTime": now}
+    asked = {
+        "InstanceTypes": [instance],
+        "ProductDescriptions": ["Linux/UNIX"],
+        "StartTime": since,
+        "EndTime": now,
+    }
     changes: dict[str, list[tuple[datetime, float]]] = defaultdict(list)
-    entries = aws.client("ec2").paginate("describe_spot_price_history", "SpotPriceHistory", **asked, **more)
-    for entry in entries:
-        product = str(entry.get("ProductDescription", "")).removesuffix(" (Amazon VPC)")
-        _same(
-            {**entry, "ProductDescription": product or _LINUX},
-            InstanceType=instance,
-            ProductDescription=_LINUX,
-        )
-        at = min(_time(entry, "Timestamp") or now, now)
-        changes[str(entry.get("AvailabilityZone"))].append((at, _usd(entry, "SpotPrice")))
+    for entry in aws.client("ec2").paginate(
+        "describe_spot_price_history", "SpotPriceHistory", **asked, **more
+    ):
+        at = min(entry["Timestamp"].astimezone(UTC), now)
+        changes[entry.get("AvailabilityZone", "")].append((at, _usd(entry, "SpotPrice")))
     return changes
 
 
 @_reads("ec2:DescribeSpotPriceHistory")
 def spot_price(aws: Aws, instance: str, zone: str, *, now: datetime) -> float | None:
-    """Dollars per hour of a node in a zone now; None where EC2 has no spot price for the type there."""
+    """Return dollars per hour of a node in a zone now; None where EC2 has no spot price for the type there."""
     found = _history(aws, instance, since=now, now=now, AvailabilityZone=zone)
     return max((change for course in found.values() for change in course), default=(now, None))[1]
 
 
 @_reads("ec2:DescribeSpotPriceHistory")
 def spot_prices(aws: Aws, instance: str, *, now: datetime) -> list[NodeRate]:
-    """The price of each zone of the region, with 30 days of its history."""
+    """Return the price of each zone of the region, with 30 days of its history."""
     found, about = [], _about(instance, aws.region, now, "ec2:DescribeSpotPriceHistory")
     for zone, course in sorted(_history(aws, instance, since=now - HISTORY, now=now).items()):
         low, median, high = spread(course, now=now)
@@ -191,7 +164,7 @@ def spot_prices(aws: Aws, instance: str, *, now: datetime) -> list[NodeRate]:
 
 
 def spread(changes: Iterable[tuple[datetime, float]], *, now: datetime) -> tuple[float, float, float]:
-    """Lowest, median and highest price of 30 days, from its changes; the first may be from before, and still held."""
+    """Return the lowest, the median and the highest price of 30 days. The first change may be older."""
     ordered = sorted(changes)
     times = [max(at, now - HISTORY) for at, _ in ordered] + [now]
     held = sorted((usd, times[place + 1] - times[place]) for place, (_, usd) in enumerate(ordered))
@@ -203,8 +176,8 @@ def spread(changes: Iterable[tuple[datetime, float]], *, now: datetime) -> tuple
 
 @_reads("ec2:DescribeCapacityBlockOfferings")
 def blocks(aws: Aws, instance: str, *, nodes: int, hours: float, now: datetime) -> list[NodeRate]:
-    """Blocks that cover the hours and the last one, in which there are no nodes any more. The next duration that is sold is asked
-    for only where the first brings none."""
+    """Return blocks that cover the hours and the last one, in which AWS takes the nodes away. If none has the shortest sufficient
+    duration, the next one is tried."""
     least = timedelta(hours=hours + BLOCK_END_H)  # also from now on, where a block has begun
     asked: dict[str, Any] = {"InstanceType": instance, "InstanceCount": nodes}
     for length in [one for one in SOLD_H if one >= hours + BLOCK_END_H][:2]:
@@ -219,18 +192,17 @@ def blocks(aws: Aws, instance: str, *, nodes: int, hours: float, now: datetime) 
 
 
 def _block(entry: Mapping[str, Any], aws: Aws, instance: str, now: datetime) -> NodeRate:
-    _same(entry, InstanceType=instance, CurrencyCode="USD")
-    starts, ends, nodes = _time(entry, "StartDate"), _time(entry, "EndDate"), int(entry["InstanceCount"])
-    if starts is None or ends is None or starts >= ends:
-        raise ValueError(f"StartDate is {starts}, EndDate {ends}")
-    hours = (ends - starts) / timedelta(hours=1)
+    starts, ends = entry["StartDate"].astimezone(UTC), entry["EndDate"].astimezone(UTC)
+    if starts >= ends or entry["CurrencyCode"] != "USD":
+        raise ValueError(f"StartDate is {starts}, EndDate {ends}, CurrencyCode {entry['CurrencyCode']}")
+    hours, nodes = (ends - starts) / timedelta(hours=1), entry["InstanceCount"]
     return NodeRate(
         **_about(instance, aws.region, now, "ec2:DescribeCapacityBlockOfferings"),
         kind="capacity-block",
-        zone=_text(entry, "AvailabilityZone"),
+        zone=entry["AvailabilityZone"],
         usd_per_hour=_usd(entry, "UpfrontFee") / hours / nodes,
         smallest_h=hours,
-        offer_id=_text(entry, "CapacityBlockOfferingId"),
+        offer_id=entry["CapacityBlockOfferingId"],
         starts=stamp(starts),
         ends=stamp(ends),
     )
@@ -238,17 +210,20 @@ def _block(entry: Mapping[str, Any], aws: Aws, instance: str, now: datetime) -> 
 
 @_reads("ec2:DescribeCapacityReservations")
 def reservation(aws: Aws, name: str) -> Reservation | None:
-    """A reservation or a block by its id; None where the account has none of it here."""
+    """Return a reservation or a block by its id; None if the account has none with it in the region."""
     codes = ("InvalidCapacityReservationId.NotFound", "InvalidCapacityReservationId.Malformed")
     answer = aws.client("ec2").find("describe_capacity_reservations", *codes, CapacityReservationIds=[name])
     if not answer or not answer["CapacityReservations"]:
         return None
     (entry,) = answer["CapacityReservations"]
+    starts, ends = (
+        entry[name].astimezone(UTC) if name in entry else None for name in ("StartDate", "EndDate")
+    )
     return Reservation(
-        state=_text(entry, "State"),
-        instance=str(entry.get("InstanceType", "")),
-        zone=str(entry.get("AvailabilityZone", "")),
-        instances=int(_number({"TotalInstanceCount": 0, **entry}, "TotalInstanceCount")),
-        starts=_time(entry, "StartDate"),
-        ends=_time(entry, "EndDate"),
+        state=entry["State"],
+        instance=entry.get("InstanceType", ""),
+        zone=entry.get("AvailabilityZone", ""),
+        instances=entry.get("TotalInstanceCount", 0),
+        starts=starts,
+        ends=ends,
     )

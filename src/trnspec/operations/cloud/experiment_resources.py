@@ -127,22 +127,16 @@ def log_groups(experiment: Experiment, aws: Aws) -> list[str]:
     ]
 
 
-def asset_images(aws: Aws) -> list[dict[str, Any]]:
-    """Return tag and size of the images in the registry of `cdk bootstrap`. No stack owns them: teardowns leave them, and they bill."""
+def asset_image_sizes(aws: Aws) -> list[int]:
+    """Return the bytes of each image in the registry of `cdk bootstrap`. No stack owns them: teardowns leave them, and they bill."""
     name = f"cdk-hnb659fds-container-assets-{aws.account}-{aws.region}"
+    images = aws.client("ecr").paginate("describe_images", "imageDetails", repositoryName=name)
     try:
-        images = [*aws.client("ecr").paginate("describe_images", "imageDetails", repositoryName=name)]
+        return [one["imageSizeInBytes"] for one in images]
     except AwsError as error:
         if error.code == "RepositoryNotFoundException":
             return []
         raise
-    return [
-        {
-            "image": f"{name}:{(one.get('imageTags') or [one['imageDigest']])[0]}",
-            "bytes": one["imageSizeInBytes"],
-        }
-        for one in images
-    ]
 
 
 def buckets(experiment: Experiment, aws: Aws) -> list[str]:

@@ -20,7 +20,7 @@ Found = list[dict[str, Any]]  # as a name, because a method below is called `lis
 TIMEOUT_S = 20
 """Timeout of kubectl for a request that the endpoint does not answer."""
 _PROCESS_S = 120
-"""Time after which kubectl is ended: its login may wait for a person."""
+"""Seconds after which kubectl is ended, because its login may wait for a person."""
 _FORBIDDEN = r"\(Forbidden\)|is forbidden"
 
 
@@ -73,24 +73,24 @@ class Kubernetes:
         self._command.append(f"--namespace={namespace(experiment)}")
 
     def get(self, kind: str, name: str) -> dict[str, Any] | None:
-        """An object, or None when no object has this name."""
+        """Return an object, or None if no object has this name."""
         with suppress(NotFoundError):
             return self._json("get", kind, name)
         return None
 
     def list(self, kind: str, *, labels: Mapping[str, str] | None = None, everywhere: bool = False) -> Found:
-        """All objects of a kind in the namespace, or `everywhere` (or of the cluster, for kinds without one)."""
+        """Return all objects of a kind in the namespace; with `everywhere`, in all namespaces."""
         chosen = ",".join(f"{key}={value}" for key, value in (labels or {}).items())
         more = [*([f"--selector={chosen}"] if chosen else []), *(["--all-namespaces"] if everywhere else [])]
         items: Found = self._json("get", kind, *more)["items"]
         return items
 
     def create(self, body: Object) -> None:
-        """Make an object. Raises `ConflictError` when it exists."""
+        """Create an object. Raises `ConflictError` if it exists."""
         self._run("create", "--validate=ignore", "--filename=-", stdin=json.dumps(body))
 
     def scale(self, deployment: str, replicas: int) -> None:
-        """Set the replicas through the subresource: who may do that may not change what runs."""
+        """Set the replicas through the subresource, which needs fewer rights than a change of the Deployment."""
         change = json.dumps({"spec": {"replicas": replicas}})
         self._run(
             "patch", "deployment", deployment, "--subresource=scale", "--type=merge", f"--patch={change}"
@@ -111,55 +111,35 @@ class Kubernetes:
         return subprocess.run([*self._command, *arguments], check=False).returncode
 
     def _json(self, *arguments: str) -> dict[str, Any]:
-        """Check an answer of the cluster; all answers come through here. Nulls are removed, because Kubernetes treats them as absent."""
-        answer = None
-        with suppress(ValueError, RecursionError):
-            answer = json.loads(self._run(*arguments, "--output=json"))
-        if not _readable(answer):
-            why = "unexpected answer, not from a Kubernetes cluster (it has no object)"
+        """Return an answer without its nulls, because Kubernetes treats them as absent."""
+        try:
+            return dict(json.loads(self._run(*arguments, "--output=json"), object_hook=_without_nulls))
+        except (ValueError, RecursionError):
             remedy = "check the endpoint, network and proxy, then run this again"
-            raise Outside(f"{_doing(arguments)}: {why}; {remedy}")
-        present: dict[str, Any] = _present(answer)
-        return present
+            why = "unexpected answer, not from a Kubernetes cluster"
+            raise Outside(f"{_doing(arguments)}: {why}; {remedy}") from None
 
     def _run(self, *arguments: str, stdin: str | None = None) -> str:
-        done = self._called(arguments, stdin=stdin)
-        if done.returncode != 0:
-            raise explain(done.stderr, doing=_doing(arguments), experiment=self._experiment)
-        return done.stdout
-
-    def _called(self, arguments: Sequence[str], *, stdin: str | None) -> subprocess.CompletedProcess[str]:
-        command: list[str] = [*self._command, f"--request-timeout={TIMEOUT_S}s", *arguments]
+        command = [*self._command, f"--request-timeout={TIMEOUT_S}s", *arguments]
         how: Any = {"capture_output": True, "text": True, "errors": "replace", "check": False}
         try:
-            return subprocess.run(command, input=stdin, timeout=_PROCESS_S, **how)
+            done = subprocess.run(command, input=stdin, timeout=_PROCESS_S, **how)
         except OSError as error:
-            again = "run scripts/setup again"
-            raise Outside(f"{command[0]}: cannot be run ({error.strerror}); {again}") from None
+            raise Outside(f"{command[0]}: {error.strerror}; run scripts/setup again") from None
         except subprocess.TimeoutExpired:
-            again = "check network and credentials, then run this again"
-            raise Outside(f"{_doing(arguments)}: does not end within {_PROCESS_S} s; {again}") from None
+            remedy = "check network and credentials, then run this again"
+            raise Outside(f"{_doing(arguments)}: does not end within {_PROCESS_S} s; {remedy}") from None
+        if done.returncode != 0:
+            raise explain(done.stderr, doing=_doing(arguments), experiment=self._experiment)
+        return str(done.stdout)
 
 
 def _doing(arguments: Sequence[str]) -> str:
     return f"kubectl {' '.join(arguments[:3])}"
 
 
-def _readable(answer: Any) -> bool:
-    """Return whether the value is an object with a name, or a list of such objects."""
-    if isinstance(answer, dict) and "items" in answer:
-        return isinstance(answer["items"], list) and all(map(_readable, answer["items"]))
-    metadata = answer.get("metadata") if isinstance(answer, dict) else None
-    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
-        return False
-    parts = (metadata.get("labels"), *map(answer.get, ("spec", "status", "data")))
-    return all(part is None or isinstance(part, dict) for part in parts)
-
-
-def _present(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _present(inner) for key, inner in value.items() if inner is not None}
-    return [_present(inner) for inner in value] if isinstance(value, list) else value
+def _without_nulls(value: dict[str, Any]) -> dict[str, Any]:
+    return {key: inner for key, inner in value.items() if inner is not None}
 
 
 def explain(stderr: str, *, doing: str, experiment: Experiment) -> Refusal:
@@ -242,7 +222,7 @@ def json_lines(log: str) -> Iterator[dict[str, Any]]:
 
 
 def job_state(job: Object | None) -> str:
-    """`absent`, `active`, `complete` or `failed`."""
+    """Return `absent`, `active`, `complete` or `failed`."""
     if job is None:
         return "absent"
     ended = next((kind for kind in ("Complete", "Failed") if condition(job, kind)), None)
@@ -261,6 +241,6 @@ def pod_spec(item: Object) -> Object:
 
 
 def pod_containers(item: Object) -> list[Object]:
-    """Init containers and containers in `pod_spec`."""
+    """Return the init containers and the containers."""
     spec = pod_spec(item)
     return [*spec.get("initContainers", ()), *spec.get("containers", ())]

@@ -29,7 +29,7 @@ _NONE = re.compile(
     r"insufficient\w*capacity|not have sufficient\b.{0,40}\bcapacity|unfulfillablecapacity|no spot capacity|reservationcapacityexceeded",
     re.I,
 )
-"""How EC2 says of a launch that it has no such instance
+"""Messages of EC2 about a launch without capacity
 (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/troubleshooting-launch.html,
 https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-request-status.html)."""
 _ABSENT = "ResourceNotFoundException"
@@ -84,7 +84,7 @@ def _launches(group: Group, aws: Aws) -> list[dict[str, Any]]:
 
 
 def is_no_capacity(issue: str) -> bool:
-    """Whether the issue that keeps nodes from starting is that EC2 has no such instance."""
+    """Return whether EC2 has no capacity for the instance type."""
     return _NONE.search(issue) is not None
 
 
@@ -136,7 +136,7 @@ def _existing(experiment: Experiment, aws: Aws) -> dict[str, Any] | None:
     return max(found, key=lambda one: one.get("scalingConfig", {}).get("desiredSize", 0), default=None)
 
 
-def refuse_another(experiment: Experiment, group: Group) -> None:
+def check_deployed(experiment: Experiment, group: Group) -> None:
     """Raise `Refusal` if the group is not the one that the file describes: it may be scaled down, not up."""
     if group.name != (wanted := naming.neuron_nodegroup(experiment)):
         back = "take the change of cluster.capacity and cluster.availability_zones back"
@@ -150,7 +150,7 @@ def set_size(experiment: Experiment, aws: Aws, *, nodes: int, group: Group) -> N
 
     Raises `Misuse` beyond `cluster.max_nodes` and `BusyError` while EKS is changing the group.
     """
-    refuse_too_many(experiment, nodes)
+    check_maximum(experiment, nodes)
     scaling = {"minSize": 0, "desiredSize": nodes, "maxSize": max(nodes, group.largest, 1)}
     which = {"clusterName": naming.cluster_name(experiment), "nodegroupName": group.name}
     try:
@@ -162,7 +162,7 @@ def set_size(experiment: Experiment, aws: Aws, *, nodes: int, group: Group) -> N
         raise BusyError(Finding(f"node group {group.name}", None, why, remedy)) from None
 
 
-def refuse_too_many(experiment: Experiment, nodes: int) -> None:
+def check_maximum(experiment: Experiment, nodes: int) -> None:
     """Raise `Misuse` above the maximum of the experiment."""
     if nodes > (maximum := experiment.cluster.max_nodes):
         asked, remedy = count(nodes, "node"), "raise cluster.max_nodes of the experiment and deploy"
@@ -190,7 +190,7 @@ def off_next(experiment: Experiment, aws: Aws, *, now: datetime) -> datetime:
     return off
 
 
-def refuse_cut(experiment: Experiment, *, off: datetime, now: datetime, needs_h: float) -> None:
+def check_time(experiment: Experiment, *, off: datetime, now: datetime, needs_h: float) -> None:
     """Raise `Refusal` if the schedules set the nodes to 0 before `hours` are over."""
     if now + timedelta(hours=needs_h) <= off:
         return
@@ -212,9 +212,9 @@ def schedule_off(
 
     Raises `Refusal` where the schedule could not act, or acts before `needs_h` are over, so that no node is started.
     """
-    refuse_another(experiment, group)
+    check_deployed(experiment, group)
     target, off = _daily(experiment, aws)["Target"], off_next(experiment, aws, now=now)
-    refuse_cut(experiment, off=off, now=now, needs_h=needs_h)
+    check_time(experiment, off=off, now=now, needs_h=needs_h)
     _prove_allowed(experiment, target["RoleArn"], group, aws)
     at = min((now + timedelta(hours=hours)).replace(microsecond=0), off)
     schedule: dict[str, Any] = {
@@ -255,11 +255,8 @@ def _daily(experiment: Experiment, aws: Aws) -> dict[str, Any]:
     if found["State"] != "ENABLED":
         enable = "enable it in the console of EventBridge Scheduler, then run this again"
         raise _endless(where, f"is {found['State']}", enable)
-    try:
-        target = json.loads(found["Target"]["Input"])
-        about = target["NodegroupName"], target["ClusterName"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        about = "none", "none"
+    target = json.loads(found["Target"]["Input"])
+    about = target["NodegroupName"], target["ClusterName"]
     if about != (naming.neuron_nodegroup(experiment), naming.cluster_name(experiment)):
         raise _endless(where, f"is about node group {about[0]} of {about[1]}", deploy)
     return found

@@ -1,4 +1,4 @@
-"""Why pods do not run, and what to do: `pod_causes.yaml` has the causes that keep a pod from starting."""
+"""Why pods do not run, and what to do: `pod_trouble.yaml` has the causes."""
 
 from __future__ import annotations
 
@@ -6,18 +6,15 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-import yaml
-
 from trnspec.experiment import Experiment
+from trnspec.experiment.catalogue.models import table_of
 from trnspec.operations.cloud.cloudformation import deploy_workloads
 from trnspec.operations.cloud.kubernetes import Object, condition, container_statuses, pods_of
 
-_CAUSES = Path(__file__).with_name("pod_causes.yaml")
 _STARTS = ("ContainerCreating", "PodInitializing")
-"""Reasons of a container that nothing is known to be wrong with: its image is pulled or its volumes are mounted."""
+"""Reasons of a container that is starting: its image is pulled or its volumes are mounted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,21 +110,19 @@ def _known(experiment: Experiment, kind: str, name: str, reported: tuple[str, st
 
 @cache
 def causes() -> list[dict[str, Any]]:
-    """Return the table of what keeps a pod from starting."""
-    found: list[dict[str, Any]] = yaml.safe_load(_CAUSES.read_text(encoding="utf-8"))
-    return found
+    return list(table_of(__file__))
 
 
 def _newest_event(kind: str, name: str, events: Sequence[Object]) -> tuple[str, str]:
     """Return reason and message of the newest event about an object: an older one may be over."""
-    about = [
-        event
-        for event in events
-        if (event.get("involvedObject", {}).get("kind"), event.get("involvedObject", {}).get("name"))
-        == (kind, name)
-    ]
+    about = [event for event in events if _object(event) == (kind, name)]
     newest = max(about, key=_time, default={})
     return newest.get("reason", ""), newest.get("message", "")
+
+
+def _object(event: Object) -> tuple[Any, Any]:
+    about = event.get("involvedObject", {})
+    return about.get("kind"), about.get("name")
 
 
 def _time(event: Object) -> str:

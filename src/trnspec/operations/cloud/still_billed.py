@@ -1,5 +1,5 @@
-"""What was made with the cluster outside every stack and may outlive it: load balancers and volumes, which people make, network
-interfaces and a security group, which the network plugin and EKS make. Not run on AWS."""
+"""Resources outside the stacks that may outlive the cluster: load balancers and volumes of users, network interfaces of the network
+plugin, and the security group of EKS. Not run on AWS."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trnspec.operations.cloud.cloudformation import TAG, teardown_command
 from trnspec.operations.cloud.kubernetes import Kubernetes
 
 Remaining = tuple[str, str]
-"""What is left, and why, with what removes it."""
+"""The resource that remains, and why, with the command that removes it."""
 PLUGIN_TAG = "cluster.k8s.amazonaws.com/name"
 """The network plugin sets it on every interface that it makes (https://github.com/aws/amazon-vpc-cni-k8s)."""
 EKS_TAG = "aws:eks:cluster-name"

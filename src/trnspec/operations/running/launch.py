@@ -136,7 +136,7 @@ def carry_out(experiment: Experiment, asked: Asked) -> Answer:
     hours = asked.hours_of(experiment)
     plan = _plan(experiment, aws, held, now=now, until=until, hours=hours, wait_h=wait_h)
     print(plan.text, file=sys.stderr)
-    needs_h = plan.refuse_cut()
+    needs_h = plan.check_time()
     _warn_of_silence(experiment, aws)
     with opened(plan, aws, store, held, files=files, out=asked.out) as context:
         context.needs_h = needs_h
@@ -264,7 +264,7 @@ def _dry_run(experiment: Experiment, asked: Asked, *, as_json: bool) -> int:
         warn(f"{problem}; until then the plan assumes a new run that compiles every arm")
         return problem.exit_code
     try:
-        plan.refuse_cut()
+        plan.check_time()
     except Refusal as error:
         warn(str(error))
         return error.exit_code

@@ -123,7 +123,7 @@ def _ask_for_nodes(context: Context) -> None:
     """With the time at which they go away set before the first of them starts."""
     experiment, aws, wanted = context.experiment, context.aws, context.plan.nodes
     group, now = nodegroup.read(experiment, aws), context.clock.now()
-    nodegroup.refuse_too_many(experiment, wanted)
+    nodegroup.check_maximum(experiment, wanted)
     trn2_nodes.refuse_price(context)
     ends: dict[str, Any] = {"hours": context.plan.hours, "needs_h": context.needs_h}
     at = nodegroup.schedule_off(experiment, aws, now=now, group=group, **ends)

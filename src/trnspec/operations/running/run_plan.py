@@ -133,7 +133,7 @@ class RunPlan:
     def hours_left(self) -> float:
         return sum(self.hours_of(name) for name, _ in self.left if name not in self.left_out)
 
-    def refuse_cut(self) -> float:
+    def check_time(self) -> float:
         """Trn2 hours that must be left when nodes start: none where fewer were asked for, which is wanted then. `Refusal` where a
         schedule sets the nodes to 0 before."""
         until, needs_h = self.now + timedelta(hours=self.wait_h), min(self.hours, self.hours_left)
@@ -142,7 +142,7 @@ class RunPlan:
         if self.off and self.off + AGAIN_AFTER < until and not self.block:
             return needs_h  # the daily switch-off is waited for
         if self.off:
-            nodegroup.refuse_cut(self.experiment, off=self.off, now=self.begins, needs_h=needs_h)
+            nodegroup.check_time(self.experiment, off=self.off, now=self.begins, needs_h=needs_h)
         return needs_h if self.hours_left <= self.hours else 0.0
 
     @property
