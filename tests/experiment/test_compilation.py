@@ -19,7 +19,7 @@ from trnspec.experiment.compilation import (
     declared_keys,
     synchronous,
 )
-from trnspec.experiment.expected import expected_of, handicap
+from trnspec.experiment.expected import expected_of, known_slowdown
 from trnspec.store.artifact import comparison
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def test_what_is_synchronous_is_not_forecast_and_a_head_that_is_published_beside
     None
 ):
     dflash = load(ROOT / "experiments" / "qwen3-4b-dflash.yaml")
-    told = {arm.name: (synchronous(arm), handicap(arm)) for arm in dflash.arms}
+    told = {arm.name: (synchronous(arm), known_slowdown(arm)) for arm in dflash.arms}
     slow = (True, "synchronous")
     assert told == {"qwen-sync": slow, "qwen-dflash": slow, "qwen-default": (False, None)}
     assert [expected_of(dflash, arm).plain.likely_s is None for arm in dflash.arms] == [True, True, False]

@@ -27,7 +27,7 @@ from trnspec.experiment.step_time import (
     published_forecaster,
 )
 
-HEALTHY = [row for row in PLAIN if row.handicap is None]
+HEALTHY = [row for row in PLAIN if row.known_slowdown is None]
 QWEN = PlainEngine(shape=MODELS["Qwen/Qwen3-32B"], chips=8, batch=4, compiled_tokens=1024)
 FORECAST = published_forecaster()
 
@@ -74,8 +74,8 @@ def test_beyond_the_rows_of_the_fit_there_is_a_bound_and_no_value_and_every_limi
     assert max(row.batch for row in HEALTHY) == MAX_BATCH == 4
     assert max(row.compiled_tokens for row in HEALTHY) == MAX_CONTEXT == 12_800
     for row in PLAIN:
-        if row.handicap:
-            step = FORECAST.plain(of_row(row), row.handicap)
+        if row.known_slowdown:
+            step = FORECAST.plain(of_row(row), row.known_slowdown)
             assert (step.likely_s, step.high_s) == (None, None)
             assert step.low_s == step.bound_s <= row.tpot_s
             assert "times the formula" in step.why
@@ -114,7 +114,7 @@ def test_a_published_drafted_step_lies_in_the_range_of_its_mode(row: Drafted) ->
     )
     if row.mode == "fused":  # tokens per step were not published: only that a step took at most so long
         assert step.low <= row.most_step_ratio
-        assert (step.high is None) == (plain.handicap is not None and plain is not REFERENCE)
+        assert (step.high is None) == (plain.known_slowdown is not None and plain is not REFERENCE)
         return
     assert step.high is not None
     assert step.low <= row.most_step_ratio <= step.high

@@ -12,7 +12,7 @@ from trnspec.experiment.arms import Arm, Experiment
 from trnspec.experiment.benchmark_rules import figure
 from trnspec.experiment.catalogue.models import Shape
 from trnspec.experiment.catalogue.prices import Price
-from trnspec.experiment.catalogue.published import DRAFTED, PLAIN, Handicap, Plain
+from trnspec.experiment.catalogue.published import DRAFTED, PLAIN, KnownSlowdown, Plain
 from trnspec.experiment.compilation import compile_config, synchronous
 from trnspec.experiment.cost import arm_usd_per_hour
 from trnspec.experiment.ledger import beside_dollars
@@ -91,16 +91,18 @@ def expected_of(experiment: Experiment, arm: Arm) -> ArmForecast:
     own, treatment = configuration(arm), arm.speculation
     if own.compiled_tokens > MAX_CONTEXT:
         own = own._replace(compiled_tokens=_bucket(experiment, arm))
-    known, at_once = handicap(arm), concurrent_sequences(experiment, arm)
+    slowdown, at_once = known_slowdown(arm), concurrent_sequences(experiment, arm)
     plain, drafted = step(
         own,
-        handicap=known,
+        known_slowdown=slowdown,
         mode=treatment.mode if treatment else None,
         draft=treatment.draft.model.shape if treatment else None,
         window=arm.num_speculative_tokens,
         at_once=at_once,
     )
-    alike = (row for row in PLAIN if of_row(row) == own and row.handicap in (None, known, "unexplained"))
+    alike = (
+        row for row in PLAIN if of_row(row) == own and row.known_slowdown in (None, slowdown, "unexplained")
+    )
     odd = (row for row in alike if plain.high_s and row.tpot_s > plain.high_s)
     return ArmForecast(
         arm=arm,
@@ -138,7 +140,7 @@ def configuration(arm: Arm) -> PlainEngine:
     )
 
 
-def handicap(arm: Arm) -> Handicap | None:
+def known_slowdown(arm: Arm) -> KnownSlowdown | None:
     """Return what is known to slow the arm's engine down."""
     if not compile_config(arm).get("on_device_sampling_config"):
         return "host sampling"
@@ -313,7 +315,7 @@ def _notes(forecast: ArmForecast) -> Iterator[str]:
 def step(
     own: PlainEngine,
     *,
-    handicap: Handicap | None,
+    known_slowdown: KnownSlowdown | None,
     mode: str | None,
     draft: Shape | None,
     window: int,
@@ -328,6 +330,6 @@ def step(
             draft=draft or own.shape,
             num_speculative_tokens=window,
             at_once=at_once,
-            handicap=handicap,
+            known_slowdown=known_slowdown,
         )
-    return by.plain(own, handicap), drafted
+    return by.plain(own, known_slowdown), drafted

@@ -22,7 +22,7 @@ from trnspec.experiment.catalogue.published import (
 )
 from trnspec.experiment.step_time import BEYOND, forecaster, left_out, of_row, published_forecaster
 
-_INSIDE = [row for row in PLAIN if row.handicap is None]
+_INSIDE = [row for row in PLAIN if row.known_slowdown is None]
 """The rows that the forecast is fitted to."""
 
 
@@ -78,7 +78,7 @@ def ledger_lines() -> Iterator[str]:
             (
                 *(row.row, row.model.name, str(row.tensor_parallel), f"{row.chips:g}", str(row.batch)),
                 *(str(row.compiled_tokens), f"{row.tpot_s * 1000:.2f}", f"{of_row(row).bound_s * 1000:.2f}"),
-                f"{ratios[row.row]:.2f}" if row.handicap is None else row.handicap,
+                f"{ratios[row.row]:.2f}" if row.known_slowdown is None else row.known_slowdown,
             )
             for row in PLAIN
         ],
@@ -96,7 +96,7 @@ def ledger_lines() -> Iterator[str]:
         f"{widest:.2f} wide at most."
     )
     for kind, text in BEYOND.items():
-        beyond = ", ".join(row.row for row in PLAIN if row.handicap == kind)
+        beyond = ", ".join(row.row for row in PLAIN if row.known_slowdown == kind)
         yield f"Not forecast, {kind} ({text}): {beyond or 'no result is published'}."
     yield ""
     yield from table(

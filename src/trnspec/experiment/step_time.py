@@ -21,7 +21,7 @@ from trnspec.experiment.catalogue.models import BYTES_PER_VALUE, Shape
 from trnspec.experiment.catalogue.published import (
     DRAFTED,
     PLAIN,
-    Handicap,
+    KnownSlowdown,
     Plain,
 )
 
@@ -30,7 +30,7 @@ BANDWIDTH = 2.9e12
 (https://awsdocs-neuron.readthedocs-hosted.com/en/latest/about-neuron/arch/neuron-hardware/trainium2.html)."""
 MAX_BATCH, MAX_CONTEXT = 4, 12_800
 """Maximum sequences and tokens compiled into a step, among the rows of the fit."""
-BEYOND: dict[Handicap, str] = {
+BEYOND: dict[KnownSlowdown, str] = {
     "host sampling": "tokens are sampled on the host",
     "synchronous": "the native plugin schedules a step only when the one before it has ended",
     "no kernels": "the graph has no decode kernels",
@@ -51,8 +51,8 @@ _MODES: dict[str, tuple[int, int, dict[int, tuple[int, ...]], str]] = {
         "over plain steps that are scheduled synchronously, which hide a part of a block's cost",
     ),
 }
-"""Modes with published steps: minimum and maximum k, the published loads to combine for each number of concurrent requests, and a
-caution. For a fused step the passes of its draft are forecast; 15 is the largest window that was tried (AWS Machine Learning Blog,
+"""Modes with published steps: minimum and maximum k, the published loads to combine for each number of concurrent requests, and why
+their range is imprecise. For a fused step the passes of its draft are forecast; 15 is the largest window that was tried (AWS Machine Learning Blog,
 2026-04-15). For heads only ratios are known; EAGLE3's loads of 1 and 2 form one range, because each has one or two configurations."""
 
 
@@ -174,16 +174,16 @@ class Forecaster(NamedTuple):
     high: float
     rows: tuple[str, ...]
 
-    def plain(self, own: PlainEngine, handicap: Handicap | None = None) -> PlainStep:
+    def plain(self, own: PlainEngine, known_slowdown: KnownSlowdown | None = None) -> PlainStep:
         """Return a range inside the published settings, and only a bound outside."""
-        beyond: list[Handicap] = [handicap] if handicap else []
-        if not handicap and own.batch > MAX_BATCH:
+        beyond: list[KnownSlowdown] = [known_slowdown] if known_slowdown else []
+        if not known_slowdown and own.batch > MAX_BATCH:
             beyond.append("large batch")
-        if not handicap and own.compiled_tokens > MAX_CONTEXT:
+        if not known_slowdown and own.compiled_tokens > MAX_CONTEXT:
             beyond.append("long context")
         if beyond:
             why = "; ".join(f"{BEYOND[one]}: {self._measured_beyond(one)}" for one in beyond)
-            rows = tuple(row.row for row in PLAIN if row.handicap in beyond)
+            rows = tuple(row.row for row in PLAIN if row.known_slowdown in beyond)
             bound_s = own.bound_s
             return PlainStep(bound_s=bound_s, likely_s=None, low_s=bound_s, high_s=None, why=why, rows=rows)
         likely = self.fit.step_s(own)
@@ -195,9 +195,9 @@ class Forecaster(NamedTuple):
             rows=self.rows,
         )
 
-    def _measured_beyond(self, handicap: Handicap) -> str:
-        """Return the published results with this handicap, compared with the formula."""
-        rows = [row for row in PLAIN if row.handicap == handicap]
+    def _measured_beyond(self, known_slowdown: KnownSlowdown) -> str:
+        """Return the published results with this slowdown, compared with the formula."""
+        rows = [row for row in PLAIN if row.known_slowdown == known_slowdown]
         if not rows:
             return "no result is published"
         formula = [(row.tpot_s, self.fit.step_s(of_row(row))) for row in rows]
@@ -216,14 +216,14 @@ class Forecaster(NamedTuple):
         draft: Shape,
         num_speculative_tokens: int,
         at_once: int,
-        handicap: Handicap | None = None,
+        known_slowdown: KnownSlowdown | None = None,
     ) -> DraftedStep:
         """Return the cost of a drafted step in plain steps, with `at_once` concurrent requests."""
-        k, fused, plain = num_speculative_tokens, mode == "fused", self.plain(target, handicap)
+        k, fused, plain = num_speculative_tokens, mode == "fused", self.plain(target, known_slowdown)
         unknown = DraftedStep(likely=None, low=1.0, high=None, most_tokens=k if fused else k + 1)
         if plain.likely_s is None:
             return unknown._replace(why=plain.why, rows=plain.rows)
-        minimum, maximum, groups, caution = _MODES.get(mode, (1, 0, {}, ""))
+        minimum, maximum, groups, why_imprecise = _MODES.get(mode, (1, 0, {}, ""))
         rows = [
             row
             for row in DRAFTED
@@ -235,11 +235,11 @@ class Forecaster(NamedTuple):
         if not fused:
             ratios = sorted(row.most_step_ratio for row in rows)
             low, high = floor(ratios[0] * 10) / 10, ceil(ratios[-1] * 10) / 10
-            why = f"mode {mode}: the middle of a range {caution}" if caution else ""
+            why = f"mode {mode}: the middle of a range {why_imprecise}" if why_imprecise else ""
             return unknown._replace(likely=(low + high) / 2, low=low, high=high, why=why, rows=used)
         # k passes of the draft and one of the target: a pass costs at least reading its weights, likely as much as alone.
         pass_of = target._replace(shape=draft)
-        alone = self.plain(pass_of, handicap)
+        alone = self.plain(pass_of, known_slowdown)
         if alone.likely_s is None or alone.high_s is None:
             return unknown._replace(why=plain.why, rows=plain.rows)
         return unknown._replace(
@@ -261,8 +261,8 @@ def _published_for(mode: str) -> str:
 
 
 def forecaster(rows: Iterable[Plain] = PLAIN) -> Forecaster:
-    """Return a forecaster that is fitted to the rows without a handicap. Its range comes from leaving out each model."""
-    healthy = [row for row in rows if row.handicap is None]
+    """Return a forecaster that is fitted to the rows without a known slowdown. Its range comes from leaving out each model."""
+    healthy = [row for row in rows if row.known_slowdown is None]
     ratios = left_out(healthy).values()
     return Forecaster(
         fit=fit(healthy), low=min(ratios), high=max(ratios), rows=tuple(row.row for row in healthy)

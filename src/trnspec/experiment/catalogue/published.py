@@ -14,7 +14,9 @@ from trnspec.experiment.catalogue.models import MODELS, Shape, table_of
 LISTED = "src/trnspec/experiment/catalogue/models.yaml"
 """The source that confirms the shape of a model of the catalogue."""
 DraftingMode = Literal["fused", "eagle3", "dflash"]
-Handicap = Literal["host sampling", "synchronous", "no kernels", "large batch", "long context", "unexplained"]
+KnownSlowdown = Literal[
+    "host sampling", "synchronous", "no kernels", "large batch", "long context", "unexplained"
+]
 """Why a plain row is slower than its model, chips and length suggest; `unexplained` where no cause is published."""
 
 
@@ -50,7 +52,7 @@ class Plain(NamedTuple):
     """Tokens of prompts and of answers."""
     statistic: str = ""
     derived: str = ""
-    handicap: Handicap | None = None
+    known_slowdown: KnownSlowdown | None = None
 
 
 class Drafted(NamedTuple):

@@ -38,7 +38,7 @@ from trnspec.experiment.catalogue.published import (
     TENSOR_PARALLEL,
     WINDOW,
 )
-from trnspec.experiment.expected import configuration, expected_of, handicap
+from trnspec.experiment.expected import configuration, expected_of, known_slowdown
 from trnspec.experiment.step_time import of_row
 
 UNKNOWN_CLASS = "open-ended"
@@ -224,7 +224,11 @@ def _emulated(experiment: Experiment, arm: Arm) -> Emulated:
 def _steps(experiment: Experiment, arm: Arm) -> tuple[dict[int, float], list[str], float | None] | None:
     """Seconds of a step by load, the rows that have them, and the published tokens of a step; `None` where nothing predicts
     a step."""
-    plain = [row for row in PLAIN if of_row(row) == configuration(arm) and row.handicap == handicap(arm)]
+    plain = [
+        row
+        for row in PLAIN
+        if of_row(row) == configuration(arm) and row.known_slowdown == known_slowdown(arm)
+    ]
     beside = [row for row in DRAFTED if row.base in {known.row for known in plain}]
     if arm.speculation is not None:
         window = (arm.speculation.mode, arm.num_speculative_tokens)
