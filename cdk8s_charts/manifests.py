@@ -3,6 +3,9 @@
 A deployment reads the files, so it deploys exactly the reviewed objects. A fingerprint in the folder shows whether they were
 rendered from the current experiment. Values that only a deployment knows are a fixed list of placeholders. Reading does not
 need jsii.
+
+cdk8s-plus-27 writes what Kubernetes 1.27 knew. A JSON patch on one of its objects silently loses newer fields, such as resource
+claims. So such an object is written in a scratch chart, taken out as plain data, completed there, and placed as a raw object.
 """
 
 from __future__ import annotations
@@ -21,7 +24,9 @@ from trnspec.experiment.arms import digest
 from trnspec.experiment.naming import namespace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+
+    import cdk8s
 
     from trnspec.experiment.arms import Experiment
 
@@ -192,6 +197,16 @@ def config_map(
     return kubernetes_object(
         "v1", "ConfigMap", name, within=experiment, labels=labels, immutable=True, data=data
     )
+
+
+def synthesize_one(build: Callable[[cdk8s.Chart], object]) -> dict[str, Any]:
+    """Return the one object that `build` puts into a scratch chart, as plain data."""
+    import cdk8s  # here, because it starts jsii
+
+    chart = cdk8s.Chart(cdk8s.App(), "scratch", disable_resource_name_hashes=True)
+    build(chart)
+    (manifest,) = chart.to_json()
+    return dict(manifest)
 
 
 def content_suffix(content: Any) -> str:

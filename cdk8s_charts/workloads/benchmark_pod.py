@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from cdk8s_charts import pods
-from cdk8s_charts.manifests import content_suffix, kubernetes_object
+from cdk8s_charts.manifests import content_suffix, kubernetes_object, synthesize_one
 from cdk8s_charts.workloads.namespace import MEASURING, priority_name
 from cdk8s_charts.workloads.serving import api_key, service_url
 from trnspec.benchmark import plan as plans
@@ -22,6 +22,8 @@ from trnspec.experiment.cost import arm_usd_per_hour, loading_s, quality_s, qual
 from trnspec.experiment.model import WARMUP
 
 if TYPE_CHECKING:
+    import cdk8s
+
     from trnspec.experiment.arms import Arm, Experiment
 
 
@@ -151,19 +153,10 @@ def benchmark_job(
     asks the baseline again, and publishes with a summary that has those answers too. Each is a container, so that none needs a
     shell: a publication that fails is repeated without measuring again. What a run that fails had measured is published by then.
     """
-    publish = _publisher(experiment)
-    body: pods.PodSpec = {
-        **{"automountServiceAccountToken": False, "containers": [publish], "dnsPolicy": "ClusterFirst"},
-        **{"hostNetwork": False, "restartPolicy": "OnFailure"},
-        "securityContext": {
-            "fsGroupChangePolicy": "Always",
-            "runAsNonRoot": True,
-        },
-        "serviceAccountName": naming.BENCHMARK_ACCOUNT,
-        "setHostnameAsFQDN": False,
-        "terminationGracePeriodSeconds": 60,
-        "volumes": [{"emptyDir": {"sizeLimit": "5120Mi"}, "name": "results"}],
-    }
+    written = synthesize_one(lambda chart: _add_publisher(chart, experiment))
+    body: pods.PodSpec = written["spec"]["template"]["spec"]
+    publish = body["containers"][0]
+    publish["securityContext"] = pods.container_security(writable_root=False)
     run = {
         **publish,
         "name": "run",
@@ -207,20 +200,34 @@ def _results(experiment: Experiment) -> str:
     return f"s3://{naming.bucket(experiment, 'results', naming.ACCOUNT_PLACEHOLDER)}/"
 
 
-def _publisher(experiment: Experiment) -> pods.Container:
-    """Return the container that publishes what was measured; the others of the pod are made of it."""
+def _add_publisher(chart: cdk8s.Chart, experiment: Experiment) -> None:
+    """Add a Job with the container that publishes what was measured. The other containers of the pod are made of it."""
+    import cdk8s
+    import cdk8s_plus_27 as kplus  # here, because they start jsii
+
     uploaded = ["--upload", f"{_results(experiment)}{naming.RESULTS_PREFIX}"]
-    return {
-        "args": ["publish", RESULTS, "--namespace", naming.metrics_namespace(experiment), *uploaded],
-        "command": ["python", "-m", "trnspec.benchmark"],
-        "env": [{"name": "AWS_REGION", "value": experiment.cluster.region}],
-        "image": pods.TOOLS_IMAGE,
-        "imagePullPolicy": "IfNotPresent",
-        "name": "publish",
-        "resources": {part: {"cpu": "1", "memory": "512Mi"} for part in ("limits", "requests")},
-        "securityContext": pods.container_security(writable_root=False),
-        "volumeMounts": [{"mountPath": RESULTS, "name": "results"}],
-    }
+    job = kplus.Job(
+        chart,
+        naming.BENCHMARK_NAME,
+        service_account=kplus.ServiceAccount.from_service_account_name(
+            chart, "account", naming.BENCHMARK_ACCOUNT
+        ),
+        automount_service_account_token=False,
+    )
+    container = job.add_container(
+        name="publish",
+        image=pods.TOOLS_IMAGE,
+        image_pull_policy=kplus.ImagePullPolicy.IF_NOT_PRESENT,
+        command=["python", "-m", "trnspec.benchmark"],
+        args=["publish", RESULTS, "--namespace", naming.metrics_namespace(experiment), *uploaded],
+        env_variables={"AWS_REGION": kplus.EnvValue.from_value(experiment.cluster.region)},
+        resources=kplus.ContainerResources(
+            cpu=kplus.CpuResources(request=kplus.Cpu.units(1), limit=kplus.Cpu.units(1)),
+            memory=kplus.MemoryResources(request=cdk8s.Size.mebibytes(512), limit=cdk8s.Size.mebibytes(512)),
+        ),
+    )
+    volume = kplus.Volume.from_empty_dir(chart, "results", "results", size_limit=cdk8s.Size.gibibytes(5))
+    container.mount(RESULTS, volume)
 
 
 QUALITY_IMAGE = "${LMEVAL_IMAGE}"

@@ -7,10 +7,12 @@ slot.
 
 from __future__ import annotations
 
+import copy
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from cdk8s_charts import pods, stores
-from cdk8s_charts.manifests import config_map, content_suffix, kubernetes_object
+from cdk8s_charts.manifests import config_map, content_suffix, kubernetes_object, synthesize_one
 from cdk8s_charts.vllm_command import (
     CHAT_TEMPLATE_FILE,
     CHAT_TEMPLATE_MOUNT,
@@ -26,6 +28,8 @@ from trnspec.experiment.cost import start_budget_s
 from trnspec.experiment.placement import pod_share
 
 if TYPE_CHECKING:
+    import cdk8s
+
     from trnspec.experiment.arms import Arm, Experiment
 
 
@@ -99,19 +103,11 @@ def deployment(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     An arm that was chosen to stay (`serve`) stands at its replicas.
     """
     own = naming.labels(experiment, arm.name, "server")
-    serve, server = experiment.serve, _server(experiment, arm)
-    body: pods.PodSpec = {
-        "automountServiceAccountToken": False,
-        "containers": [server],
-        "dnsPolicy": "ClusterFirst",
-        "hostNetwork": False,
-        "restartPolicy": "Always",
-        "securityContext": {"fsGroupChangePolicy": "Always", "runAsNonRoot": False},
-        "serviceAccountName": naming.SERVING_ACCOUNT,
-        "setHostnameAsFQDN": False,
-        "terminationGracePeriodSeconds": 30,
-        "volumes": [{"emptyDir": pods.shared_memory(pod_share(arm)), "name": "shm"}],
-    }
+    serve, spec = experiment.serve, copy.deepcopy(_written_by_cdk8s_plus()["spec"])
+    body: pods.PodSpec = spec["template"]["spec"]
+    body["volumes"][0]["emptyDir"] = pods.shared_memory(pod_share(arm))
+    (server,) = body["containers"]
+    server |= _server(experiment, arm)
     stores.add_sources(experiment, body, server, arm)
     mount_chat_template(experiment, body, server)
     pods.hold_devices(body, server, experiment, arm)
@@ -122,17 +118,10 @@ def deployment(experiment: Experiment, arm: Arm) -> dict[str, Any]:
         priority=priority_name(experiment, SERVING),
         level=arm.serving.pod_security,
     )
-    spec = {
-        "minReadySeconds": 0,
-        "progressDeadlineSeconds": start_budget_s(experiment) + 600,
-        "replicas": serve.replicas if serve and serve.arm == arm.name else 0,
-        "selector": {"matchLabels": {naming.NAME: arm.name}},
-        "strategy": {"type": "Recreate"},
-        "template": {
-            "metadata": {"labels": own, "annotations": {naming.ARTIFACT_KEY: artifact_key(arm)}},
-            "spec": body,
-        },
-    }
+    spec["progressDeadlineSeconds"] = start_budget_s(experiment) + 600
+    spec["replicas"] = serve.replicas if serve and serve.arm == arm.name else 0
+    spec["selector"] = {"matchLabels": {naming.NAME: arm.name}}
+    spec["template"]["metadata"] = {"labels": own, "annotations": {naming.ARTIFACT_KEY: artifact_key(arm)}}
     labels = {**own, naming.BATCH: naming.batch_of(experiment, arm)}
     return kubernetes_object("apps/v1", "Deployment", arm.name, within=experiment, labels=labels, spec=spec)
 
@@ -231,19 +220,46 @@ def api_key(experiment: Experiment, variable: str) -> list[dict[str, Any]]:
     return [{"name": variable, "valueFrom": {"secretKeyRef": {"name": secret, "key": "api-key"}}}]
 
 
+@cache
+def _written_by_cdk8s_plus() -> dict[str, Any]:
+    """Return the Deployment as far as it is the same for every arm."""
+    return synthesize_one(_add_deployment)
+
+
+def _add_deployment(chart: cdk8s.Chart) -> None:
+    import cdk8s_plus_27 as kplus  # here, because it starts jsii
+
+    written = kplus.Deployment(
+        chart,
+        "arm",
+        replicas=0,
+        select=False,
+        strategy=kplus.DeploymentStrategy.recreate(),
+        service_account=kplus.ServiceAccount.from_service_account_name(
+            chart, "account", naming.SERVING_ACCOUNT
+        ),
+        automount_service_account_token=False,
+        security_context=kplus.PodSecurityContextProps(ensure_non_root=False),
+    )
+    container = written.add_container(
+        name=CONTAINER,
+        image="that of the arm",
+        image_pull_policy=kplus.ImagePullPolicy.IF_NOT_PRESENT,
+        ports=[kplus.ContainerPort(number=naming.SERVICE_PORT, name="http")],
+    )
+    shared_memory = kplus.Volume.from_empty_dir(chart, "shm", "shm", medium=kplus.EmptyDirMedium.MEMORY)
+    container.mount("/dev/shm", shared_memory)
+
+
 def _server(experiment: Experiment, arm: Arm) -> pods.Container:
-    """Return the arm's container. Requests are equal to limits, so that no arm takes resources from another."""
+    """Return what the arm adds to the container. Requests are equal to limits, so that no arm takes resources from another."""
     environment = serve_environment(arm)
     if arm.serving.pod_security == "restricted":
         environment = {"HOME": "/tmp", **environment}  # the user of `restricted` has no home in the image
     return {
         "image": arm.runtime.image,
-        "imagePullPolicy": "IfNotPresent",
-        "name": CONTAINER,
-        "ports": [{"containerPort": naming.SERVICE_PORT, "name": "http"}],
         "resources": pods.part_of_node(pod_share(arm), disk_gib=pods.serving_ephemeral_gib(experiment)),
         "securityContext": pods.container_security(writable_root=True, level=arm.serving.pod_security),
-        "volumeMounts": [{"mountPath": "/dev/shm", "name": "shm"}],
         "command": serve_argv(arm, answer_limit=experiment.answer_limit),
         "env": pods.variables(environment) + api_key(experiment, _API_KEY_VARIABLE),
         **_probes(experiment, arm),
