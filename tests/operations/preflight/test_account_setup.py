@@ -31,8 +31,8 @@ WITHIN = DeploymentSettings(permissions_boundary=BOUNDARY)
 @pytest.mark.parametrize(
     ("statements", "bounded", "settings", "name", "state", "says"),
     [
-        ([], False, DeploymentSettings(), "qwen3-32b", State.FINE, "may make the roles of qwen3-32b"),
-        ([], True, WITHIN, "qwen3-32b", State.FINE, "may make the roles of qwen3-32b"),
+        ([], False, DeploymentSettings(), "qwen3-32b", State.FINE, "of qwen3-32b, and not any role"),
+        ([], True, WITHIN, "qwen3-32b", State.FINE, "of qwen3-32b, and not any role"),
         (
             [],
             True,
@@ -42,7 +42,14 @@ WITHIN = DeploymentSettings(permissions_boundary=BOUNDARY)
             "boundary only, and deployment.yaml names",
         ),
         ([], True, WITHIN, "mine", State.FINDING, "may not make roles whose names begin with mine-"),
-        (ANYTHING, False, DeploymentSettings(), "mine", State.FINE, "may make the roles of mine"),
+        (
+            ANYTHING,
+            False,
+            DeploymentSettings(),
+            "mine",
+            State.WARNING,
+            "so whoever deploys is an administrator",
+        ),
     ],
 )
 def test_what_cloudformation_may_make_is_asked_of_iam_before_a_deployment(

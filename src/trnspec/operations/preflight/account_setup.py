@@ -19,6 +19,7 @@ from trnspec.operations.cloud.aws import NOT_ALLOWED, Aws, AwsError
 BOOTSTRAP_PARAMETER = "/cdk-bootstrap/hnb659fds/version"
 BOOTSTRAP_VERSION = 6
 """Minimum that the default synthesizer accepts (https://docs.aws.amazon.com/cdk/v2/guide/bootstrapping-env.html)."""
+_ANY_ROLE = "a-role-of-nobody"
 
 
 def kubernetes_version(experiment: Experiment, aws: Aws) -> Finding:
@@ -90,19 +91,20 @@ def addons(experiment: Experiment, aws: Aws) -> Finding:
 
 
 def bootstrap(experiment: Experiment, aws: Aws, settings: DeploymentSettings) -> Finding:
-    """Check that `cdk bootstrap` was run here, and that its CloudFormation may make this experiment's roles."""
+    """Check that `cdk bootstrap` was run here, and that its CloudFormation may make this experiment's roles, but not every role."""
+    remedy = (
+        "deploy infra/bootstrap/policies.yaml (docs/pipeline.md), then "
+        f".venv/bin/npx cdk bootstrap aws://{aws.account}/{aws.region} --cloudformation-execution-policies "
+        f"arn:aws:iam::{aws.account}:policy/speculation-execution --custom-permissions-boundary speculation-boundary"
+    )
     found = aws.client("ssm").find("get_parameter", "ParameterNotFound", Name=BOOTSTRAP_PARAMETER)
     version = found["Parameter"]["Value"] if found else "0"
     if int(version) < BOOTSTRAP_VERSION:
         why = f"version {version}, {BOOTSTRAP_VERSION} or later is needed"
-        return finding(
-            why if found else f"{aws.region} of account {aws.account} is not bootstrapped",
-            "deploy infra/bootstrap/policies.yaml (docs/pipeline.md), then "
-            f".venv/bin/npx cdk bootstrap aws://{aws.account}/{aws.region} --cloudformation-execution-policies "
-            f"arn:aws:iam::{aws.account}:policy/speculation-execution --custom-permissions-boundary speculation-boundary",
-        )
+        return finding(why if found else f"{aws.region} of account {aws.account} is not bootstrapped", remedy)
     try:
-        decision = _may_make_roles(experiment, aws, settings)
+        decision = _may_make_role(f"{experiment.name}-cluster", aws, settings)
+        any_role = _may_make_role(_ANY_ROLE, aws, settings) == "allowed"
     except AwsError as error:
         if not NOT_ALLOWED.fullmatch(error.code):
             raise
@@ -113,10 +115,13 @@ def bootstrap(experiment: Experiment, aws: Aws, settings: DeploymentSettings) ->
     if decision != "allowed":
         why = f"CloudFormation may not make roles whose names begin with {experiment.name}- (IAM says {decision})"
         return finding(why, roles_remedy(experiment.name))
-    return fine(f"version {version}; CloudFormation may make the roles of {experiment.name}")
+    if any_role:
+        why = f"version {version}; CloudFormation may make any role (AdministratorAccess, the default), so whoever deploys is an administrator"
+        return replace(finding(why, remedy), state=State.WARNING)
+    return fine(f"version {version}; CloudFormation may make roles of {experiment.name}, and not any role")
 
 
-def _may_make_roles(experiment: Experiment, aws: Aws, settings: DeploymentSettings) -> str:
+def _may_make_role(role: str, aws: Aws, settings: DeploymentSettings) -> str:
     """Return what IAM decides about CloudFormation's role of the bootstrap, with the boundary of the settings
     (https://docs.aws.amazon.com/IAM/latest/APIReference/API_SimulatePrincipalPolicy.html). Not verified on AWS."""
     account, name = f"arn:aws:iam::{aws.account}", settings.permissions_boundary
@@ -128,7 +133,7 @@ def _may_make_roles(experiment: Experiment, aws: Aws, settings: DeploymentSettin
     answer = aws.client("iam").simulate_principal_policy(
         PolicySourceArn=f"{account}:role/cdk-hnb659fds-cfn-exec-role-{aws.account}-{aws.region}",
         ActionNames=["iam:CreateRole"],
-        ResourceArns=[f"{account}:role/{experiment.name}-cluster"],
+        ResourceArns=[f"{account}:role/{role}"],
         ContextEntries=[boundary] if name else [],
     )
     return str(answer["EvaluationResults"][0]["EvalDecision"])
