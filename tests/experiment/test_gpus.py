@@ -9,8 +9,8 @@ from trnspec.experiment import load
 from trnspec.experiment.catalogue.published import GPUS, Gpu
 from trnspec.experiment.ledger import beside_dollars
 
-G7E = "quoted, no prefix cache: Qwen3-32B on one ml.g7e.2xlarge ($4.20 an hour): "
-LENGTHS = " (522 prompt and 600 answer tokens)"
+G7E = "Qwen3-32B on one ml.g7e.2xlarge ($4.20 an hour) is published to cost "
+LENGTHS = ". That is without prefix cache, for prompts of 522 tokens and answers of 600."
 
 
 @pytest.mark.parametrize("row", GPUS, ids=lambda row: row.row)
@@ -48,10 +48,10 @@ def test_the_same_model_on_a_gpu_stands_beside_at_the_nearest_loads_and_the_larg
 def test_a_model_without_a_published_result_on_gpus_has_no_line(variation: Variation) -> None:
     (full,) = beside_dollars(load(variation(combined("QWEN_DFLASH"))))
     assert full["text"].startswith(
-        "An arm is full at 4 concurrent requests, a trn2.48xlarge (16 such arms) at 64."
+        "An arm is full at 4 concurrent requests, and a trn2.48xlarge (16 such arms) at 64."
     )
 
 
 def test_every_size_of_the_batch_has_its_own_full_load(variation: Variation) -> None:
     full, _ = beside_dollars(load(variation(both(combined("{serving.max_num_seqs: [4, 8]}")))))
-    assert "full at 4 or 8 concurrent requests, a trn2.48xlarge (2 such arms) at 8 or 16." in full["text"]
+    assert "full at 4 or 8 concurrent requests, and a trn2.48xlarge (2 such arms) at 8 or 16." in full["text"]

@@ -153,8 +153,8 @@ def beside_dollars(experiment: Experiment) -> list[dict[str, str]]:
     sizes = [first.serving.max_num_seqs for first, *_ in experiment.by_batch]
     arm_full, node_full = (" or ".join(str(size * times) for size in sizes) for times in (1, arms))
     text = (
-        f"An arm is full at {arm_full} concurrent requests, a {node} ({count(arms, 'such arm')}) at {node_full}. With fewer requests a "
-        "token costs more; with more, requests wait."
+        f"An arm is full at {arm_full} concurrent requests, and a {node} ({count(arms, 'such arm')}) at {node_full}. With fewer requests a "
+        "token costs more. With more, requests wait."
     )
     target = experiment.baseline.target.shape_of or experiment.baseline.target.model.name
     return [
@@ -178,8 +178,8 @@ def _on_gpus(rows: list[Gpu], loads: Iterable[int]) -> Iterator[dict[str, str]]:
         first, *more = sorted({*nearest, largest}, key=lambda row: row.concurrency)
         others = [f", {_range(*row.usd_per_million, '$')} at {row.concurrency}" for row in more]
         yield {
-            "text": f"quoted, no prefix cache: {first.model.rpartition('/')[2]} on one {instance} (${first.usd_per_hour:.2f} an hour): "
+            "text": f"{first.model.rpartition('/')[2]} on one {instance} (${first.usd_per_hour:.2f} an hour) is published to cost "
             f"{_range(*first.usd_per_million, '$')} per million output tokens at {count(first.concurrency, 'concurrent request')}"
-            f"{''.join(others)} ({first.prompt_tokens} prompt and {first.answer_tokens} answer tokens)",
+            f"{''.join(others)}. That is without prefix cache, for prompts of {first.prompt_tokens} tokens and answers of {first.answer_tokens}.",
             "source": first.source,
         }

@@ -14,6 +14,7 @@ from scipy import stats
 from trnspec.benchmark.analyse.requests import MeasuringConditions
 from trnspec.benchmark.analyse.speed_up import BAND, as_ratio, verdict
 from trnspec.benchmark.analyse.statistics import (
+    UNKNOWN,
     Array,
     ClusterIds,
     Estimate,
@@ -27,6 +28,7 @@ from trnspec.benchmark.analyse.statistics import (
     weighted_mean,
     wilson,
 )
+from trnspec.benchmark.analyse.windows import Gains, mixture
 
 COUNTS = [(0, 1), (1, 1), (0, 32), (2, 32), (31, 32), (32, 32), (7, 500), (0, 500)]
 
@@ -177,3 +179,18 @@ def test_the_interval_of_a_loss_of_answers_covers(base: float, down: float, up: 
         found = compare(plain, treated)
         covered += found["ci_low"] <= (1 - base) * up - base * down <= found["ci_high"]
     assert 0.93 <= covered / runs <= 0.985
+
+
+def test_the_mixtures_interval_contains_the_truth_as_often_as_it_says() -> None:
+    dice, covered, alike = random.Random(5), 0, np.zeros(8, int)
+    for _ in range(300):
+        parts = []
+        for code, gain in enumerate((3.0, 1.0)):
+            values = np.array([math.log(gain) + dice.gauss(0, 0.2) for _ in range(8)])
+            sources = ClusterIds(alike + code, np.arange(8), alike, alike + UNKNOWN, alike)
+            parts.append((0.5, Gains(values, np.full(8, math.log(0.04)), sources)))
+        found = mixture(parts)
+        assert found.low is not None
+        assert found.high is not None
+        covered += found.low <= math.log(2 / (1 / 3 + 1)) <= found.high
+    assert 0.92 <= covered / 300 <= 0.98

@@ -98,3 +98,18 @@ def test_the_profile_of_an_arm_is_consistent_and_read_again(tmp_path: Path) -> N
     mean = sum(int(length) * number for length, number in histogram.items()) / steps
     assert mean == pytest.approx(profile["mean_accept_length"], abs=0.01)
     assert found(tmp_path, profile) == {"all prompts": marginal}
+
+
+def test_given_acceptance_is_checked(tmp_path: Path) -> None:
+    path = tmp_path / "acceptance.json"
+    for content, message in {
+        "[": "is not JSON",
+        "[]": "no JSON object",
+        "{}": "knows nothing by position",
+        '{"code": [0.5, 0.6]}': "rise, but no later draft",
+        '{"code": [1.5]}': "not all numbers from 0 to 1",
+        '{"code": 0.5}': "not a list of shares",
+    }.items():
+        path.write_text(content)
+        with pytest.raises(ResultsError, match=message):
+            survivals(path)

@@ -100,14 +100,10 @@ def tokens_per_step(
     other requests in the servers' counters; `doubt` is a known reason why chunks are not steps."""
     answered = [record for record in records if record.error is None]
     every, ceiling = [*records, *unmeasured], arm.max_tokens_per_step
-    by_source = {
-        SERVER: of_server(answered),
-        COUNTERS: values.counter_deltas(blocks),
-        GENERATED: values.generation_steps(every, blocks),
-    }
+    counts = (of_server(answered), values.counter_deltas(blocks), values.generation_steps(every, blocks))
     sources = [
         (source, drafts)
-        for source, drafts in by_source.items()
+        for source, drafts in zip((SERVER, COUNTERS, GENERATED), counts, strict=True)
         if drafts and drafts.steps and 1 <= drafts.tokens_per_step <= ceiling
     ]
     (seen, per_chunk), why = _per_chunk(arm, answered), None
@@ -120,10 +116,10 @@ def tokens_per_step(
         sources.append((CHUNKS, seen))
     if sources:
         (source, drafts), *_ = sources
-        positions = (
-            next((counts for counts in sources if counts[1].survival()), None) if ceiling > 1 else None
+        positions = (known for known in sources if ceiling > 1 and known[1].survival())
+        return TokensPerStep(
+            source, drafts.tokens_per_step, NOTES[source], drafts, next(positions, None), why
         )
-        return TokensPerStep(source, drafts.tokens_per_step, NOTES[source], drafts, positions, why)
     if per_chunk is not None and not why:
         return TokensPerStep(CHUNKS, per_chunk, _TOTALS)
     if per_chunk is not None and ceiling == 1:

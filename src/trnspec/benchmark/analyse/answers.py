@@ -38,7 +38,7 @@ _HELPS = 0.1
 
 
 def output_equality(baseline: str, pairs: tuple[Requests, Requests]) -> dict[str, Any]:
-    """How often both arms wrote the same text, and the positions, in characters, at which the other pairs differ first. With greedy
+    """The number of pairs with the same text, and the positions, in characters, at which the other pairs differ first. With greedy
     decoding speculation must not change the text.
 
     Pairs without a recorded text are left out, and so are pairs of arms that share a server, because their nonces differ.
@@ -91,7 +91,7 @@ def losslessness(raw: RawRun) -> Losslessness | None:
 
 
 def _rate(same: list[bool]) -> dict[str, Any]:
-    """How many pairs differ, with the interval of their share."""
+    """The number of pairs that differ, with the interval of their share."""
     n, differing = len(same), same.count(False)
     low, high = wilson(differing, n)
     return {"n_pairs": n, "equal": n - differing, "differing": differing, "ci_low": low, "ci_high": high}
@@ -107,7 +107,7 @@ def _again(raw: RawRun, first: dict[str, RequestRecord]) -> list[tuple[str, str]
 
 
 def _meaningless(cells: RequestsByCell) -> str:
-    """Why texts say nothing about the arms; empty if they do."""
+    """The reason why texts say nothing about the arms; empty if there is none."""
     if cells.raw.sessions[0].provenance == "emulated":
         return "the endpoints are emulated, and their texts mean nothing"
     return (

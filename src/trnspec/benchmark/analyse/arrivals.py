@@ -1,9 +1,9 @@
-"""Evidence that a time per token is one of the engine: how its tokens arrived.
+"""Evidence that a time per token is one of the engine: the arrival of its tokens.
 
-A proxy can collect a stream and send it on when its buffer is full (nginx) or when its clock says so. The arrivals then tell when the
-proxy sent, not when the engine decoded. A buffer sends all tokens up to now, so the time between two arrivals is still that of the
-tokens between them, but for the last arrival, which may wait for a clock. So the time per token without the last arrival bounds the
-error, and that of the tokens per second of whole requests. The first token has waited for as long as the others of its arrival took.
+A proxy can collect a stream. It sends the stream on when its buffer is full (nginx) or at fixed times. The arrivals then show when the
+proxy sent, not when the engine decoded. A buffer sends all tokens up to now, so the time between two arrivals is still that of the tokens
+between them. Only the last arrival may wait for a clock. So the time per token without the last arrival bounds the error, also that of
+the tokens per second of whole requests. The first token has waited for as long as the others of its arrival took.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from trnspec.benchmark.analyse.request_table import CellKey, Requests, joined
 from trnspec.benchmark.analyse.requests import RequestsByCell
-from trnspec.benchmark.analyse.result import Evidence, Outcome
+from trnspec.benchmark.analyse.result import Evidence, Outcome, withheld
 from trnspec.benchmark.analyse.speed_up import gain_of
 from trnspec.benchmark.analyse.values import COLLECTED_SHARE, arrival_starts, decoding, gaps, output_tokens
 from trnspec.benchmark.measure.records import LATE_S, RequestRecord
@@ -31,9 +31,7 @@ RIGHT_WITHIN = 0.03
 """A figure with a larger bound of its error is withheld."""
 PROXY = "a proxy between collects the stream: call the server itself, or turn its buffering off"
 BUSY = "the client was late, which looks the same: give it more CPU"
-NO_USAGE = (
-    "let the server send its usage (stream_options: include_usage), or call it without what removes the usage"
-)
+NO_USAGE = "let the server send its usage (stream_options: include_usage), or call it without what removes it"
 _MORE = 1.5
 """Arrivals hold more than a step can yield if they hold this many times its tokens. A busy machine joins some steps, a proxy most."""
 _NEARLY_ALL, _MANY = 0.9, 0.1
@@ -77,7 +75,7 @@ class Collected:
 def collected(
     answers: Sequence[RequestRecord], max_tokens_per_step: int, *, others: bool = False
 ) -> Collected | None:
-    """How the stream of these answers of an arm is collected; None if it is not. `others`: whether that of another arm is, on the same way.
+    """The way in which the stream of an arm is collected; None if it is not. `others`: whether that of another arm is collected.
 
     Chunks that arrive together can also be one step that the server splits. So they count only where an arrival holds more than a step
     yields, where nearly all chunks of an arm without a declared window come together, or where another arm's stream is collected.
@@ -163,11 +161,8 @@ def arrivals(cells: RequestsByCell) -> Iterator[Evidence]:
             class_: str, own: Requests, arm: PlannedArm = arm, sides: Any = sides
         ) -> list[Judgement]:
             ways = {name: found.get((name, class_)) for name in sides}
-            waits = {
-                name: first_waits(of[class_].answered, ways[name])
-                for name, of in sides.items()
-                if class_ in of
-            }
+            known = {name: of[class_].answered for name, of in sides.items() if class_ in of}
+            waits = {name: first_waits(answered, ways[name]) for name, answered in known.items()}
             cause = f"{BUSY}; if that changes nothing, {PROXY}" if _late(cells, arm, class_) else PROXY
             return _arrival(own.answered, ways, waits, arm.name, cause)
 
@@ -184,8 +179,7 @@ def _impossible(cells: RequestsByCell, base: PlannedArm, arm: PlannedArm) -> Ite
         gain = gain_of(cells.pairs((base, arm), place))
         if gain and gain.low and gain.low > math.log(arm.max_tokens_per_step):
             says = f"{math.exp(gain.mean):.1f} times as fast for {place}, more than a step of at most {arm.max_tokens_per_step} tokens can give"
-            about = {"check": ARRIVAL, "arm": arm.name, "class": place.class_, "outcome": "withheld"}
-            yield Evidence.model_validate({**about, "says": says, "remedy": remedy})
+            yield withheld(check=ARRIVAL, arm=arm.name, class_=place.class_, says=says, remedy=remedy)
 
 
 def _late(cells: RequestsByCell, arm: PlannedArm, class_: str) -> bool:
@@ -197,7 +191,7 @@ def _late(cells: RequestsByCell, arm: PlannedArm, class_: str) -> bool:
 def _arrival(
     own: Requests, ways: Mapping[str, Collected | None], waits: Mapping[str, float], arm: str, cause: str
 ) -> list[Judgement]:
-    """What the arrivals of an arm tell; `ways` and `waits` are those of the arm and of its baseline."""
+    """The findings from the arrivals of an arm; `ways` and `waits` are those of the arm and of its baseline."""
     answers = [one for one in own.answers if one.completion_tokens != 1]
     uncounted = sum(one.completion_tokens is None for one in answers)
     unknown = sum(math.isnan(span) for span in own.span_s) - (len(own) - len(answers))
@@ -211,14 +205,12 @@ def _arrival(
     said = "; ".join(f"{name}: {way}" for name, way in ways.items() if way)
     known = [way for way in ways.values() if way]
     pace = sum(way.error for way in known)
+    end = sum(way.end_error for way in known)
     errors = {
         TPOT.name: (pace, "time per token"),
-        # How long a first token waited is computed from the time per token.
+        # The wait of a first token is computed from the time per token.
         TTFT.name: (max(sum(waits.values()), pace), "time to the first token"),
-        OUTPUT_TOKENS_PER_S.name: (
-            sum(way.end_error for way in known),
-            "tokens per second of whole requests",
-        ),
+        OUTPUT_TOKENS_PER_S.name: (end, "tokens per second of whole requests"),
     }
     wrong = {name: error for name, error in errors.items() if error[0] > RIGHT_WITHIN}
     rows: list[Judgement] = []
@@ -235,11 +227,9 @@ def _arrival(
         rows.append(("caution", f"{said}; the time per token is right within {right:.1%}", cause, None))
     if not ways[arm] and (pauses := _uneven(answers) or _waits(own)):
         rows.append(("withheld", pauses, cause, None))
-    each = [len(gaps(one)) for one in answers]
-    fine = f"tokens arrive as they are made: {fmean(each) + 1:.0f} arrivals per answer"
-    if not rows:
-        rows.append(("fine", fine, "", None))
-    return rows
+    per_answer = fmean(len(gaps(one)) for one in answers) + 1
+    fine = f"tokens arrive as they are made: {per_answer:.0f} arrivals per answer"
+    return rows or [("fine", fine, "", None)]
 
 
 def _bound(error: float) -> str:
@@ -247,7 +237,7 @@ def _bound(error: float) -> str:
 
 
 def _uneven(answers: Sequence[RequestRecord]) -> str:
-    """What is wrong with the pauses between arrivals, which are steps of one length, however many tokens a step yields; empty if nothing is.
+    """A fault in the pauses between arrivals, which are steps of equal length; empty if there is none.
 
     Something on the way may hold the beginning or the end back, or send text of its own before or after the model's.
     """
@@ -263,9 +253,7 @@ def _uneven(answers: Sequence[RequestRecord]) -> str:
     worst = int(np.abs(np.log(usual)).argmax())
     if 1 / _UNEVEN < usual[worst] < _UNEVEN:
         return ""
-    where = (
-        f"part {worst + 1} of {_PARTS}" if 0 < worst < _PARTS - 1 else "the end" if worst else "the beginning"
-    )
+    where = {0: "the beginning", _PARTS - 1: "the end"}.get(worst, f"part {worst + 1} of {_PARTS}")
     return f"pauses between arrivals are {usual[worst]:.2g} times the usual ones in {where} of an answer, so something holds text back or adds it"
 
 
@@ -274,9 +262,8 @@ def _waits(own: Requests) -> str:
     the later, the more tokens the answer has, for prompts of one length."""
     first_s, tpot_s = own.metrics[TTFT.name], own.tpot_s
     prompts = np.array([one.prompt_tokens or 0 for one in own.answers], float)
-    terms = np.stack([np.ones(len(own)), prompts, own.tokens], axis=1)[
-        known := np.isfinite(first_s + own.tokens)
-    ]
+    known = np.isfinite(first_s + own.tokens)
+    terms = np.stack([np.ones(len(own)), prompts, own.tokens], axis=1)[known]
     if tpot_s is None or len(terms) < MIN_ANSWERS or not np.ptp(terms[:, 2]):
         return ""
     found, *_ = np.linalg.lstsq(terms, first_s[known], rcond=None)
@@ -299,7 +286,7 @@ def by_class(cells: RequestsByCell, arm: PlannedArm) -> dict[str, Requests]:
 def rows_by_class(
     check: str, arm: str, cells: RequestsByCell, judge_class: Callable[[str, Requests], list[Judgement]]
 ) -> Iterator[Evidence]:
-    """What was found in each class; once for all where it is the same kind of finding in each."""
+    """The findings in each class; one row for all classes if the kind of finding is the same in each."""
     judged = {
         class_: judge_class(class_, own) for class_, own in by_class(cells, cells.plan.arm(arm)).items()
     }

@@ -139,7 +139,7 @@ class PredictedCost(ResultPart):
 
 
 class Repeated(ResultPart):
-    """How many pairs of greedy answers differ, with the interval of their share."""
+    """The number of pairs of greedy answers that differ, with the interval of their share."""
 
     n_pairs: int
     equal: int
@@ -172,7 +172,7 @@ class AskedQuestion(ResultPart):
 
 
 class Sense(ResultPart):
-    """What an arm answered before the load."""
+    """The answers of an arm before the load."""
 
     arm: str
     asked: int

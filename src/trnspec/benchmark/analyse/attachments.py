@@ -73,7 +73,7 @@ class _Difference(Setting):
 
 
 class _EngineFile(BaseModel):
-    """What `store` writes beside an artifact."""
+    """The file that `store` writes beside an artifact."""
 
     compared: bool
     compiled_at_serving: Annotated[int, Field(ge=0)] = 0

@@ -173,8 +173,7 @@ def _told(result: Result, at: AtLoad) -> tuple[AdviceCode, dict[str, Any]]:
     routed = {one.class_ for one in faster}
     rest = [one for one in own if one.class_ not in routed]
     withheld = _withheld(result, mix)
-    facts |= {"mix": mix, "own": own, "faster": faster, "rest": rest}
-    facts |= {"withheld": withheld}
+    facts |= {"mix": mix, "own": own, "faster": faster, "rest": rest, "withheld": withheld}
     code = _ruled(mix, own, faster)
     if withheld:
         return "do not switch yet", facts
@@ -209,9 +208,8 @@ def _by_other_metrics(
 ) -> Iterator[tuple[str, list[Comparison], bool]]:
     """The comparisons of the same arms, classes and load by another metric that have one of these verdicts, and whether all have."""
     places = {(one.place, one.treatment) for one in wanted}
+    compared = [one for one in result.comparisons if (one.place, one.treatment) in places]
     for metric in (TTFT.name, OUTPUT_TOKENS_PER_S.name):
-        known = [
-            one for one in result.comparisons if one.metric == metric and (one.place, one.treatment) in places
-        ]
+        known = [one for one in compared if one.metric == metric]
         if shown := [one for one in known if one.verdict in verdicts]:
             yield metric, sorted(shown, key=lambda one: one.ratio or 0), len(shown) == len(known)

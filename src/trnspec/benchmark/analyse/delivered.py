@@ -1,4 +1,4 @@
-"""What an arm delivered in a cell: requests and tokens per second, requests within the limits of the SLO, the cost of its tokens.
+"""The output of an arm in a cell: requests and tokens per second, requests within the limits of the SLO, the cost of its tokens.
 
 Throughput is the requests sent in the steady windows of the blocks, divided by the length of these windows. If the load was
 not held, the time is that in which the arm had requests of the cell in flight. It includes the slow end of each

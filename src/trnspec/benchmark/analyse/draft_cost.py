@@ -1,4 +1,4 @@
-"""What drafting costs: the time of a step by window, from the windows that were timed, on several curves between them."""
+"""The cost of drafting: the time of a step by window, from the windows that were timed, on several curves between them."""
 
 from __future__ import annotations
 
@@ -55,9 +55,8 @@ class StepTimes:
         windows, (fixed, power) = list(self.timed), self._as_timed
         if k < windows[0] or len(windows) == 1:
             low, high = 0, windows[0]
-            if (
-                self.cost.power is not None
-            ):  # a known fixed share does not grow, and later drafts cost no less
+            # A known fixed share does not grow, and later drafts cost no less.
+            if self.cost.power is not None:
                 power = 1 + (max(self.cost.power, 1.0) - 1) * (1 - fixed)
             fixed = fixed if self.cost.fixed is None else self.cost.fixed
         else:

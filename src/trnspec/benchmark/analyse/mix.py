@@ -32,13 +32,8 @@ def mixes(cells: RequestsByCell) -> Iterator[dict[str, Any]]:
         )
         for arms in cells.compared:
             base, arm = (one.name for one in arms)
-            row = mix_speed_up(
-                known[base],
-                known[arm],
-                together=len(cells.compared),
-                conditions=conditions,
-                shares=cells.shares,
-            )
+            about: dict[str, Any] = {"conditions": conditions, "shares": cells.shares}
+            row = mix_speed_up(known[base], known[arm], together=len(cells.compared), **about)
             if not any(cells.comparable(arms, CellKey(class_, load)) for class_ in cells.plan.classes):
                 row["verdict"] = "withheld"
             yield {"class": None, **vars(load), "baseline": base, "treatment": arm, **row}
@@ -73,8 +68,8 @@ def ranked(
     """The arms, the fastest first; only those for which the largest number of classes is known."""
     known = {arm: Strata.of(classes[base], classes[arm], shares) for arm in arms}
     maximum = max((len(strata.classes_in_mix) for strata in known.values()), default=0)
-    able = [arm for arm in arms if known[arm].classes_in_mix and len(known[arm].classes_in_mix) == maximum]
-    return sorted(able, key=lambda arm: -known[arm].log_ratio)
+    complete = [arm for arm in arms if maximum and len(known[arm].classes_in_mix) == maximum]
+    return sorted(complete, key=lambda arm: -known[arm].log_ratio)
 
 
 class Stratum(NamedTuple):

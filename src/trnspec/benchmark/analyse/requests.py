@@ -183,9 +183,8 @@ def cells_of(
         if record.phase == "measured":
             measured.setdefault((record.arm, CellKey(record.class_, record.load)), []).append(row)
         else:
-            beside.setdefault(
-                (record.arm, CellKey(queue_of.get(record.class_, record.class_), record.load)), []
-            ).append(row)
+            queue = queue_of.get(record.class_, record.class_)
+            beside.setdefault((record.arm, CellKey(queue, record.load)), []).append(row)
     by_cell, by_queue = (
         {key: rows.at(np.array(own)) for key, own in grouped.items()} for grouped in (measured, beside)
     )

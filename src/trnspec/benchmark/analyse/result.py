@@ -33,7 +33,7 @@ from trnspec.benchmark.plan import Load
 Verdict = Literal[
     "faster", "a little faster", "same", "a little slower", "slower", "cannot tell", "too few prompts", "withheld"
 ]  # fmt: skip
-"""What the interval of a ratio says (`src/trnspec/benchmark/analyse/speed_up.py` has the rule)."""
+"""The meaning of the interval of a ratio (`src/trnspec/benchmark/analyse/speed_up.py` has the rule)."""
 
 
 class ShareOfMix(ResultPart):
@@ -71,7 +71,7 @@ class Comparison(At, Estimated):
     one_start: bool = False
     """Whether the verdict is about the one start of the servers that was measured."""
     p_value: float | None = None
-    """That of a ratio from 0.95 to 1.05, of this comparison alone; null where the verdict is withheld."""
+    """The p-value of a ratio from 0.95 to 1.05, for this comparison alone; null where the verdict is withheld."""
     p_holm: float | None = None
     """The same after Holm's correction over the classes and treatments of the load. No verdict depends on it."""
     detectable_ratio: float | None = None
@@ -95,7 +95,7 @@ class Explanation(At):
     tokens_per_step: float | None
     step_time_ratio: float | None = None
     unknown: str = ""
-    """Why its steps are not known."""
+    """The reason why its steps are not known."""
 
 
 class OverOther(Estimated):
@@ -156,7 +156,7 @@ AdviceCode = Literal[
 
 
 class Advice(UnderLoad):
-    """What to do under a load: `use` the arm, for all classes or for some; `keep` the baseline, or keep it for now, because a restart can
+    """The advice for a load: `use` the arm, for all classes or for some; `keep` the baseline, or keep it for now, because a restart can
     change the difference; `do not switch yet`, because of its answers or failures; `none`, because nothing is compared."""
 
     baseline: str
@@ -166,7 +166,7 @@ class Advice(UnderLoad):
 
 
 class Run(ResultPart):
-    """What was asked of whom, when, by which client."""
+    """The plan of a run, its time, its client."""
 
     id: str
     experiment: str
@@ -274,7 +274,7 @@ class Evidence(UnderLoad):
     """None: every metric."""
     outcome: Outcome
     says: str
-    """What was found, with its numbers: a clause without a full stop, as `remedy` is."""
+    """The finding with its numbers: a clause without a full stop, as `remedy` is."""
     remedy: str = ""
 
 
@@ -295,7 +295,7 @@ class Result(ResultPart):
     comparisons: list[Comparison]
     evidence: tuple[Evidence, ...] = ()
     mix: list[Comparison]
-    """Each treatment over the mix of all classes, by load (`src/trnspec/benchmark/analyse/speed_up.py`)."""
+    """The comparison of each treatment over the mix of all classes, by load (`src/trnspec/benchmark/analyse/speed_up.py`)."""
     best: list[Best]
     pays_up_to: list[PaysUpTo]
     """The loads at which treatments pay, of several loads, by the verdicts of `mix` and `comparisons`; empty for an A/A."""

@@ -30,7 +30,7 @@ class UnderLoad(ResultPart):
 
 
 class At(UnderLoad):
-    """What belongs to a class under a load."""
+    """A part that belongs to a class under a load."""
 
     class_: str | None = Field(alias="class")
     """None: the mix of all classes, with equal shares of the output tokens."""
@@ -66,12 +66,12 @@ class Acceptance(ResultPart):
     """Chunks by their number of tokens."""
     steps_above_ceiling: int
     caution: str | None
-    """Why chunks are not taken for steps."""
+    """The reason why chunks are not taken for steps."""
     note: str
 
 
 class Equality(ResultPart):
-    """How often an arm wrote the same text as its baseline."""
+    """The number of pairs in which an arm wrote the same text as its baseline."""
 
     baseline: str
     n_pairs: int
@@ -136,4 +136,4 @@ class WindowAtLoad(ResultPart):
     ci_low: float | None = None
     ci_high: float | None = None
     cannot_tell: str = ""
-    """Why a larger window was not taken; empty where the measurement decides."""
+    """The reason why a larger window was not taken; empty where the measurement decides."""

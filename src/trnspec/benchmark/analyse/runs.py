@@ -70,7 +70,7 @@ class ListedRun(NamedTuple):
     report: bool = False
     """Whether report.html is there."""
     problem: str = ""
-    """Why the folder could not be read; empty for a run."""
+    """The reason why the folder could not be read; empty for a run."""
     kind: str = ""
     """The kind of a folder without a finished run."""
     arms: tuple[str, ...] = ()
@@ -166,7 +166,7 @@ def _cells(old: RawRun, new: RawRun) -> list[dict[str, Any]]:
 
 
 def _against(found: Sequence[Sequence[Evidence]], runs: Sequence[str], place: CellKey, arm: str) -> str:
-    """What withholds the verdict about an arm. More failures are judged by the limit of the gate instead."""
+    """The evidence that withholds the verdict about an arm. More failures are judged by the limit of the gate instead."""
     rows = (
         (run, row)
         for run, evidence in zip(runs, found, strict=True)

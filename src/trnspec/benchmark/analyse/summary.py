@@ -20,7 +20,6 @@ from trnspec.benchmark.analyse.conditions import is_aa, one_start
 from trnspec.benchmark.analyse.decision import advised, average
 from trnspec.benchmark.analyse.delivered import cost, goodput, limits_kept, throughput, token_source
 from trnspec.benchmark.analyse.evidence import TIMES_STAY, evidence, withheld_from, without_withheld
-from trnspec.benchmark.analyse.explanation import explain
 from trnspec.benchmark.analyse.mix import bests, mixes
 from trnspec.benchmark.analyse.request_table import CellKey, Requests
 from trnspec.benchmark.analyse.requests import RequestsByCell
@@ -203,6 +202,44 @@ def _explanations(
         if judged and len(cells.pairs((cells.baseline_of(arm), arm), place)[0]):
             here = {name: cell for (where, name), cell in described.items() if where == place}
             yield explain(cells, arm, place, here)
+
+
+def explain(
+    cells: RequestsByCell, arm: PlannedArm, place: CellKey, described: Mapping[str, Cell]
+) -> Explanation:
+    """The steps of `arm` relative to its baseline; values are None if they are unknown. `described` has the cells of the place by arm.
+
+    A decode step of the treatment takes r times as long as one of the baseline and yields t times as many tokens. So the expected
+    speed-up is t / r (Leviathan et al. 2023, https://arxiv.org/abs/2211.17192, with both times as measured). Both are means over the same
+    steps of the same answers, so t / r is the ratio of the times per token of the two arms.
+    """
+    own = cells.baseline_of(arm)
+    sides = cells.pairs((own, arm), place)
+    base, treated = (
+        _steps(one, paired, described[one.name]) for one, paired in zip((own, arm), sides, strict=True)
+    )
+    row = {
+        **{**place.to_dict(), "baseline": own.name, "treatment": arm.name},
+        "tokens_per_step": treated and treated[0],
+    }
+    if base and treated:
+        return Explanation.model_validate(row | {"step_time_ratio": treated[1] / base[1]})
+    known = [described[arm.name].acceptance, *(cell.acceptance for cell in described.values())]
+    unknown = [acceptance.note for acceptance in known if acceptance.tokens_per_step is None]
+    why = unknown[0] if unknown else "no answer has a second chunk"
+    return Explanation.model_validate(row | {"unknown": f"the steps of an arm are not known: {why}"})
+
+
+def _steps(arm: PlannedArm, requests: Requests, cell: Cell) -> tuple[float, float] | None:
+    """Tokens per step of an arm in a cell, and seconds of a step. Chunks count as steps if nothing contradicts that. Otherwise the tokens
+    per step are from the server."""
+    per_step, decoded = cell.acceptance.tokens_per_step, requests.at(~np.isnan(requests.decoded))
+    if per_step is None or decoded.tpot_s is None:
+        return None
+    by_chunk = float(decoded.decoded.sum()) / sum(len(record.chunk_s) - 1 for record in decoded.answers)
+    chunks = cell.acceptance.caution is None and 1 <= by_chunk <= arm.max_tokens_per_step
+    tokens = by_chunk if chunks else per_step
+    return tokens, decoded.tpot_s * tokens
 
 
 def _cell(cells: RequestsByCell, arm: PlannedArm, place: CellKey) -> Cell:

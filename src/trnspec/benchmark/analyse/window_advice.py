@@ -86,18 +86,14 @@ def advise(cells: RequestsByCell, options: AdviceOptions | None = None) -> dict[
         if steps.why_chunks_are_not_steps and not steps.positions:
             left_out.append({**place.to_dict(), "arm": arm.name, "why": steps.why_chunks_are_not_steps})
     if not classes:
-        why = "; ".join(dict.fromkeys(cell["why"] for cell in left_out)) or (
-            "its server must have counters at /metrics, or send usage with every chunk"
-        )
+        why = "; ".join(dict.fromkeys(cell["why"] for cell in left_out))
+        why = why or "its server must have counters at /metrics, or send usage with every chunk"
         raise ResultsError(f"how many drafts are accepted by position is not known: {why}")
     basis = f"run {run.run} of {plan.experiment} ({plan.model}), {run.provenance}"
     known = {one.where["class"] for one in classes}
-    mix = (
-        options.mix or {name: share for name, share in (cells.shares or {}).items() if name in known} or None
-    )
-    advice = _advice(
-        classes, replace(options, mix=mix), basis, _OTHER_MACHINE if options.step_times else "the run's own"
-    )
+    mix = options.mix or {name: share for name, share in (cells.shares or {}).items() if name in known}
+    times = _OTHER_MACHINE if options.step_times else "the run's own"
+    advice = _advice(classes, replace(options, mix=mix or None), basis, times)
     by_load = [] if options.step_times else [*_by_load([*advice["cells"], *advice["mixes"]])]
     notes = [*advice["notes"], *_not_used(speculating, options)]
     return {**advice, "by_load": by_load, "left_out": left_out, "notes": notes}
@@ -109,9 +105,9 @@ def _timed(
     """Arms with other windows, of this run and of other runs."""
     for name in options.timed_with:
         if name not in speculating:
+            known = ", ".join(speculating)
             raise ResultsError(
-                f"--timed-with: {name!r} is not a speculating arm of the run; those are {', '.join(speculating)}; for another run "
-                "give its folder, or FOLDER:ARM"
+                f"--timed-with: {name!r} is not an arm of the run that drafts; give one of {known}, or the folder of another run"
             )
         yield TimedArm(cells, speculating[name])
     for raw, wanted in options.timed_in:
@@ -119,9 +115,9 @@ def _timed(
         drafting = [arm for arm in raw.plan.arms if arm.speculative_tokens and wanted in (None, arm.name)]
         if not drafting:
             known = ", ".join(arm.name for arm in raw.plan.arms)
+            what = "no arm" if wanted is None else f"{wanted!r} is not an arm that"
             raise ResultsError(
-                f"--timed-with: {'no arm' if wanted is None else repr(wanted) + ' is not an arm that'} speculates by the plan of run {run}, "
-                f"whose arms are {known}; give the folder of a run with such an arm"
+                f"--timed-with: {what} drafts in run {run}, whose arms are {known}; give the folder of a run with such an arm"
             )
         yield from (TimedArm(others, arm, run) for arm in drafting)
 
@@ -130,9 +126,10 @@ def _not_used(speculating: Mapping[str, PlannedArm], options: AdviceOptions) -> 
     """Notes about step times of the run that are not used. Arms may have another draft, so their steps are used only on request."""
     every = {name: arm.speculative_tokens for name, arm in speculating.items()}
     rest = {name: k for name, k in every.items() if name not in options.timed_with}
-    if options.step_times or (len({*every.values()}) > 1 and rest):
-        windows, replaced = (every, True) if options.step_times else (rest, False)
-        yield rendered("windows", kind="not used", windows=windows, replaced=replaced)
+    if options.step_times:
+        yield rendered("windows", kind="replaced", windows=every)
+    elif len({*every.values()}) > 1 and rest:
+        yield rendered("windows", kind="not used", windows=rest)
 
 
 def _undeclared(plan: Plan, plain: bool) -> str:
@@ -211,10 +208,8 @@ def _cell(one: ClassAtLoad, gains: _ByCurve, measure: str) -> dict[str, Any]:
         }
         for k, mean in tokens.items()
     }
-    prompts, estimates = (
-        one.prompts,
-        [{k: mixture([(1.0, own)], one.together[0]) for k, own in curve.items()} for curve in gains],
-    )
+    prompts = one.prompts
+    estimates = [{k: mixture([(1.0, own)], one.together[0]) for k, own in curve.items()} for curve in gains]
     return {
         **one.where,
         "source": one.source,
@@ -291,9 +286,8 @@ def _choice(
 ) -> dict[str, Any]:
     """The rows by window, the fastest window, the recommended window, and the reason in words. If the step times are not enough to choose
     one window, the text says so."""
-    rows = {
-        k: {"k": k, **(known or {}).get(k, {}), **_range([curve[k] for curve in curves])} for k in curves[0]
-    }
+    known = known or {}
+    rows = {k: {"k": k, **known.get(k, {}), **_range([curve[k] for curve in curves])} for k in curves[0]}
     best = max(rows.values(), key=lambda row: float(row["speed_up"]))
     chosen = recommended({k: row["speed_up"] for k, row in rows.items()})
     choice: dict[str, Any] = {"by_k": [*rows.values()], "best_k": best["k"], "recommended_k": chosen}

@@ -74,7 +74,7 @@ class Gains(NamedTuple):
     log_plain_s: Array
     cluster_ids: ClusterIds
     beyond: Variance = (0.0, 1.0)
-    """What blocks and starts of another run, in which the step was timed, add to the variance of the mean."""
+    """The variance of the mean that blocks and starts of another run add, in which the step was timed."""
     doubt: float = 0.0
     """The bound of the error of the mean, because the tokens of first arrivals are estimated."""
 
@@ -152,7 +152,7 @@ class ClassAtLoad:
     acceptance: PromptAcceptance
     times: StepTimes
     noise: Gains
-    """How far the log gain of each pair is from the mean of its prompt."""
+    """The distance of the log gain of each pair from the mean of its prompt."""
     prompt: Array
     """The number of the prompt of each pair."""
     measured: Mapping[int, Gains] = field(default_factory=dict)
@@ -184,7 +184,7 @@ class ClassAtLoad:
         return stats.weighted_mean(tokens.tolist(), self.acceptance.steps.tolist())
 
     def gains(self, k: int) -> Gains:
-        """Those of a measured window, else predicted: the gain of each prompt with the noise of the timed window that is next."""
+        """The gains of a window, measured or else predicted: the gain of each prompt with the noise of the timed window that is next."""
         if k in self.measured:
             return self.measured[k]
         gain = np.log(self.acceptance.tokens_per_step(k - self.unused) / self._steps(k))[self.prompt]
@@ -288,7 +288,7 @@ def with_timed_arms(
         if found is None:
             name = f"{arm.name} of run {run}" if run else arm.name
             why = f"it was not measured at {place.load.in_words}"
-            notes.append(f"the step of {name} (window {k}) is not used: {why}")
+            notes.append(f"The step time of {name} (window {k}) is not used: {why}.")
             continue
         gains, steps = found.measured[k], found.times.timed[k]
         mean = np.average(steps, weights=found.acceptance.steps)

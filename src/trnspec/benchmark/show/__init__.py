@@ -1,1 +1,1 @@
-"""What people and other tools read of a run: page, terminal, files, metrics."""
+"""The output of a run for people and other tools: page, terminal, files, metrics."""

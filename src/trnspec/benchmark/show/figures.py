@@ -252,11 +252,8 @@ def _compared(axis: Axis, one: Comparison) -> tuple[str, RowPlot]:
 def by_other_metrics(result: Result, at: AtLoad) -> Iterator[Table]:
     """The same arms and classes by the other metrics, on one axis."""
     wanted = {(at.load, one.class_, one.baseline, one.treatment) for one in at.by_class}
-    known = [
-        one
-        for one in result.comparisons
-        if (one.load, one.class_, one.baseline, one.treatment) in wanted and one.ratio
-    ]
+    compared = (one for one in result.comparisons if one.ratio)
+    known = [one for one in compared if (one.load, one.class_, one.baseline, one.treatment) in wanted]
     axis = ratio_axis((one.ratio, one.ci_low, one.ci_high) for one in known)
     for metric in COMPARED[1:]:
         rows = []
@@ -276,10 +273,8 @@ def step_costs(at: AtLoad) -> Table:
     for gain, tokens, cost in steps:
         expected, measured = f"{tokens / cost:.2f}×", plain(gain.ratio, ".2f", "×")
         row = (gain.class_ or "", gain.treatment, f"{tokens:.2f}", f"{cost:.2f}", expected, measured)
-        end, need = axis.percent(tokens), axis.percent(cost)
-        rows.append(
-            (row, RowPlot(verdict_class(gain.verdict), (("bar", f"M0 10H{end}"), ("need", f"M{need} 2v16"))))
-        )
+        shapes = ("bar", f"M0 10H{axis.percent(tokens)}"), ("need", f"M{axis.percent(cost)} 2v16")
+        rows.append((row, RowPlot(verdict_class(gain.verdict), shapes)))
     headings = ("class", "arm", "tokens per step", "cost of a step", "expected speed-up", "observed speed-up")
     return pictured("Tokens per step", headings, rows, axis)
 
@@ -289,10 +284,8 @@ def acceptance(result: Result, at: AtLoad) -> Iterator[Figure]:
     drafted = [cell for cell in result.cells if cell.load == at.load and cell.acceptance.per_position]
     styles = looks(("", *dict.fromkeys(cell.class_ or "" for cell in drafted)))
     most = max((len(cell.acceptance.per_position or ()) for cell in drafted), default=1)
-    x, y = (
-        Axis(high=most + 0.4, title="draft position", whole=True, max_ticks=8),
-        Axis(high=100, unit=" %", max_ticks=5),
-    )
+    x = Axis(high=most + 0.4, title="draft position", whole=True, max_ticks=8)
+    y = Axis(high=100, unit=" %", max_ticks=5)
     panels, arms = [], dict.fromkeys(cell.arm for cell in drafted)
     for index, arm in enumerate(arms):
         title = f"Accepted drafts by position, {arm}"

@@ -103,16 +103,8 @@ def _templates() -> jinja2.Environment:
     }
     names: dict[str, Any] = templates.globals
     names |= {"drawn": _drawn, "expected_verdicts": VERDICTS, "interval": interval, "load": Load}
-    names |= {
-        "made_up": MADE_UP,
-        "metrics": METRICS,
-        "place": CellKey.of,
-    }
-    names |= {
-        "sentence": sentence,
-        "sentences": sentences,
-        "tables": tables,
-    }
+    names |= {"made_up": MADE_UP, "metrics": METRICS, "place": CellKey.of, "tables": tables}
+    names |= {"sentence": sentence, "sentences": sentences}
     return templates
 
 

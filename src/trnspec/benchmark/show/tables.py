@@ -89,7 +89,9 @@ def evidence_lines(result: Result, *outcomes: Outcome) -> list[tuple[str, str]]:
         for row in result.evidence:
             if row.outcome == outcome:
                 text = "; ".join(filter(None, (row.says, row.remedy)))
-                said.setdefault((outcome, text), []).append(row.check)
+                about = [name for name in (row.arm, row.class_) if name and name not in row.says]
+                name = f"{row.check} ({', '.join(about)})" if about else row.check
+                said.setdefault((outcome, text), []).append(name)
     return [
         (OUTCOMES[outcome], f"{', '.join(dict.fromkeys(checks))}: {text}")
         for (outcome, text), checks in said.items()
@@ -192,7 +194,7 @@ def error_table(result: Result, messages: Mapping[tuple[str, str], str]) -> Tabl
 
 
 def equality_table(result: Result) -> Table:
-    """How often a treatment wrote the same text as the baseline."""
+    """The pairs in which a treatment wrote the same text as the baseline."""
     rows = []
     for cell in result.cells:
         equality = cell.output_equality
@@ -275,7 +277,7 @@ def windows_table(cell: Mapping[str, Any]) -> Table:
         known = "timed" if timed else f"{row['low']:.2f} to {row['high']:.2f}"
         times = f"{row['step_s'] * 1000:.2f}", f"{row['tpot_s'] * 1000:.2f}"
         rows.append((f"{mark}{row['k']:>2}", f"{row['tokens_per_step']:.2f}{ends}", *times, speed_up, known))
-    return Table("", ("k", "tokens/step", "step ms", "TPOT ms", "speed-up", "range"), rows, names=0)
+    return Table("", ("window", "tokens/step", "step ms", "TPOT ms", "speed-up", "range"), rows, names=0)
 
 
 def lines_of(table: Table, *, indent: str = "") -> Iterator[str]:
