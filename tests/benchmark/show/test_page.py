@@ -10,6 +10,7 @@ from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -146,6 +147,23 @@ def test_nothing_is_fetched_and_nothing_is_run(pages: dict[str, str]) -> None:
             assert value.startswith("#") or name not in ("href", "src", "xlink:href")
         (style,) = parts.texts("style")
         assert not re.search(r"@import|url\(|src:", style)
+
+
+def test_the_main_picture_is_an_svg_of_its_own(runs: dict[str, RawRun], results: Results) -> None:
+    for case, result in results.items():
+        drawn = page.picture(result)
+        assert bool(drawn) == bool(runs[case].measured and any(one.ratio for one in result.comparisons)), case
+        if drawn:
+            root = ElementTree.fromstring(drawn.encode("utf-8", "replace"))
+            texts = ["".join(one.itertext()) for one in root.iter("{http://www.w3.org/2000/svg}text")]
+            assert texts[0] == result.question
+            shown = {text for text in texts if "×" in text and ": " in text}
+            known = {
+                f"{one.verdict}: {one.ratio:.2f}×"
+                for one in at_loads(result)[result.here].by_class
+                if one.ratio
+            }
+            assert all(any(text.startswith(begin) for text in shown) for begin in known), case
 
 
 def test_figures_are_described_in_words_and_headings_have_no_gap(pages: dict[str, str]) -> None:

@@ -15,7 +15,7 @@ from trnspec.benchmark.plan import load
 
 FILES = {
     *("requests.jsonl", "summary.json", "report.html", "plan-as-run.json", "llmperf"),
-    *("requests.csv", "cells.csv", "comparisons.csv", "speculation_profile-spec.json"),
+    *("requests.csv", "cells.csv", "comparisons.csv", "answer.svg", "speculation_profile-spec.json"),
 }
 HEADERS = {  # others may stand between them
     "requests.csv": "run,arm,class,concurrency,rate_per_s,round,phase,pair_id,prompt_id,started_unix_s,ttft_s,tpot_s,"

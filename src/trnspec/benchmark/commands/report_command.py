@@ -78,6 +78,10 @@ def reported(
         written.append(write_whole(path, json_text(profile, indent=1) + "\n").name)
     written.append(f"{exports.LLMPERF}/ ({count(len(exports.write_llmperf(cells, folder)), 'file')})")
     html = write_whole(folder / page.FILE_NAME, page.render(cells, result))
+    if drawn := page.picture(result):
+        written.append(write_whole(folder / page.PICTURE, drawn).name)
+    else:
+        (folder / page.PICTURE).unlink(missing_ok=True)  # of an earlier report
     code = show(result, as_json=as_json, everything=everything, load=load)
     if not as_json:
         print("\n" + "\n".join(next_windows(cells, result)))

@@ -1,4 +1,4 @@
-"""`report.html`: the whole answer on one self-contained page, for screen and print."""
+"""`report.html`: the whole answer on one self-contained page, for screen and print; `answer.svg`: its main picture."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trnspec.benchmark.show.drawing import Figure, looks, ratio_axis
 from trnspec.benchmark.show.report_templates import filled
 from trnspec.core.words import listed
 
-FILE_NAME = "report.html"
+FILE_NAME, PICTURE = "report.html", "answer.svg"
 PLAN_FILE = "plan-as-run.json"
 _MAX_CHARS = 600
 """The maximum characters of a text on the page; the journal has the whole text."""
@@ -72,6 +72,14 @@ def render(cells: RequestsByCell, result: Result) -> str:
         over_time=drawn(figures.over_time(cells, arms)),
         spread=drawn(figures.distributions(cells, arms)),
     )
+
+
+def picture(result: Result) -> str:
+    """The speed-up by class as SVG; empty if nothing could be compared."""
+    at = at_loads(result)[result.here]
+    ones = (*at.by_class, *at.by_arm)
+    answer = figures.answer(result, at, ratio_axis((one.ratio, one.ci_low, one.ci_high) for one in ones))
+    return filled("answer.svg", result=result, run=result.run, at=at, answer=answer) if answer else ""
 
 
 def _parted(sentence: str) -> tuple[str, str]:

@@ -54,7 +54,7 @@ PRICES = (
 )
 UPLOADED_FILES = (
     *("requests.jsonl", "summary.json", "plan.json", "plan-as-run.json"),
-    *("report.html", "*.csv", "llmperf/**/*.json"),
+    *("report.html", "answer.svg", "*.csv", "llmperf/**/*.json"),
 )
 """The files that are copied to S3, if they exist. The ledger stays in the folder."""
 

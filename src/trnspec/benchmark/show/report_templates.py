@@ -41,6 +41,8 @@ def filled(template: str, **content: Any) -> str:
     if template.endswith(".txt"):
         text = re.sub(r"\n{3,}", "\n\n", templates.render(content)).strip("\n")
         return "\n".join(screen.folded(text.split("\n")))
+    if template.endswith(".svg"):
+        return templates.render(content)
     content["style"] = (_TEMPLATES / "report.css").read_text(encoding="utf-8")
     return templates.render(content)
 
@@ -92,7 +94,7 @@ def _tally(counts: Iterable[Mapping[str, int]]) -> list[tuple[str, int]]:
 
 @cache
 def _templates() -> jinja2.Environment:
-    templates = environment(_TEMPLATES, autoescape=jinja2.select_autoescape(["html"]))
+    templates = environment(_TEMPLATES, autoescape=jinja2.select_autoescape(["html", "svg"]))
     filters: dict[str, Any] = templates.filters
     filters |= {"count": count, "json_text": json.dumps, "money": money}
     filters |= {"ms": tables.ms, "tally": _tally, "value": tables.value_text}
