@@ -273,7 +273,7 @@ def test_what_the_servers_say_that_is_different_is_among_what_drafting_also_chan
     told = "spec has room for 128,000 tokens of context, steady for 144,000: 11% less"
     assert room["says"] == told
     text = " ".join(capsys.readouterr().out.split())
-    assert "Engine of spec, declared in addition to speculation: synchronous scheduling." in text
+    assert "Engine of spec, declared besides speculation: synchronous scheduling." in text
 
 
 def test_the_pod_ends_with_0_once_it_has_measured_and_a_terminal_with_1_where_all_is_withheld(
