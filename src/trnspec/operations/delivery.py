@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from cdk8s_charts.manifests import ManifestFile
 
 POLL_S = 30
+_RENEW = timedelta(minutes=45)
+"""Credentials of an assumed role last an hour. A compilation takes longer."""
 KINDS = ("ServiceAccount", "ConfigMap", "PersistentVolumeClaim", "Service", "Deployment")
 """The kinds that the steps may read; the others were applied together with them."""
 _APPLY = "deploy the workloads stack, then retry"
@@ -67,7 +69,15 @@ def run_project(
 
     Raises `Refusal` if the build fails or does not end in time.
     """
-    started = _code_build(aws, role).find("start_build", "ResourceNotFoundException", projectName=project)
+    stage: tuple[datetime, CheckedClient] | None = None
+
+    def code_build() -> CheckedClient:
+        nonlocal stage
+        if stage is None or clock.now() - stage[0] >= _RENEW:
+            stage = clock.now(), _code_build(aws, role)
+        return stage[1]
+
+    started = code_build().find("start_build", "ResourceNotFoundException", projectName=project)
     if started is None:
         raise Refusal(f"{project}: no such project behind {role}; deploy the stage first")
     build: Build = started["build"]
@@ -75,7 +85,7 @@ def run_project(
     say(f"{name}: started; log {log}")
     until = clock.now() + timedelta(minutes=minutes)
     how: Any = {"clock": clock, "say": say, "every_s": POLL_S, "until": until}
-    build = watched(lambda: _code_build(aws, role).batch_get_builds(ids=[name])["builds"][0], build, **how)
+    build = watched(lambda: code_build().batch_get_builds(ids=[name])["builds"][0], build, **how)
     if build["buildStatus"] == "IN_PROGRESS":
         phase = build.get("currentPhase", "")
         why = f"still {phase} after {count(minutes, 'minute')}; it continues in that account and is billed"
@@ -87,7 +97,7 @@ def run_project(
 
 
 def _code_build(aws: Aws, role: str) -> CheckedClient:
-    """Return CodeBuild in the account of the stage, with new credentials: those of a role last an hour, a compilation takes longer."""
+    """Return CodeBuild in the account of the stage, with new credentials."""
     answer = aws.client("sts").assume_role(RoleArn=role, RoleSessionName="speculation-delivery")
     return Aws(aws.region, keys=answer["Credentials"]).client("codebuild")
 
