@@ -23,7 +23,7 @@ from trnspec.operations.cloud.kubernetes import pod_containers
 from trnspec.operations.options import json_option, manifests_option, with_experiment
 from trnspec.operations.preflight.checklist import PINS_AND_ZONE, QUOTAS, misfits
 from trnspec.operations.running.launch import say
-from trnspec.operations.running.remote import Build, reason, watched
+from trnspec.operations.running.remote import Build, failure_reason, wait_for_build
 
 if TYPE_CHECKING:
     from cdk8s_charts.manifests import ManifestFile
@@ -83,7 +83,9 @@ class Starter:
         self._say(f"{name}: started; log {log}")
         until = self._clock.now() + timedelta(minutes=minutes)
         how: Any = {"clock": self._clock, "say": self._say, "every_s": POLL_S, "until": until}
-        build = watched(lambda: self._code_build().batch_get_builds(ids=[name])["builds"][0], build, **how)
+        build = wait_for_build(
+            lambda: self._code_build().batch_get_builds(ids=[name])["builds"][0], build, **how
+        )
         if build["buildStatus"] == "IN_PROGRESS":
             phase = build.get("currentPhase", "")
             why = (
@@ -91,7 +93,7 @@ class Starter:
             )
             raise Refusal(f"{name}: {why} until its own time-out: read its log, then retry the stage")
         if build["buildStatus"] != "SUCCEEDED":
-            why = f"{build['buildStatus']} ({reason(build)})"
+            why = f"{build['buildStatus']} ({failure_reason(build)})"
             raise Refusal(f"{name}: {why}; read {log}, then retry the stage")
         return name
 

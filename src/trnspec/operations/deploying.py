@@ -31,7 +31,7 @@ from trnspec.operations.options import (
     json_option,
 )
 from trnspec.operations.preflight.checklist import refuse_misfits
-from trnspec.operations.running.state import MEASURING, RunStore, refuse_if_driven
+from trnspec.operations.running.state import MEASURING, RunStore, check_owner
 
 FIXED = {
     "AWS::EKS::Cluster": (
@@ -111,7 +111,7 @@ def _refuse_under_a_run(experiment: Experiment, aws: Aws) -> None:
             "a deployment would set its arms to 0: wait for its end (./trnspec status), or interrupt it (Ctrl-C), deploy and run it again "
             "to go on"
         )
-        refuse_if_driven(held.state, now=Clock().now(), remedy=remedy)
+        check_owner(held.state, now=Clock().now(), remedy=remedy)
 
 
 def refuse_replacements(path: Path, experiment: Experiment, aws: Aws) -> None:
