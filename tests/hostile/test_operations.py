@@ -21,7 +21,7 @@ from trnspec.core.findings import Outside, Refusal
 from trnspec.experiment import Experiment
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.cloud.kubernetes import Kubernetes
-from trnspec.operations.running.measuring import fetch
+from trnspec.operations.running.results import fetch
 from trnspec.operations.running.state import parse
 from trnspec.store.__main__ import restore
 from trnspec.store.artifact import pull
@@ -111,7 +111,7 @@ def test_results_come_home_into_their_folder_only(experiment: Experiment, aws: A
     for number, name in enumerate(names):
         driver.world.store("results", f"runs/{number}/{name}", {})
         with pytest.raises(Refusal, match="is not the name of a file"):
-            fetch(driver.aws, driver.context().bucket("results"), f"runs/{number}/", driver.out)
+            fetch(driver.aws, driver.take_run().bucket("results"), f"runs/{number}/", driver.out)
     assert not list(tmp_path.rglob("*escaped"))
 
 

@@ -14,7 +14,7 @@ from trnspec.core.findings import Finding, Refusal
 from trnspec.experiment import Experiment
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.cloud.kubernetes import Kubernetes
-from trnspec.operations.running.context import Context
+from trnspec.operations.running.run import ActiveRun
 from trnspec.operations.running.run_plan import RunPlan
 from trnspec.operations.running.state import RunStore, claimed, unfinished
 from trnspec.operations.running.steps import run_to_end
@@ -35,11 +35,11 @@ class Driver:
         self.findings: list[Finding] = []
         self.hours = 3.0
 
-    def context(self) -> Context:
+    def take_run(self) -> ActiveRun:
         """A process that takes the run up."""
         now, experiment = self.clock.now(), self.world.experiment
         held = unfinished(experiment, self.store, now=now, take_over=False)
-        return Context(
+        return ActiveRun(
             experiment=experiment,
             aws=self.aws,
             cluster=self.cluster,
@@ -55,7 +55,7 @@ class Driver:
         )
 
     def run(self, *, keep_nodes: bool = False) -> dict[str, Any]:
-        return run_to_end(self.context(), keep_nodes=keep_nodes)
+        return run_to_end(self.take_run(), keep_nodes=keep_nodes)
 
     def _verify(self, *_: object, **__: object) -> list[Finding]:
         self.verified += 1
@@ -92,19 +92,19 @@ def driver_of(experiment: Experiment, aws: Aws, folder: Path) -> Driver:
     return Driver(World(experiment, api), aws, DirectKubernetes(api, experiment), folder / "results")
 
 
-def interrupt(context: Context, step: str, when: str) -> None:
+def interrupt(run: ActiveRun, step: str, when: str) -> None:
     """Ctrl-C as the step is entered, or between its work and the moment at which the work is remembered."""
-    save = context.save
+    save = run.save
 
     def interrupted(**changes: object) -> None:
         done = changes.get("done", ())
         entered = when == "begins" and changes.get("step") == step
         ended = when == "ends" and isinstance(done, tuple) and done[-1:] == (step,)
-        again = when == "ends" and step in context.state.done and changes.get("step") not in (None, step)
+        again = when == "ends" and step in run.state.done and changes.get("step") not in (None, step)
         if ended or again:
             raise KeyboardInterrupt
         save(**changes)
         if entered:
             raise KeyboardInterrupt
 
-    context.save = interrupted  # pyrefly: ignore[method-assign]  # the one place where a kill can be timed
+    run.save = interrupted  # pyrefly: ignore[method-assign]  # the one place where a kill can be timed

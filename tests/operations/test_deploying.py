@@ -240,8 +240,8 @@ def test_deploy_is_refused_while_somebody_measures_and_goes_on_once_nobody_does(
     held = store.save(held, step="benchmark-1")
     code, _, err = say("deploy", str(REFERENCE))
     assert (code, started, len(err.splitlines())) == (1, [], 1)
-    assert f"run {held.state.id}: elsewhere:1 drives it (last heard " in err
-    assert f"at benchmark-1; begun {stamp(now)}); a deployment would set its arms to 0: wait" in err
+    assert f"run {held.state.id}: elsewhere:1 drives it (last write " in err
+    assert f"at step benchmark-1; begun {stamp(now)}); a deployment would set its arms to 0: wait" in err
     assert (
         "wait for its end (./trnspec status experiments/qwen3-32b.yaml), or interrupt it (Ctrl-C), deploy and run it again"
         in err

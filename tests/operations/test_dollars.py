@@ -324,7 +324,7 @@ def test_a_run_that_could_not_end_well_is_refused_before_a_node_starts(
     more: tuple[str, ...], say: Say, variation: Variation, tmp_path: Path
 ) -> None:
     serving = variation(lambda data: data.update(serve={"arm": "qwen-sd-vllm"}))
-    service = "qwen-sd-vllm is a service (serve), and a run ends with every arm and node at 0; remove the"
+    service = "qwen-sd-vllm is a service (serve), and a run would set its arm and nodes to 0; remove the"
     notes, reference = tmp_path / "notes.txt", str(ROOT / "experiments/qwen3-32b.yaml")
     notes.write_text("mine")
     no_folder = "is not a folder; choose another folder"

@@ -23,7 +23,7 @@ from trnspec.operations.cloud.kubernetes import pod_containers
 from trnspec.operations.options import json_option, manifests_option, with_experiment
 from trnspec.operations.preflight.checklist import PINS_AND_ZONE, QUOTAS, failing
 from trnspec.operations.running.launch import say
-from trnspec.operations.running.remote import Build, reason, watched
+from trnspec.operations.running.remote import Build, failure_reason, wait_for_build
 
 if TYPE_CHECKING:
     from cdk8s_charts.manifests import ManifestFile
@@ -85,13 +85,13 @@ def run_project(
     say(f"{name}: started; log {log}")
     until = clock.now() + timedelta(minutes=minutes)
     how: Any = {"clock": clock, "say": say, "every_s": POLL_S, "until": until}
-    build = watched(lambda: code_build().batch_get_builds(ids=[name])["builds"][0], build, **how)
+    build = wait_for_build(lambda: code_build().batch_get_builds(ids=[name])["builds"][0], build, **how)
     if build["buildStatus"] == "IN_PROGRESS":
         phase = build.get("currentPhase", "")
         why = f"still {phase} after {count(minutes, 'minute')}; it continues in that account and is billed"
         raise Refusal(f"{name}: {why} until its own time-out: read its log, then retry the stage")
     if build["buildStatus"] != "SUCCEEDED":
-        why = f"{build['buildStatus']} ({reason(build)})"
+        why = f"{build['buildStatus']} ({failure_reason(build)})"
         raise Refusal(f"{name}: {why}; read {log}, then retry the stage")
     return name
 

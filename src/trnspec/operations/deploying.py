@@ -30,7 +30,7 @@ from trnspec.operations.options import (
     json_option,
 )
 from trnspec.operations.preflight.checklist import check_deployable
-from trnspec.operations.running.state import MEASURING, RunStore, refuse_if_driven
+from trnspec.operations.running.state import MEASURING, RunStore, check_owner
 
 FIXED = {
     "AWS::EKS::Cluster": (
@@ -109,7 +109,7 @@ def _refuse_under_a_run(experiment: Experiment, aws: Aws) -> None:
             f"a deployment would set its arms to 0: wait for its end (./trnspec status {experiment.file}), or interrupt it (Ctrl-C), deploy and run it again "
             "to go on"
         )
-        refuse_if_driven(held.state, now=Clock().now(), remedy=remedy)
+        check_owner(held.state, now=Clock().now(), remedy=remedy)
 
 
 def refuse_replacements(path: Path, experiment: Experiment, aws: Aws) -> None:

@@ -139,8 +139,8 @@ class _StatusSections:
 
     def build(self) -> dict[str, str] | None:
         """Return the build of CodeBuild that runs the experiment now."""
-        found = remote.under_way(self.experiment, self.aws)
-        return {"name": str(found["id"]), "state": f"runs it, {remote.who(found)}"} if found else None
+        found = remote.build_in_progress(self.experiment, self.aws)
+        return {"name": str(found["id"]), "state": f"runs it, {remote.started_by(found)}"} if found else None
 
     def dollars(self) -> dict[str, Any]:
         """Return what the nodes of the unfinished run have cost."""

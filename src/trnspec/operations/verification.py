@@ -1,8 +1,8 @@
-"""`verify`: what only real nodes can prove, before anything is compiled on them.
+"""`verify`: check the running nodes before anything is compiled on them.
 
-First what the API server says of nodes, devices and add-ons: objects in, findings out. A node that is Ready still pulls the
-images of its daemons and publishes its devices a little later, so this is asked again until it holds. Then the proof on the
-nodes: a Job for each arm that is deployed first, all at once, as the arms will be.
+First come the checks of nodes, devices and add-ons with the API server: objects in, findings out. They are repeated for some minutes,
+because a new node pulls the images of its daemons and publishes its devices after it is Ready. Then a Job for each arm of the first
+round checks the nodes themselves; all Jobs run at once, as the arms will.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ from trnspec.operations.reviewed_jobs import as_deployed
 
 LOOK_S = 10
 SETTLE_S = 600
-"""A node's daemons pull their images and publish its devices within minutes; what takes longer has another cause."""
+"""Patience for the daemons of a new node. What takes longer has another cause."""
 LOOKS_IN_A_ROW = 3
-"""A daemon that starts and dies again passes one look, and may pass two."""
+"""A daemon that crashes repeatedly may pass two checks in a row."""
 _SETTLING = ("nodes-ready", "device-class", "device-attributes", "daemons-ready")
-"""Checks that waiting can change; what a node can allocate stays."""
+"""Checks that can pass later. What a node can allocate does not change."""
 ON_EVERY_NODE = ("aws-node", "kube-proxy", "eks-pod-identity-agent", "s3-csi-node")
-"""DaemonSets of the add-ons that every pod here rests on; those of Neuron are proved by device-class and the proof."""
+"""DaemonSets of the add-ons that all pods need. Those of Neuron have the check device-class."""
 _CLUSTER = "cluster"
-"""Where a node is missing."""
+"""Place of the finding that a node is missing."""
 _BESIDE_DRA = (
     "AWS does not support it beside the DRA driver, and no arm needs it "
     "(https://awsdocs-neuron.readthedocs-hosted.com/en/latest/deploy/infrastructure/monitoring.html)"
@@ -66,10 +66,10 @@ Objects = Sequence[Object]
 @with_experiment
 @manifests_option
 def command(path: Path, manifests: Path, as_json: bool) -> int:
-    """Check on running Trn2 nodes everything that could not be tried without AWS; about two minutes.
+    """Check the running Trn2 nodes. Takes about two minutes.
 
-    On a new node it waits up to ten minutes more until its daemons run and its devices are published. Exit 0 when every check
-    passed, 1 when one failed; a warning fails nothing.
+    On a new node it waits up to ten minutes more, until the daemons run and the devices are published. Exit 0: every check
+    passed, perhaps with warnings. 1: a check failed.
     """
     experiment = load(path)
     files, aws = read(experiment, manifests), aws_of(experiment)
@@ -99,21 +99,20 @@ def verify(
     tell: Callable[[str], None],
     alive: Callable[[], None] = lambda: None,
 ) -> list[Finding]:
-    """All findings. The proof on the nodes is left out where the API already shows that its pods could not start. `jobs` are
-    the reviewed ones that prove.
+    """Return all findings. `jobs` are the reviewed Jobs of this step; they are not created if their pods could not start.
 
-    `alive` is called every few seconds: who drives a run must be heard of while this waits.
+    `alive` is called every few seconds, so that a run can renew its lease.
     """
-    findings = settled(lambda: look(experiment, kubernetes), clock, tell=tell, alive=alive)
+    findings = look_until_settled(lambda: look(experiment, kubernetes), clock, tell=tell, alive=alive)
     stopping = {"nodes-ready", "device-class", "device-attributes"}
     if any(check.check in stopping for check in failed(findings)):
-        tell("no proof on the nodes: its pods could not start; fix what failed first")
+        tell("the checks on the nodes are skipped, because their pods could not start; fix what failed first")
         return findings
     return findings + prove(experiment, kubernetes, clock, jobs=jobs, tell=tell, alive=alive)
 
 
 def look(experiment: Experiment, kubernetes: Kubernetes) -> list[Finding]:
-    """What the API server returns now."""
+    """Return the findings from the API server of now."""
     nodes = own_nodes(kubernetes.list("node"))
     names, pods = {node["metadata"]["name"] for node in nodes}, kubernetes.list("pod", everywhere=True)
     here = [pod for pod in pods if pod.get("spec", {}).get("nodeName") in names]
@@ -126,22 +125,22 @@ def look(experiment: Experiment, kubernetes: Kubernetes) -> list[Finding]:
     ]
 
 
-def settled(
+def look_until_settled(
     look: Callable[[], list[Finding]],
     clock: Clock,
     *,
     tell: Callable[[str], None],
     alive: Callable[[], None],
 ) -> list[Finding]:
-    """The last look: after several in a row without anything that waiting could change, or when the patience is over."""
+    """Repeat `look` until several looks in a row pass, or only problems remain that waiting cannot change; returns the last findings."""
     findings, passed, told = list[Finding](), 0, list[str]()
 
-    def unsettled() -> str | None:
+    def not_settled() -> str | None:
         nonlocal findings, passed
         bad = failed(findings := look())
         waiting = [check for check in bad if check.check in _SETTLING]
         passed = 0 if waiting else passed + 1
-        # Waiting brings no node: `run` and `scale` ask for them.
+        # Waiting does not start a node.
         without_node = any((check.check, check.where) == ("nodes-ready", _CLUSTER) for check in bad)
         if without_node or passed == LOOKS_IN_A_ROW:
             return None
@@ -154,24 +153,24 @@ def settled(
             told.append(text)
         return text
 
-    poll(unsettled, clock=clock, every_s=LOOK_S, patience_s=SETTLE_S, between=lambda _: alive())
+    poll(not_settled, clock=clock, every_s=LOOK_S, patience_s=SETTLE_S, between=lambda _: alive())
     return findings
 
 
 def failed(findings: Sequence[Finding]) -> list[Finding]:
-    """Those that are not fine, and more than a warning."""
+    """Return the findings that are neither fine nor a warning."""
     return [check for check in findings if check.state not in (State.FINE, State.WARNING)]
 
 
 def count_text(findings: Sequence[Finding]) -> str:
-    """How many passed and how many did not."""
+    """Return in words how many checks passed and failed."""
     bad, warnings = len(failed(findings)), sum(check.state is State.WARNING for check in findings)
     warned = f", {count(warnings, 'warning')}" if warnings else ""
     return f"{count(len(findings) - bad - warnings, 'check')} passed, {bad} failed{warned}"
 
 
 def nodes_ready(nodes: Objects, experiment: Experiment) -> Iterator[Finding]:
-    """As many Trn2 nodes as the arms need, ready, tainted, with a sound kubelet."""
+    """Check that enough Trn2 nodes are ready, with the taint and a kubelet of the right version."""
     found, wanted = _neuron(nodes), experiment.nodes
     if len(found) < wanted:
         why = f"{count(len(found), 'Trn2 node')}, {wanted} are needed"
@@ -192,14 +191,14 @@ def nodes_ready(nodes: Objects, experiment: Experiment) -> Iterator[Finding]:
 
 
 def _neuron(nodes: Objects) -> dict[str, Object]:
-    """Those with the role that pods of the arms select, by name."""
+    """Return the Trn2 nodes by name."""
     return {node["metadata"]["name"]: node for node in nodes if role(node) == "neuron"}
 
 
 def node_size(experiment: Experiment, nodes: Objects) -> Iterator[Finding]:
-    """Placement counted on the catalogue's figures, which are estimates."""
+    """Check that nodes have the CPU, memory and disk that placement assumes; the catalogue has estimates."""
     instance = experiment.instance
-    # Local disk that the arms of the largest batch ask for on a node, or one compilation where that is more.
+    # Local disk for the arms of the largest round on a node, or for one compilation if that is more.
     compiling = max(compile_ephemeral_gib(arm) for arm in experiment.arms)
     at_once = min(instance.devices // experiment.baseline.serving.devices, len(experiment.arms))
     disk_asked = max(compiling, at_once * serving_ephemeral_gib(experiment))
@@ -221,7 +220,7 @@ def node_size(experiment: Experiment, nodes: Objects) -> Iterator[Finding]:
 
 
 def device_class(experiment: Experiment, classes: Objects, nodes: Objects) -> Iterator[Finding]:
-    """What gives devices to pods is installed: the class of the DRA driver, or the device plugin's resource."""
+    """Check that the class of the DRA driver exists, or that the device plugin offers all devices."""
     if experiment.baseline.serving.allocation == "dra":
         there = any(item["metadata"]["name"] == DRIVER for item in classes)
         remedy = "" if there else "look at the Helm release in kube-system: helm status"
@@ -236,7 +235,7 @@ def device_class(experiment: Experiment, classes: Objects, nodes: Objects) -> It
 
 
 def device_attributes(experiment: Experiment, slices: Objects, nodes: Objects) -> Iterator[Finding]:
-    """Every attribute that a claim names is published on every device; one that is absent matches nothing, silently."""
+    """Check that each device publishes every attribute that a claim names: a claim for an absent one never matches."""
     if experiment.baseline.serving.allocation != "dra":
         return
     groups = sorted({arm.serving.devices for arm in experiment.arms})
@@ -259,14 +258,13 @@ def device_attributes(experiment: Experiment, slices: Objects, nodes: Objects) -
 
 
 def _attributes(device: Mapping[str, Any]) -> set[str]:
-    """Those of the driver's own domain may be published without it (KEP-4381)."""
+    """Return the names of the attributes with their domain. The driver may omit its own domain (KEP-4381)."""
     names = device.get("attributes") or device.get("basic", {}).get("attributes") or {}
     return {*names, *(f"{DRIVER}/{name}" for name in names)}
 
 
 def daemons_ready(experiment: Experiment, pods: Objects, nodes: Objects) -> Iterator[Finding]:
-    """What the arms' pods rest on runs on each of our nodes. Daemons of others there are a warning at most: whether they are
-    ever ready is not for a run to decide. `pods` are those on our nodes."""
+    """Check that the daemons that arms need run on each of our nodes. Other daemons are a warning at most. `pods` are those on our nodes."""
     ready: dict[str, dict[str, bool]] = {}
     for pod in pods:
         owners = pod["metadata"].get("ownerReferences", ())
@@ -288,7 +286,7 @@ def daemons_ready(experiment: Experiment, pods: Objects, nodes: Objects) -> Iter
 
 
 def quantity(text: str) -> float:
-    """A Kubernetes quantity as a number. Raises ValueError for what is not one."""
+    """Return a Kubernetes quantity as a number. Raises ValueError if it is not one."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(m|[KMGT]i|[kMGT])?", text)
     if match is None:
         raise ValueError(f"{text!r} is not a quantity")

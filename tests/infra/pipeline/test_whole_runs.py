@@ -44,8 +44,8 @@ from trnspec.operations import delivery
 from trnspec.operations.__main__ import main
 from trnspec.operations.cloud import access
 from trnspec.operations.cloud.aws import Aws
-from trnspec.operations.running import context, in_build, launch
-from trnspec.operations.running.remote import Asked, begin
+from trnspec.operations.running import in_build, launch, run
+from trnspec.operations.running.remote import RunOptions, start_build
 
 pytestmark = pytest.mark.slow
 
@@ -128,7 +128,7 @@ class Account:
         for module in (launch, delivery):
             patch.setattr(module, "Clock", lambda: clock)
         patch.setattr(launch, "_report", lambda _: None)
-        patch.setattr(launch, "Context", partial(context.Context, verify=self._verify))
+        patch.setattr(launch, "ActiveRun", partial(run.ActiveRun, verify=self._verify))
         self.builds = Builds(self.world, clock, folder / "out", patch)
 
     def _verify(self, experiment: Experiment, *_: Any, **__: Any) -> list[Finding]:
@@ -385,7 +385,7 @@ def test_an_operator_who_may_only_start_builds_comes_from_a_deployment_to_the_an
         assert main(typed) == 0
         assert main([*typed, "--fetch"]) == 0
         account.builds.stuck = True
-        begin(stage.experiment, Aws("us-east-2"), Asked(path=REFERENCE))
+        start_build(stage.experiment, Aws("us-east-2"), RunOptions(path=REFERENCE))
         assert main([*typed, "--stop"]) == 0
     assert (enforcement.denied, rbac.refused, account.world.nodes) == ([], [], 0)
     assert (tmp_path / "home" / "summary.json").exists()

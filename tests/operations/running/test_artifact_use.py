@@ -74,7 +74,7 @@ def test_a_run_that_is_killed_while_it_compiles_again_goes_on(driver: Driver) ->
 
     driver.world.on_tick.append(stop)
     with pytest.raises(KeyboardInterrupt):
-        run_to_end(driver.context(), keep_nodes=True)
+        run_to_end(driver.take_run(), keep_nodes=True)
     driver.world.on_tick.clear()
     driver.run()
     assert refusing.compiled == 2

@@ -66,16 +66,16 @@ def test_a_first_arm_that_does_not_serve_ends_the_run_before_more_is_compiled(na
 def test_interrupted_anywhere_the_first_arm_is_asked_again_and_nothing_stays_up(
     native: Driver, when: str
 ) -> None:
-    context = native.context()
+    run = native.take_run()
 
     def up() -> None:
         if any(one["spec"]["replicas"] for one in native.world.api.of("deployments")):
             native.world.on_tick.clear()
             raise KeyboardInterrupt
 
-    native.world.on_tick.append(up) if when == "up" else interrupt(context, "first", when)
+    native.world.on_tick.append(up) if when == "up" else interrupt(run, "first", when)
     with pytest.raises(KeyboardInterrupt):
-        run_to_end(context, keep_nodes=False)
+        run_to_end(run, keep_nodes=False)
     assert len(native.artifacts()) == (0 if when == "begins" else 1)
     seen = _history(native)
     native.run()

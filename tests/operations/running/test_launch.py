@@ -67,7 +67,7 @@ def test_the_same_command_goes_on_after_its_process_is_gone_and_ends_with_the_re
     assert re.search(r"\nstep +nodes +hours\n", plan)
     assert re.search(r"\nfetch weights \(no Trn2 node runs\) +0 +0\.00\n", plan)
     assert re.search(r"\ncompile the arms +1 +1\.00\n", plan)
-    assert re.search(r"\nin all, predicted +2\.58\n", plan), "as forecast predicts it"
+    assert re.search(r"\ntotal, predicted +2\.58\n", plan), "as forecast predicts it"
     assert re.search(r"\nat most +3\.87\n", plan)
     assert "nodes are set to 0 after 3.87 hours" in plan
     world.on_tick.append(killed)
@@ -81,14 +81,14 @@ def test_the_same_command_goes_on_after_its_process_is_gone_and_ends_with_the_re
     assert schedule["Name"] == "qwen3-32b-scale-to-zero", "what ends the rental when nobody comes back"
     assert json.loads(say(*command, "--dry-run", "--json", "--take-over")[1])["resumes"] == begun["id"]
     world.on_tick[:] = [recorded]
-    assert "add --take-over when you know that process is gone" in say(*command)[2]
+    assert "add --take-over if that process has ended" in say(*command)[2]
     code, out, err = say(*command, "--json", "--take-over")
     assert (code, json.loads(out)["id"]) == (0, begun["id"]), err
     assert (world.nodes, world.rentals(), left()) == (0, [], {})
     assert (tmp_path / "out" / "report.html").stat().st_size > 10_000
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["comparisons"]
     assert [one["spec"]["replicas"] for one in world.api.of("deployments")] == [0, 0]
-    assert "goes on with run" in err
+    assert "continues run" in err
 
 
 @pytest.fixture
@@ -141,10 +141,10 @@ def test_who_receives_no_alarm_is_told_before_a_node_starts(world: World, run: S
 def test_a_run_that_reaches_its_nodes_too_late_starts_none(driver: Driver) -> None:
     """Weights took long; what was given up at 22:00 would have been paid for."""
     driver.clock.time, driver.hours = EVENING, 8.0
-    context = driver.context()
-    context.needs_h = 2.3
+    run = driver.take_run()
+    run.needs_h = 2.3
     with pytest.raises(Refusal, match="the nodes are set to 0 at 2026-04-01T22:00:00Z"):
-        run_to_end(context, keep_nodes=False)
+        run_to_end(run, keep_nodes=False)
     assert (driver.world.nodes, driver.world.rentals()) == (0, [])
     assert "stopped at nodes; no Trn2 node bills" in driver.said[-1]
 
@@ -157,13 +157,13 @@ def test_a_capacity_block_is_used_to_its_end_whatever_the_daily_hour(
     block["ends_at"] = stamp(ends)
     driver.world.replace_group(load(variation(lambda data: data["cluster"].update(capacity=block))))
     driver.clock.time, driver.hours = EVENING, 8.0
-    context = driver.context()
-    context.needs_h = 4.0
-    run_to_end(context, keep_nodes=False)
+    run = driver.take_run()
+    run.needs_h = 4.0
+    run_to_end(run, keep_nodes=False)
     (line,) = (line for line in driver.said if " bill $" in line)
     assert "until 2026-04-02T05:" in line, "eight hours, past 22:00"
     driver.clock.time = ends - timedelta(hours=3)
-    again = driver.context()
+    again = driver.take_run()
     again.needs_h = 4.0
     with pytest.raises(Refusal, match=r"an hour before the capacity block ends .*buy or extend a block"):
         run_to_end(again, keep_nodes=False)

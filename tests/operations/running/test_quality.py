@@ -54,7 +54,7 @@ def test_answers_to_the_same_questions_are_taken_and_asked_again_where_something
     (first,) = _asked(driver)
     where = f"runs/lmeval-{first['metadata']['name']}/"
     _again(driver)
-    taken = [line.split(":")[0].strip() for line in driver.said if f"those of {where}" in line]
+    taken = [line.split(":")[0].strip() for line in driver.said if f"uses the answers in {where}" in line]
     assert (len(_asked(driver)), taken) == (1, ["qwen-vllm", "qwen-sd-vllm"])
     assert len(driver.reports) == 3, "there is nothing to wait for, so the second run reports once"
     assert len([*(driver.out / "lmeval").rglob("samples_*")]) == 2

@@ -35,7 +35,7 @@ from trnspec.experiment import Experiment, naming
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.cloud.clock import Clock
 from trnspec.operations.running import in_build, launch, remote
-from trnspec.operations.running.remote import Asked
+from trnspec.operations.running.remote import RunOptions
 
 SENTENCE = "Speculation pays here. It is so up to 4 concurrent requests."
 
@@ -124,18 +124,18 @@ def at(there: Remote, step: str, act: Callable[[], None]) -> None:
 
 
 def test_a_run_that_is_asked_to_stop_ends_as_ctrl_c_ends_it_and_the_next_start_goes_on(there: Remote) -> None:
-    at(there, "compile", lambda: remote.ask_to_stop(there.world.experiment, aws(), there.builds.all[-1]))
+    at(there, "compile", lambda: remote.request_stop(there.world.experiment, aws(), there.builds.all[-1]))
     code, _, err = there.typed("--skip-verify")
     assert (code, there.statuses) == (1, ["FAILED"])
     assert "interrupted at compile; 1 Trn2 node running at $35.76 an hour" in err
-    assert "(BUILD: exit status 130); read the lines above, then ./trnspec run" in err
+    assert "(BUILD: exit status 130); read the lines above, then continue it: ./trnspec run" in err
     (first,) = there.notices
     assert first[0] == "qwen3-32b: the run was stopped"
     assert "is at compile, 1 Trn2 node billed until 2026-04-01T" in first[1]
     begun, there.world.on_tick[:] = there.left["id"], []
     code, out, err = there.typed("--skip-verify", "--json")
     assert (code, json.loads(out)["run"], there.world.nodes) == (0, begun, 0), err
-    assert f"goes on with run {begun}" in err
+    assert f"continues run {begun}" in err
 
 
 def test_who_leaves_may_come_again_and_who_comes_second_follows_the_first(there: Remote) -> None:
@@ -147,27 +147,27 @@ def test_who_leaves_may_come_again_and_who_comes_second_follows_the_first(there:
     there.world.on_tick.append(leave)
     code, _, err = there.typed("--skip-verify")
     assert (code, there.statuses) == (130, ["IN_PROGRESS"])
-    assert "the run goes on without you: ./trnspec run" in err
+    assert "the run continues: ./trnspec run" in err
     there.builds.stuck, there.builds.initiator = False, "bob"
     there.world.on_tick.remove(leave)
     code, _, err = there.typed("--skip-verify")
     assert (code, there.statuses) == (0, ["SUCCEEDED"]), err
-    named = f"{there.builds.all[0]['id']}: is under way, started by alice at 2026-04-01T12:00:00Z"
-    assert f"{named}; this follows it and starts nothing" in err
+    named = f"{there.builds.all[0]['id']}: runs already, started by alice at 2026-04-01T12:00:00Z"
+    assert f"{named}; no other build is started" in err
 
 
 def test_of_two_who_start_at_once_the_second_is_told_who_runs(there: Remote) -> None:
     second = list[dict[str, Any]]()
 
     def start() -> None:
-        second.append(remote.begin(there.world.experiment, aws(), Asked(path=REFERENCE)))
+        second.append(remote.start_build(there.world.experiment, aws(), RunOptions(path=REFERENCE)))
         for _ in range(2):
             there.builds.look_at([second[0]["id"]])
 
     at(there, "compile", start)
     code, _, err = there.typed("--skip-verify")
     assert (code, there.statuses) == (0, ["SUCCEEDED", "FAILED"]), err
-    named = f": {there.builds.all[0]['id']}:{os.getpid()} drives it (last heard"
+    named = f": {there.builds.all[0]['id']}:{os.getpid()} drives it (last write"
     assert named in there.builds.log(second[0])
 
 
@@ -194,13 +194,13 @@ def test_the_next_build_has_what_is_left_of_the_nodes_hours(
     there: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at(there, "compile", lambda: monkeypatch.setattr(in_build, "LASTS", timedelta(0)))
-    begin = remote.begin
+    begin = remote.start_build
 
     def begun(*how: Any) -> Any:
         monkeypatch.setattr(in_build, "LASTS", timedelta(hours=30))
         return begin(*how)
 
-    monkeypatch.setattr(in_build, "begin", begun)
+    monkeypatch.setattr(in_build, "start_build", begun)
     code, _, err = there.typed("--skip-verify", "--hours", "4")
     assert (code, there.statuses, there.world.nodes) == (0, ["SUCCEEDED"] * 2, 0), err
     (hours,) = re.findall(r"--hours (\S+)", given(there.builds.all[1]))
@@ -237,14 +237,14 @@ def test_after_a_build_that_was_killed_lease_schedule_and_next_start_are_as_ever
 def test_a_build_that_does_not_obey_is_stopped(there: Remote) -> None:
     assert "no run is under way in CodeBuild" in there.typed("--stop")[2]
     there.builds.stuck = True
-    remote.begin(there.world.experiment, aws(), Asked(path=REFERENCE))
+    remote.start_build(there.world.experiment, aws(), RunOptions(path=REFERENCE))
     code, _, err = there.typed("--stop")
     assert (code, there.statuses) == (0, ["STOPPED"])
-    assert "did not obey for 10 minutes and is stopped" in err
+    assert "did not stop within 10 minutes and was ended by force" in err
 
 
 def test_what_a_run_left_is_brought_home_later(there: Remote) -> None:
-    assert "no build has an answer yet" in there.typed("--fetch")[2]
+    assert "no build has finished a run yet" in there.typed("--fetch")[2]
     assert there.typed("--skip-verify", "--until", "compile")[0] == 0
     assert (there.typed("--skip-verify")[0], there.world.nodes) == (0, 0)
     shutil.rmtree(there.home)
@@ -268,7 +268,7 @@ def test_status_names_the_build_and_who_started_it(
     cluster = DirectKubernetes(there.world.api, there.world.experiment)
     monkeypatch.setattr("trnspec.operations.status.cluster_of", lambda *_: nullcontext(cluster))
     there.builds.stuck = True
-    build = remote.begin(there.world.experiment, aws(), Asked(path=REFERENCE))
+    build = remote.start_build(there.world.experiment, aws(), RunOptions(path=REFERENCE))
     found = json.loads(say("status", str(REFERENCE), "--json")[1])["build"]
     assert found == {"name": build["id"], "state": "runs it, started by alice at 2026-04-01T12:00:00Z"}
 
@@ -282,11 +282,11 @@ def test_a_stop_that_is_due_interrupts_whatever_the_run_waits_for(
     monkeypatch.setenv("CODEBUILD_BUILD_ID", "qwen3-32b-run:1")
     handler = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        build = in_build._Build(there.world.experiment, aws(), Asked(path=REFERENCE), Clock())
-        remote.ask_to_stop(there.world.experiment, aws(), {"id": "qwen3-32b-run:another"})
+        build = in_build._Build(there.world.experiment, aws(), RunOptions(path=REFERENCE), Clock())
+        remote.request_stop(there.world.experiment, aws(), {"id": "qwen3-32b-run:another"})
         with build.watch():
             time.sleep(0.3)
-        remote.ask_to_stop(there.world.experiment, aws(), {"id": "qwen3-32b-run:1"})
+        remote.request_stop(there.world.experiment, aws(), {"id": "qwen3-32b-run:1"})
         with pytest.raises(KeyboardInterrupt), build.watch():
             time.sleep(30)
     finally:
@@ -294,14 +294,14 @@ def test_a_stop_that_is_due_interrupts_whatever_the_run_waits_for(
 
 
 def test_what_is_asked_for_arrives_in_a_build_as_it_was(tmp_path: Path) -> None:
-    asked = Asked(path=REFERENCE, hours=2.5, wait_h=12, max_usd=300, skip_verify=True, until=None)
+    asked = RunOptions(path=REFERENCE, hours=2.5, wait_h=12, max_usd=300, skip_verify=True, until=None)
     context = launch.command.make_context("run", asked.words())
-    found = Asked(**{one.name: context.params[one.name] for one in fields(Asked)})
+    found = RunOptions(**{one.name: context.params[one.name] for one in fields(RunOptions)})
     assert found == replace(asked, path=REFERENCE.relative_to(ROOT))
     with pytest.raises(
         Misuse, match="a build has the files of experiments/ and manifests/ only; move them there"
     ):
-        Asked(path=tmp_path / "mine.yaml").words()
+        RunOptions(path=tmp_path / "mine.yaml").words()
 
 
 @pytest.mark.parametrize("option", ["--stop", "--fetch"])

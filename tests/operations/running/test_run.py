@@ -26,7 +26,7 @@ from trnspec.experiment.naming import STEP, artifact_path, compile_job, weights_
 from trnspec.operations.cloud.aws import Aws, AwsError
 from trnspec.operations.cloud.clock import moment, stamp
 from trnspec.operations.running import state, trn2_nodes
-from trnspec.operations.running.context import StepError
+from trnspec.operations.running.run import StepError
 from trnspec.operations.running.state import NotOursError, claimed
 from trnspec.operations.running.steps import run_to_end, steps
 
@@ -124,17 +124,17 @@ def test_after_a_failed_proof_the_nodes_stay_for_a_look_and_then_their_schedule_
     assert f"until {stamp(ends)}; run it again to go on" in driver.said[-1]
     driver.findings = []
     driver.run()  # goes on with the nodes that it kept
-    (asked,) = (one for one in driver.said if "goes away" in one or "stay for inspection" in one)
+    (asked,) = (one for one in driver.said if "ends and stores" in one or "stay for inspection" in one)
     assert (asked, driver.world.nodes) == (kept, 0)
 
 
 def test_the_time_for_a_look_is_never_longer_than_what_the_nodes_were_allowed(driver: Driver) -> None:
     driver.findings, driver.hours = [UNREADY], 0.1
-    context = driver.context()
+    run = driver.take_run()
     with pytest.raises(Refusal, match="not ready"):
-        run_to_end(context, keep_nodes=False)
-    asked = moment(context.state.nodes_since)
-    assert moment(context.state.off_at) - asked <= timedelta(hours=0.1)
+        run_to_end(run, keep_nodes=False)
+    asked = moment(run.state.nodes_since)
+    assert moment(run.state.off_at) - asked <= timedelta(hours=0.1)
 
 
 def _expire(driver: Driver) -> None:
@@ -192,10 +192,10 @@ def test_killed_in_every_step_before_and_after_its_work_it_goes_on_to_the_same_e
     """Each kill is one process; the next goes on. `save` is where a step begins and where its work is remembered."""
     for step in steps(driver.world.experiment):
         for when in ("begins", "ends"):
-            context = driver.context()
-            interrupt(context, step.name, when)
+            run = driver.take_run()
+            interrupt(run, step.name, when)
             with pytest.raises(KeyboardInterrupt):
-                run_to_end(context, keep_nodes=False)
+                run_to_end(run, keep_nodes=False)
             bills = f"1 Trn2 node running at ${NODE_USD:.2f} an hour (quoted: Capacity Block rate, ap-south-2, 2026-10-03) until 2026-04-01T"
             told = (bills, "./trnspec nodes experiments/qwen3-32b.yaml 0")
             for words in ("interrupted at", *(told if driver.world.nodes else ("no Trn2 node bills",))):
@@ -213,16 +213,17 @@ def test_a_run_whose_process_is_gone_elsewhere_is_taken_up_when_its_lease_is_ove
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(state, "myself", lambda: "elsewhere:1")
-        driver.context()
-    assert "elsewhere:1 drives it (last heard" in driver.line()
+        driver.take_run()
+    assert "elsewhere:1 drives it (last write" in driver.line()
     driver.clock.time += state.LEASE
     driver.run()
     assert driver.world.nodes == 0
 
 
 def test_two_runs_at_once_are_refused_by_s3_itself_and_who_lost_touches_no_node(driver: Driver) -> None:
-    context = driver.context()
-    with pytest.raises(NotOursError, match="another run of this experiment is under way; wait for it"):
+    run = driver.take_run()
+    driver.clock.time += timedelta(seconds=1)
+    with pytest.raises(NotOursError, match="another run of this experiment is in progress; wait for it"):
         claimed(driver.world.experiment, driver.store, None, now=driver.clock.now())
 
     def taken_over() -> None:
@@ -234,7 +235,7 @@ def test_two_runs_at_once_are_refused_by_s3_itself_and_who_lost_touches_no_node(
 
     driver.world.on_tick.append(taken_over)
     with pytest.raises(NotOursError):
-        run_to_end(context, keep_nodes=False)
+        run_to_end(run, keep_nodes=False)
     assert driver.world.nodes == 1
 
 
@@ -261,7 +262,7 @@ def test_a_sweep_compiles_what_fits_and_a_failure_gives_its_place_away(aws: Aws,
 def _stopped_while_it_compiles(driver: Driver, container: dict[str, Any]) -> dict[str, Any]:
     """A run that was stopped after its Jobs were created, whose containers stay in this state, and then another image.
     Returns the earlier Job of the speculating arm."""
-    context, work = driver.context(), driver.world._move_job
+    run, work = driver.take_run(), driver.world._move_job
 
     def stop() -> None:
         if driver.world.nodes and driver.compiling():
@@ -270,7 +271,7 @@ def _stopped_while_it_compiles(driver: Driver, container: dict[str, Any]) -> dic
     driver.world._move_job = lambda job: None if job in driver.compiling() else work(job)  # pyrefly: ignore[method-assign]  # of this world alone
     driver.world.on_tick.append(stop)
     with pytest.raises(KeyboardInterrupt):
-        run_to_end(context, keep_nodes=True)
+        run_to_end(run, keep_nodes=True)
     driver.world.on_tick.clear()
     for job in driver.compiling():
         driver.world.pod_of_job(job, container)
@@ -287,7 +288,7 @@ def test_an_earlier_job_that_is_at_work_on_the_same_artifact_is_waited_for(drive
     driver.run()
     assert max(at_once) == 2, "one Job an arm, never both versions"
     name = earlier["metadata"]["name"]
-    assert any(f"job {name} of an earlier deployment makes what" in line for line in driver.said)
+    assert any(f"job {name} of an earlier deployment already makes" in line for line in driver.said)
     assert driver.jobs("compile-") == [], "what was made is not made again"
     assert len(driver.artifacts()) == 2
 
@@ -320,11 +321,11 @@ def test_a_block_that_ends_in_the_middle_is_told_before_ec2_takes_the_nodes(
     block = {"kind": "capacity-block", "reservation_id": "cr-0123456789abcdef0"}
     block["ends_at"] = stamp(START + timedelta(minutes=63))
     driver.world.replace_group(load(variation(lambda data: data["cluster"].update(capacity=block))))
-    context = driver.context()
+    run = driver.take_run()
     driver.clock.time = START + timedelta(minutes=1)
     says = r"capacity block cr-0123456789abcdef0 ends at .*buy or extend a block"
     with pytest.raises(StepError, match=says):
-        run_to_end(context, keep_nodes=False)
+        run_to_end(run, keep_nodes=False)
     assert any("1 x trn2.48xlarge bill" in line for line in driver.said)
     driver.said.clear()
     assert driver.line().startswith("capacity block cr-0123456789abcdef0: ends at ")
@@ -344,7 +345,7 @@ def test_a_failed_run_keeps_its_nodes_when_asked_says_so_and_is_no_other_experim
         in driver.said[-1]
     )
     driver.world.experiment = load(variation(lambda data: data["benchmark"].update(requests=64)))
-    assert "was begun with another state of qwen3-32b" in driver.line()
+    assert "was begun before qwen3-32b was changed" in driver.line()
 
 
 @pytest.mark.parametrize(
@@ -367,17 +368,17 @@ def test_eks_is_asked_again_for_0_nodes_until_it_accepts_or_several_refusals(
     eks.__dict__["update_nodegroup_config"] = refusing
     driver.world.failing = {"compile-": "no"}
     assert driver.line().startswith("job compile-")
-    again = [line for line in driver.said if line.endswith("it is asked again in 15 seconds")]
+    again = [line for line in driver.said if line.endswith("next attempt in 15 seconds")]
     assert (driver.world.nodes, len(again)) == (left, 3 if left else len(codes))
     assert driver.world.rentals() if left else not driver.world.rentals(), "the schedule stays with the node"
     assert ("1 Trn2 node running at" in driver.said[-1]) is bool(left)
 
 
 def test_node_hours_end_with_the_time_to_live(driver: Driver) -> None:
-    context = driver.context()
-    trn2_nodes.record_nodes(context, 1, off_at=stamp(START + timedelta(hours=2)))
+    run = driver.take_run()
+    trn2_nodes.record_nodes(run, 1, off_at=stamp(START + timedelta(hours=2)))
     driver.clock.time += timedelta(hours=10)
-    assert trn2_nodes.node_hours(context.state, driver.clock.now()) == pytest.approx(2.0)
-    trn2_nodes.record_nodes(context, 0)
-    assert context.state.node_hours == pytest.approx(2.0)
-    assert moment(context.state.renewed) == driver.clock.now()
+    assert trn2_nodes.node_hours(run.state, driver.clock.now()) == pytest.approx(2.0)
+    trn2_nodes.record_nodes(run, 0)
+    assert run.state.node_hours == pytest.approx(2.0)
+    assert moment(run.state.renewed) == driver.clock.now()

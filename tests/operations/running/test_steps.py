@@ -34,8 +34,8 @@ from trnspec.experiment.naming import (
 )
 from trnspec.operations import reviewed_jobs as jobs
 from trnspec.operations.cloud.aws import Aws, AwsError
-from trnspec.operations.running import under_load
-from trnspec.operations.running.measuring import provide_plan
+from trnspec.operations.running import benchmark
+from trnspec.operations.running.benchmark import provide_plan
 from trnspec.operations.running.steps import remaining, run_to_end, steps
 from trnspec.store.artifact import DIFFERENCES
 
@@ -68,7 +68,7 @@ def test_a_refused_argument_is_one_line_with_arm_key_and_reason_and_no_node_star
     assert "arm qwen-sd-vllm: " in line
     more = "refuses --override-neuron-config: not KEY=VALUE (1 more: ./trnspec kubectl experiments/qwen3-32b.yaml logs job/arguments-"
     assert (more in line, "\n" in line, nodes) == (True, False, {0})
-    unverified = driver.context()
+    unverified = driver.take_run()
     unverified.verify = None
     run_to_end(unverified, keep_nodes=False)  # which asks no image
     assert any("no image is asked" in one for one in driver.said)
@@ -106,9 +106,9 @@ def test_an_image_that_cannot_be_asked_costs_patience_and_a_warning(
 def test_a_run_waits_for_its_benchmark_as_long_as_the_job_may_take(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(under_load, "BENCHMARK_S", 600)
-    (benchmark,) = jobs.of_step(driver.files[0].objects, "load")
-    benchmark["spec"]["activeDeadlineSeconds"] = 3600
+    monkeypatch.setattr(benchmark, "BENCHMARK_S", 600)
+    (job,) = jobs.of_step(driver.files[0].objects, "load")
+    job["spec"]["activeDeadlineSeconds"] = 3600
     seen: list[datetime] = []
 
     def last_half_an_hour() -> None:
@@ -129,13 +129,13 @@ def test_a_large_plan_is_stored_with_the_arms_that_stand_before_the_job_fetches_
     swept = load(variation(three_windows))
     long = replace(swept.prompts[0], messages=({"role": "user", "content": "x" * MAX_CONFIG_MAP_BYTES},))
     driver = driver_of(replace(swept, prompts=(long, *swept.prompts[1:])), aws, tmp_path)
-    context = driver.context()
-    arms = context.experiment.arms if whole else context.experiment.rounds[1]
-    store, (key, content) = f"s3://{context.bucket('results')}/", plan_object(context.experiment) or ("", b"")
+    run = driver.take_run()
+    arms = run.experiment.arms if whole else run.experiment.rounds[1]
+    store, (key, content) = f"s3://{run.bucket('results')}/", plan_object(run.experiment) or ("", b"")
     fetching = {"name": "plan", "args": ["get", f"{store}{key}", "--sha256", "0a", "--to", "/plan"]}
     pod = {"initContainers": [fetching], "containers": []}
     job = {"kind": "Job", "spec": {"template": {"spec": pod}}}
-    provide_plan(context, job, arms)
+    provide_plan(run, job, arms)
     _, address, _, digest, *_ = fetching["args"]
     stored = driver.world.stored("results")[address.removeprefix(store)]
     assert [arm["name"] for arm in json.loads(stored)["arms"]] == [arm.name for arm in arms]

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import REFERENCE
 from tests.operations.clients import says
 from tests.operations.clock import START
 from tests.operations.driver import Driver, driver_of
@@ -22,8 +23,9 @@ from trnspec.experiment import load
 from trnspec.experiment.naming import BENCHMARK_NAME
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.cloud.clock import moment, stamp
-from trnspec.operations.running import launch, waiting
+from trnspec.operations.running import launch, trn2_nodes
 from trnspec.operations.running.launch import _plan
+from trnspec.operations.running.remote import RunOptions
 from trnspec.operations.running.run_plan import RunPlan
 from trnspec.operations.running.state import NotOursError, claimed, unfinished
 from trnspec.operations.running.steps import run_to_end, steps
@@ -67,9 +69,9 @@ def test_nodes_come_at_the_fourth_attempt_and_nothing_bills_or_is_held_in_the_pa
         world.no_capacity = len(seen) < 3
 
     at_pauses(driver, pause)
-    context = driver.context()
-    context.plan = replace(context.plan, wait_h=4.0)
-    answer = run_to_end(context, keep_nodes=False)
+    run = driver.take_run()
+    run.plan = replace(run.plan, wait_h=4.0)
+    answer = run_to_end(run, keep_nodes=False)
     assert [one[:3] for one in seen[:3]] == [(0, 0, "")] * 3
     lines = attempts(driver)
     assert len(lines) == 4
@@ -80,16 +82,16 @@ def test_nodes_come_at_the_fourth_attempt_and_nothing_bills_or_is_held_in_the_pa
     asked = [moment(line.rpartition(" ")[2]) for line in lines[:3]]
     tries = [START, *asked]
     assert [round((b - a) / timedelta(minutes=1)) for a, b in zip(tries, asked, strict=False)] == [7, 7, 9]
-    assert lines[3] == "attempt 4: the nodes are there, 0.4 hours after the first was asked for"
+    assert lines[3] == "attempt 4: nodes ready after 0.4 hours"
     assert (world.nodes, answer["node_hours"] < 0.3) == (0, True), "the attempts are not in the dollars"
 
 
 def test_after_the_time_of_wait_the_run_ends_with_what_ec2_said_and_no_node(driver: Driver) -> None:
     driver.world.no_capacity = True
-    context = driver.context()
-    context.plan = replace(context.plan, wait_h=1.0)
+    run = driver.take_run()
+    run.plan = replace(run.plan, wait_h=1.0)
     with pytest.raises(Refusal, match=r"InsufficientInstanceCapacity.*--wait 12h"):
-        run_to_end(context, keep_nodes=False)
+        run_to_end(run, keep_nodes=False)
     assert len(attempts(driver)) == 5
     assert driver.clock.now() - START < timedelta(hours=1, minutes=6), (
         "an attempt begins in time, and may end later"
@@ -110,18 +112,18 @@ def test_an_interruption_ends_the_waiting_with_no_node_and_the_run_can_be_gone_o
             world.no_capacity = False
             raise KeyboardInterrupt
 
-    context = driver.context()
-    context.plan = replace(context.plan, wait_h=4.0)
-    world.on_tick[:] = [lambda: interrupted() if context.state.step == "nodes" else None]
+    run = driver.take_run()
+    run.plan = replace(run.plan, wait_h=4.0)
+    world.on_tick[:] = [lambda: interrupted() if run.state.step == "nodes" else None]
     with pytest.raises(KeyboardInterrupt):
-        run_to_end(context, keep_nodes=False)
+        run_to_end(run, keep_nodes=False)
     assert (world.nodes, world.rentals()) == (0, [])
     assert "interrupted at nodes; no Trn2 node bills; run it again to go on" in driver.said[-1]
     held = driver.store.current()
     assert held is not None
     assert held.state.owner == ""
     world.on_tick.clear()
-    assert driver.run()["id"] == context.state.id
+    assert driver.run()["id"] == run.state.id
 
 
 def test_nodes_that_are_taken_away_in_the_middle_are_waited_for_as_at_the_start(driver: Driver) -> None:
@@ -138,18 +140,18 @@ def test_nodes_that_are_taken_away_in_the_middle_are_waited_for_as_at_the_start(
         world.no_capacity = len(pauses) < 3
 
     world.on_tick.append(taken)
-    context = driver.context()
+    run = driver.take_run()
     at_pauses(driver, lambda: pause() if world.taken else None)
-    context.plan = replace(context.plan, wait_h=4.0)
-    answer = run_to_end(context, keep_nodes=False)
+    run.plan = replace(run.plan, wait_h=4.0)
+    answer = run_to_end(run, keep_nodes=False)
     said = " ".join(driver.said)
     assert pauses[:3] == [0, 0, 0], said
-    assert "0 nodes, and they are asked for again" in said
+    assert "0 nodes; new ones are asked for" in said
     assert [title for title in driver.said if "start Trn2 nodes" in title] == [
         "==> 3/10 start Trn2 nodes"
     ] * 2
     assert (world.nodes, world.rentals(), len(driver.reports)) == (0, [], 2)
-    assert answer["id"] == context.state.id
+    assert answer["id"] == run.state.id
 
 
 def test_who_goes_on_with_the_run_in_a_pause_keeps_it(
@@ -165,18 +167,18 @@ def test_who_goes_on_with_the_run_in_a_pause_keeps_it(
         driver.world.on_tick.clear()
 
     at_pauses(driver, taken)
-    context = driver.context()
-    context.plan = replace(context.plan, wait_h=4.0)
+    run = driver.take_run()
+    run.plan = replace(run.plan, wait_h=4.0)
     with pytest.raises(NotOursError, match="elsewhere:1 drives it"):
-        run_to_end(context, keep_nodes=False)
+        run_to_end(run, keep_nodes=False)
     assert driver.world.nodes == 0
 
 
 def test_the_daily_switch_off_that_would_cut_the_run_is_waited_for(driver: Driver) -> None:
     driver.clock.time = START.replace(hour=21)
-    context = driver.context()
-    context.plan, context.needs_h = replace(context.plan, wait_h=4.0), 2.3
-    run_to_end(context, keep_nodes=False)
+    run = driver.take_run()
+    run.plan, run.needs_h = replace(run.plan, wait_h=4.0), 2.3
+    run_to_end(run, keep_nodes=False)
     said = (
         "the daily switch-off at 2026-04-01T22:00:00Z would cut the run; 0 nodes until 2026-04-01T22:31:00Z"
     )
@@ -209,18 +211,18 @@ def test_a_block_from_its_purchase_to_its_switch_off(block: Driver, monkeypatch:
     assert off == "at(2026-04-01T22:00:00)", "the switch-off, an hour before the block ends"
     monkeypatch.setattr(launch, "Clock", lambda: block.clock)
     with ec2_says(State="scheduled", StartDate=begins):
-        asked: dict[str, Any] = {"now": block.clock.now(), "hours": None, "until": None}
-        plan = _plan(world.experiment, block.aws, None, **asked, wait_h=12.0)
+        asked = RunOptions(path=REFERENCE)
+        plan = _plan(world.experiment, replace(asked, wait_h=12.0), now=block.clock.now(), aws=block.aws)
         assert "a new run in the Capacity Block from 2026-04-01T15:00:00Z" in plan.text
-        assert "will not fit" not in plan.text
-        without = _plan(world.experiment, block.aws, None, **asked, wait_h=0.0)
+        assert "does not fit" not in plan.text
+        without = _plan(world.experiment, asked, now=block.clock.now(), aws=block.aws)
         with pytest.raises(Refusal, match=rf"{BLOCK}: begins at 2026-04-01T15:00:00Z; .*--wait"):
             without.check_time()
-        context = block.context()
-        context.needs_h, context.plan = plan.check_time(), replace(context.plan, wait_h=12.0)
+        run = block.take_run()
+        run.needs_h, run.plan = plan.check_time(), replace(run.plan, wait_h=12.0)
         first = list[datetime]()
         world.on_tick.append(lambda: first.append(block.clock.now()) if world.nodes and not first else None)
-        run_to_end(context, keep_nodes=False)
+        run_to_end(run, keep_nodes=False)
     assert f"capacity block {BLOCK} begins at 2026-04-01T15:00:00Z; 0 nodes until then" in " ".join(
         block.said
     )
@@ -239,14 +241,14 @@ def test_what_does_not_fit_into_a_block_is_said_before_and_left_to_a_later_run(
     block: dict[str, Any] = {"off": START + timedelta(hours=4), "block": START, "wait_h": 12.0}
     plan = RunPlan.of(world.experiment, START, left=left, **block)
     assert [*plan.left_out][:2] == ["arms-2", "benchmark-2"], plan
-    assert "will not fit before the block ends, and is left to a later run: raise " in plan.text
+    assert "does not fit before the block ends and is left to a later run: raise " in plan.text
     assert plan.check_time() < 4
-    context = swept.context()
-    context.plan = replace(context.plan, left_out=plan.left_out)
-    first = run_to_end(context, keep_nodes=False)
-    done = {name for name in context.state.results if name.isdecimal()}
+    run = swept.take_run()
+    run.plan = replace(run.plan, left_out=plan.left_out)
+    first = run_to_end(run, keep_nodes=False)
+    done = {name for name in run.state.results if name.isdecimal()}
     assert (done, world.nodes, swept.reports[-1].name) == ({"1"}, 0, "round-1")
-    assert "not done, and left to a later run: raise " in " ".join(swept.said)
+    assert "left to a later run: raise " in " ".join(swept.said)
     assert (swept.run()["id"], world.nodes, swept.store.current()) == (first["id"], 0, None)
     assert swept.reports[-1] == swept.out, "all rounds together"
 
@@ -256,7 +258,7 @@ def test_a_block_whose_payment_failed_is_said_before_anything_starts(block: Driv
         ec2_says(State="payment-failed"),
         pytest.raises(Refusal, match=rf"{BLOCK}: is payment-failed in us-east-2; buy another"),
     ):
-        waiting.begins(block.world.experiment, block.aws)
+        trn2_nodes.block_start(block.world.experiment, block.aws)
 
 
 @pytest.mark.parametrize("boots", [24, 100], ids=["six minutes", "25 minutes"])

@@ -31,25 +31,27 @@ from trnspec.operations.options import (
     manifests_option,
     with_experiment,
 )
-from trnspec.operations.running import waiting
-from trnspec.operations.running.context import Context
-from trnspec.operations.running.first_half import (
-    LAST_STEP,
-    compile_artifacts,
-    first_half,
-    nothing_to_compile,
-)
-from trnspec.operations.running.remote import Answer, Asked, Follower
+from trnspec.operations.running import trn2_nodes
+from trnspec.operations.running.remote import Answer, Follower, RunOptions
+from trnspec.operations.running.run import ActiveRun
 from trnspec.operations.running.run_plan import RunPlan
-from trnspec.operations.running.state import Held, RunStore, claimed, unfinished
-from trnspec.operations.running.steps import remaining, run_to_end, steps
+from trnspec.operations.running.state import RunStore, VersionedState, claimed, unfinished
+from trnspec.operations.running.steps import (
+    LAST_STEP,
+    all_compiled,
+    remaining,
+    run_to_end,
+    run_until_compile,
+    steps,
+    steps_until_compile,
+)
 
 _FINDING = 10
 _REPORT = (
     "import sys; from trnspec.benchmark.__main__ import main; code = main(sys.argv[1:]); "
     f"sys.exit({_FINDING} if code == 1 else code)"
 )
-"""The benchmark's command line, but for the exit code of a finding: 1 is also what Python gives a report that crashed."""
+"""The benchmark's command line, with another exit code for a finding: Python also ends with 1 after a crash."""
 
 
 @with_experiment
@@ -95,7 +97,7 @@ def command(*, as_json: bool, remote: bool, stop: bool, fetch: bool, dry_run: bo
     The same command continues after an interruption. Exit 0: there is an answer. 1: a step failed. 2: the experiment
     serves. 130: interrupted.
     """
-    asked = Asked(**given)
+    asked = RunOptions(**given)
     if (stop or fetch) and not remote:
         raise Misuse("--stop, --fetch: are for runs in CodeBuild; add --remote")
     experiment = load(asked.path)
@@ -106,17 +108,17 @@ def command(*, as_json: bool, remote: bool, stop: bool, fetch: bool, dry_run: bo
         follower = Follower(experiment, aws_of(experiment), asked, clock=Clock(), say=say)
         answer, text = follower.stop() if stop else follower.fetch() if fetch else follower.run()
     else:
-        answer, text = carry_out(experiment, asked)
+        answer, text = run_locally(experiment, asked)
     print_json(answer) if as_json else print(text)
     return 0
 
 
-def _refuse(asked: Asked, experiment: Experiment) -> None:
-    """`Misuse` for what cannot be run, before anything is asked."""
+def _refuse(asked: RunOptions, experiment: Experiment) -> None:
+    """Raise `Misuse` for an experiment or options that cannot be run."""
     if experiment.serve is not None:
         raise Misuse(
-            f"{asked.path}: {experiment.serve.arm} is a service (serve), and a run ends with every arm and node at 0; remove the "
-            "serve section, render, deploy, then run this again, and promote afterwards"
+            f"{asked.path}: {experiment.serve.arm} is a service (serve), and a run would set its arm and nodes to 0; remove the "
+            "serve section, render, deploy, then run this again"
         )
     if asked.until and asked.wait_h:
         raise Misuse(f"--until {asked.until}: does not wait for nodes; leave --wait out, or run to the end")
@@ -124,30 +126,28 @@ def _refuse(asked: Asked, experiment: Experiment) -> None:
         _refuse_out(asked.out)
 
 
-def carry_out(experiment: Experiment, asked: Asked) -> Answer:
-    """Run to the end. Raises `Refusal` for a step that failed."""
-    until, wait_h = asked.until, asked.wait_h or 0.0
+def run_locally(experiment: Experiment, asked: RunOptions) -> Answer:
+    """Run in this process. Raises `Refusal` if a step fails."""
     files = read(experiment, asked.manifests)
     aws = aws_of(experiment)
-    if until and nothing_to_compile(experiment, aws, say):
+    if asked.until and all_compiled(experiment, aws, say):
         return _compiled(experiment, nodes_started=False)
     store, now = RunStore(experiment, aws), Clock().now()
     held = unfinished(experiment, store, now=now, take_over=asked.take_over)
-    hours = asked.hours_of(experiment)
-    plan = _plan(experiment, aws, held, now=now, until=until, hours=hours, wait_h=wait_h)
+    plan = _plan(experiment, asked, now=now, aws=aws, held=held)
     print(plan.text, file=sys.stderr)
     needs_h = plan.check_time()
     _warn_of_silence(experiment, aws)
-    with opened(plan, aws, store, held, files=files, out=asked.out) as context:
-        context.needs_h = needs_h
+    with opened(plan, aws, store, held, files=files, out=asked.out) as run:
+        run.needs_h = needs_h
         if asked.skip_verify:
-            context.verify = None
-        if until:
-            compile_artifacts(context, fresh=held is None)
+            run.verify = None
+        if asked.until:
+            run_until_compile(run, fresh=held is None)
             return _compiled(experiment, nodes_started=True)
-        answer = run_to_end(context, keep_nodes=asked.keep_nodes)
+        answer = run_to_end(run, keep_nodes=asked.keep_nodes)
     text = (
-        f"run {answer['id']}: {context.out}, {answer['state']}\n"
+        f"run {answer['id']}: {run.out}, {answer['state']}\n"
         f"this answer took {answer['node_hours']:.2f} Trn2 node hours, {answer['cost']}; 0 nodes are left"
     )
     return answer, text
@@ -164,16 +164,16 @@ def opened(
     plan: RunPlan,
     aws: Aws,
     store: RunStore,
-    held: Held | None,
+    held: VersionedState | None,
     *,
     files: tuple[ManifestFile, ...],
     out: Path | None = None,
-) -> Iterator[Context]:
-    """What the steps work with, of a run that is ours from here on: one to go on with, or a new one."""
+) -> Iterator[ActiveRun]:
+    """Take over the run that is continued, or begin a new one."""
     experiment, clock = plan.experiment, Clock()
     with cluster_of(experiment, aws) as cluster:
         mine = claimed(experiment, store, held, now=clock.now())
-        yield Context(
+        yield ActiveRun(
             experiment=experiment,
             aws=aws,
             cluster=cluster,
@@ -189,13 +189,13 @@ def opened(
 
 
 def say(line: str) -> None:
-    """A terminal that has gone is no reason to end a run."""
+    """Print on stderr. A run continues when its terminal closes."""
     with suppress(OSError, ValueError):
         print(line, file=sys.stderr, flush=True)
 
 
 def _refuse_out(folder: Path) -> None:
-    """`Misuse` for a place that takes no results, before a node is paid for."""
+    """Raise `Misuse` if results cannot be written there, before a node is paid for."""
     there = next(place for place in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(place))
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         why = "is not writable" if there.is_dir() else "is not a folder"
@@ -203,7 +203,7 @@ def _refuse_out(folder: Path) -> None:
 
 
 def _warn_of_silence(experiment: Experiment, aws: Aws) -> None:
-    """Where nobody receives the alarms; one of them says that a schedule could not set the nodes to 0."""
+    """Warn if nobody receives the alarms. One of them says that a schedule could not set the nodes to 0."""
     try:
         found = experiment_resources.subscribers(experiment, aws)
     except AwsError as error:
@@ -221,44 +221,42 @@ def _warn_of_silence(experiment: Experiment, aws: Aws) -> None:
 
 def _plan(
     experiment: Experiment,
-    aws: Aws,
-    held: Held | None,
+    asked: RunOptions,
     *,
     now: datetime,
-    until: str | None,
-    hours: float | None,
-    wait_h: float,
+    aws: Aws | None,
+    held: VersionedState | None = None,
 ) -> RunPlan:
-    """What is ahead of a new run, or of the one that is continued."""
+    """Return the plan of a new run, or of the one that is continued. Without `aws` every arm is to be compiled."""
     done = held.state.done if held else ()
-    left = first_half(experiment) if until else remaining(steps(experiment), done)
-    starts = any(step.name == "nodes" for step in left)
+    left = steps_until_compile(experiment) if asked.until else remaining(steps(experiment), done)
+    known: dict[str, Any] = {}
+    if aws is not None:
+        known["to_compile"] = len(experiment_resources.missing_artifacts(experiment, aws))
+        if any(step.name == "nodes" for step in left):
+            known["off"] = nodegroup.off_next(experiment, aws, now=now)
+            known["block"] = trn2_nodes.block_start(experiment, aws)
     return RunPlan.of(
         experiment,
         now,
         left=[(step.name, step.title) for step in left],
-        to_compile=len(experiment_resources.missing_artifacts(experiment, aws)),
-        hours=hours,
-        wait_h=wait_h,
+        hours=asked.hours_of(experiment),
+        wait_h=asked.wait_h or 0.0,
         resumes=held.state.id if held else None,
-        off=nodegroup.off_next(experiment, aws, now=now) if starts else None,
-        block=waiting.begins(experiment, aws) if starts else None,
+        **known,
     )
 
 
-def _dry_run(experiment: Experiment, asked: Asked, *, as_json: bool) -> int:
-    """The plan; where AWS cannot be asked that of a new run, and exit 3."""
+def _dry_run(experiment: Experiment, asked: RunOptions, *, as_json: bool) -> int:
+    """Print the plan. If AWS does not answer, print the plan of a new run and return 3."""
     problem: Refusal | None = None
-    now, until = Clock().now(), asked.until
-    limits: Any = {"hours": asked.hours_of(experiment), "wait_h": asked.wait_h or 0.0}
+    now = Clock().now()
     try:
         aws = aws_of(experiment)
         held = unfinished(experiment, RunStore(experiment, aws), now=now, take_over=asked.take_over)
-        plan = _plan(experiment, aws, held, now=now, until=until, **limits)
+        plan = _plan(experiment, asked, now=now, aws=aws, held=held)
     except AwsError as error:
-        ahead = first_half(experiment) if until else steps(experiment)
-        left = [(step.name, step.title) for step in ahead]
-        plan, problem = RunPlan.of(experiment, now, left=left, **limits), error
+        plan, problem = _plan(experiment, asked, now=now, aws=None), error
     print_json({**plan.as_json(), "asked_aws": problem is None}) if as_json else print(plan.text)
     if problem is not None:
         warn(f"{problem}; until then the plan assumes a new run that compiles every arm")
@@ -272,7 +270,7 @@ def _dry_run(experiment: Experiment, asked: Asked, *, as_json: bool) -> int:
 
 
 def _report(folder: Path) -> None:
-    """The table on the terminal and report.html in the folder, made by the benchmark itself."""
+    """Print the table and write report.html into the folder, with the command line of the benchmark."""
     command = [sys.executable, "-c", _REPORT, "report", str(folder.resolve())]
     result = subprocess.run(command, cwd=ROOT, stdout=sys.stderr, check=False)
     if result.returncode not in (0, _FINDING):

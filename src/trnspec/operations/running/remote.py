@@ -1,8 +1,4 @@
-"""`run --remote`: the run in a build of CodeBuild, in the account of the experiment. No machine of ours has to stay on, and none reaches
-the cluster: the build is started or found, its log is followed, it is asked to stop, and its results are brought home.
-
-`in_build.py` is what the build does.
-"""
+"""`run --remote`: start a run in CodeBuild, follow its log, stop it, and download its results. `in_build.py` runs in the build."""
 
 from __future__ import annotations
 
@@ -24,22 +20,22 @@ from trnspec.operations.cloud.clock import Clock, stamp
 from trnspec.operations.cloud.cloudformation import not_deployed
 from trnspec.operations.cloud.experiment_resources import marker
 from trnspec.operations.options import MOST_HOURS
-from trnspec.operations.running.measuring import fetch
+from trnspec.operations.running.results import fetch
 from trnspec.operations.running.run_plan import paid_hours
 
 POLL_S = 5
 OBEYS_S = 10 * 60
-"""How long a run may take to obey: first it is installed, then a call to AWS may be tried for minutes."""
+"""Time in which a build should stop after a request. It may still install, or repeat a call to AWS."""
 _NEWEST = 10
 Build = dict[str, Any]
 Answer = tuple[dict[str, Any], str]
-"""What a machine reads, and a person."""
+"""JSON for a machine, and text for a person."""
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What the command line of `run` asks for, here and in a build."""
+class RunOptions:
+    """The options of `run`, here and in a build."""
 
     path: Path
     hours: float | None = None
@@ -53,13 +49,13 @@ class Asked:
     until: str | None = None
 
     def hours_of(self, experiment: Experiment) -> float | None:
-        """Hours of nodes at most, with what `max_usd` pays."""
+        """Return the maximum hours of the nodes, from `hours` and `max_usd`."""
         if self.max_usd is None:
             return self.hours
         return min(self.hours or MOST_HOURS, paid_hours(experiment, self.max_usd))
 
     def words(self) -> list[str]:
-        """The same for a build. Raises `Misuse` for a file that no deployment brings into the account."""
+        """Return the options as words for a build. Raises `Misuse` for a file that the build does not have."""
         folder, file = ROOT / "experiments", self.path.resolve()
         if not file.is_relative_to(folder) or self.manifests.resolve() != ROOT / "manifests":
             remedy = "move them there, commit, deploy, then run this again"
@@ -73,10 +69,10 @@ class Asked:
         return words
 
 
-def begin(experiment: Experiment, aws: Aws, asked: Asked) -> Build:
-    """Start a build that refuses another state of the experiment than this one.
+def start_build(experiment: Experiment, aws: Aws, asked: RunOptions) -> Build:
+    """Start a build. It refuses to run if its copy of the experiment differs.
 
-    Raises `Refusal` where the project is not deployed.
+    Raises `Refusal` if the project is not deployed.
     """
     text = shlex.join(["--digest", digest(experiment), *asked.words()])
     project = naming.build_project(experiment, "run")
@@ -89,8 +85,8 @@ def begin(experiment: Experiment, aws: Aws, asked: Asked) -> Build:
     return build
 
 
-def under_way(experiment: Experiment, aws: Aws) -> Build | None:
-    """The newest build that runs the experiment now."""
+def build_in_progress(experiment: Experiment, aws: Aws) -> Build | None:
+    """Return the newest build that runs the experiment now."""
     codebuild = aws.client("codebuild")
     asked = {"projectName": naming.build_project(experiment, "run"), "sortOrder": "DESCENDING"}
     answer = codebuild.find("list_builds_for_project", "ResourceNotFoundException", **asked)
@@ -100,18 +96,18 @@ def under_way(experiment: Experiment, aws: Aws) -> Build | None:
     return max(found, key=lambda build: build["startTime"], default=None)
 
 
-def ask_to_stop(experiment: Experiment, aws: Aws, build: Build) -> None:
-    """What a build looks for. It names the build, so that it stops no later one."""
+def request_stop(experiment: Experiment, aws: Aws, build: Build) -> None:
+    """Ask a build to stop. The request names the build, so that it stops no later one."""
     name = naming.bucket(experiment, "results", aws.account)
     aws.client("s3").put_object(Bucket=name, Key=naming.STOP_REQUEST, Body=build["id"].encode())
 
 
-def who(build: Build) -> str:
-    """Who started a build, and when."""
+def started_by(build: Build) -> str:
+    """Return who started a build, and when."""
     return f"started by {build.get('initiator', 'somebody')} at {stamp(build['startTime'])}"
 
 
-def watched(
+def wait_for_build(
     ask: Callable[[], Build],
     build: Build,
     *,
@@ -121,7 +117,7 @@ def watched(
     look: Callable[[Build], None] = lambda _: None,
     until: datetime | None = None,
 ) -> Build:
-    """The build when it has ended, or as it is at `until`. `look` is called with every answer."""
+    """Wait until the build has ended, or until `until`; returns the build. `look` is called with every answer."""
     name, phase = str(build["id"]), ""
     while True:
         look(build)
@@ -134,8 +130,8 @@ def watched(
             say(f"{name}: {phase}")
 
 
-def reason(build: Build) -> str:
-    """The first phase that did not succeed, with what it messages."""
+def failure_reason(build: Build) -> str:
+    """Return the first phase that did not succeed, with its messages."""
     for phase in build.get("phases", ()):
         if phase.get("phaseStatus") not in (None, "SUCCEEDED"):
             messages = "; ".join(context.get("message", "") for context in phase.get("contexts", ()))
@@ -145,11 +141,11 @@ def reason(build: Build) -> str:
 
 @dataclass
 class Follower:
-    """One person at a terminal, who may leave and come again."""
+    """Follows a run from a terminal. The run continues when the person leaves."""
 
     experiment: Experiment
     aws: Aws
-    asked: Asked
+    asked: RunOptions
     _: KW_ONLY
     clock: Clock
     say: Say
@@ -158,66 +154,71 @@ class Follower:
     """How far the log was read."""
 
     def run(self) -> Answer:
-        """Start a build, or follow the one under way, until no other takes its place; then bring the results home."""
-        build = under_way(self.experiment, self.aws)
+        """Start a build, or follow the one that runs, and its successors; then download the results."""
+        build = build_in_progress(self.experiment, self.aws)
         if build is not None:
-            self.say(f"{build['id']}: is under way, {who(build)}; this follows it and starts nothing")
+            self.say(f"{build['id']}: runs already, {started_by(build)}; no other build is started")
         else:
-            build = begin(self.experiment, self.aws, self.asked)
+            build = start_build(self.experiment, self.aws, self.asked)
             self.say(
                 f"{build['id']}: started; Ctrl-C stops following, {self._command('--stop')} stops the run"
             )
-        ended = self._followed(build)
+        ended = self._follow(build)
         if ended["buildStatus"] != "SUCCEEDED":
-            why = f"{ended['buildStatus']} ({reason(ended)})"
-            raise Refusal(f"{ended['id']}: {why}; read the lines above, then {self._command()} goes on")
+            why = f"{ended['buildStatus']} ({failure_reason(ended)})"
+            raise Refusal(f"{ended['id']}: {why}; read the lines above, then continue it: {self._command()}")
         last = self._last_answer()
-        return self._brought(last) if last.get("build") == ended["id"] else ({"build": ended["id"]}, "")
+        return self._download(last) if last.get("build") == ended["id"] else ({"build": ended["id"]}, "")
 
     def stop(self) -> Answer:
-        """Ask the run to end as Ctrl-C ends it. A build that does not obey is stopped, which the run is not told."""
-        build = under_way(self.experiment, self.aws)
+        """Ask the build to stop as Ctrl-C stops a run here. After `OBEYS_S` stop it by force."""
+        build = build_in_progress(self.experiment, self.aws)
         if build is None:
             raise Refusal(
                 f"{self.experiment.name}: no run is under way in CodeBuild; see ./trnspec status {self.experiment.file}"
             )
-        ask_to_stop(self.experiment, self.aws, build)
+        request_stop(self.experiment, self.aws, build)
         self.say(f"{build['id']}: asked to stop")
-        ended = self._followed(build, patience_s=OBEYS_S)
+        ended = self._follow(build, patience_s=OBEYS_S)
         obeyed = ended["buildStatus"] != "IN_PROGRESS"
         if not obeyed:
             self.aws.client("codebuild").stop_build(id=build["id"])
             self.say(
-                f"{build['id']}: did not obey for {OBEYS_S // 60} minutes and is stopped; nodes go at the time of their schedule, and "
-                "the run is free after ten silent minutes"
+                f"{build['id']}: did not stop within {OBEYS_S // 60} minutes and was ended by force; the schedule of the nodes sets them "
+                "to 0, and the run can be continued after ten minutes"
             )
         answer = {"build": build["id"], "obeyed": obeyed}
-        return answer, f"{build['id']}: {'obeyed' if obeyed else 'is stopped'}; {self._command()} goes on"
+        return (
+            answer,
+            f"{build['id']}: {'stopped' if obeyed else 'was ended by force'}; {self._command()} continues the run",
+        )
 
     def fetch(self) -> Answer:
-        """Bring home what the last build that had an answer left."""
+        """Download the results of the last build that finished a run."""
         if last := self._last_answer():
-            return self._brought(last)
-        raise Refusal(f"{self.experiment.name}: no build has an answer yet; {self._command()} starts one")
+            return self._download(last)
+        raise Refusal(
+            f"{self.experiment.name}: no build has finished a run yet; {self._command()} starts one"
+        )
 
-    def _followed(self, build: Build, *, patience_s: float | None = None) -> Build:
-        """The last of the builds that took over from each other, once it has ended or patience has."""
+    def _follow(self, build: Build, *, patience_s: float | None = None) -> Build:
+        """Follow a build and its successors; returns the last one when it has ended, or after `patience_s`."""
         until = None if patience_s is None else self.clock.now() + timedelta(seconds=patience_s)
         how: Any = {"clock": self.clock, "say": self.say, "look": self._look, "until": until}
         try:
             while True:
                 ask = partial(self._ask, build["id"])
-                ended = watched(ask, build, **how)
-                self.clock.sleep(POLL_S)  # its last lines come a little later
+                ended = wait_for_build(ask, build, **how)
+                self.clock.sleep(POLL_S)  # the last lines of the log arrive a little later
                 self._look(ended)
-                after = under_way(self.experiment, self.aws) if until is None else None
+                after = build_in_progress(self.experiment, self.aws) if until is None else None
                 if after is None:
                     return ended
-                self.say(f"{after['id']}: goes on, {who(after)}")
+                self.say(f"{after['id']}: continues the run, {started_by(after)}")
                 build = after
         except KeyboardInterrupt:
             self.say(
-                f"the run goes on without you: {self._command()} follows it again, {self._command('--stop')} stops it"
+                f"the run continues: {self._command()} follows it again, {self._command('--stop')} stops it"
             )
             raise
 
@@ -229,7 +230,7 @@ class Follower:
         self._print_log(str(build.get("logs", {}).get("streamName", "")))
 
     def _print_log(self, stream: str) -> None:
-        """What the log has by now and had not at the last time."""
+        """Print the new lines of the log."""
         if stream != self._stream:
             self._stream, self._token = stream, ""
         group = naming.build_log_group(self.experiment, "run")
@@ -250,8 +251,8 @@ class Follower:
     def _last_answer(self) -> dict[str, Any]:
         return marker(self.experiment, self.aws, "results", naming.LAST_ANSWER) or {}
 
-    def _brought(self, last: dict[str, Any]) -> Answer:
-        """What a build left of its run, as it comes home."""
+    def _download(self, last: dict[str, Any]) -> Answer:
+        """Download the results of a finished build."""
         run = str(last["run"])
         folder = self.asked.out or ROOT / "results" / run
         files = fetch(self.aws, self._results, naming.brought_home(run), folder)

@@ -1,4 +1,4 @@
-"""What a run will do: computed once, printed by `run --dry-run`, and read by every step. Nothing here asks AWS."""
+"""The plan of a run: computed once, printed by `run --dry-run`, read by every step. It asks nothing of AWS."""
 
 from __future__ import annotations
 
@@ -32,35 +32,35 @@ LAST = ("off", "report")
 """Every run ends with these steps, even if a later run will continue it."""
 _WITHOUT_NODES = ("weights", "arguments", *LAST)
 _PARTS = {"nodes": "nodes start", "arms": "load"}
-"""Parts of the predicted price that have another name than their step."""
+"""Steps whose part of the predicted price has another name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunPlan:
-    """One run, from `now` on."""
+    """The plan of one run that starts at `now`."""
 
     experiment: Experiment
     now: datetime
     left: tuple[tuple[str, str], ...]
-    """Name and title of every step that is left."""
+    """Name and title of each step that is left."""
     resumes: str | None
     """Id of the run to continue."""
     to_compile: int
     """Artifacts that are missing."""
     off: datetime | None
-    """When the deployed schedules set the nodes to 0; None where no node has to start."""
+    """When the deployed schedules set the nodes to 0; None if no node has to start."""
     block: datetime | None
-    """When the Capacity Block begins; None where nodes are bought another way, or none has to start."""
+    """When the Capacity Block begins; None without a block, or if no node has to start."""
     wait_h: float
     hours: float
-    """Time to live of the nodes."""
+    """Hours after which the nodes are set to 0."""
     rounds: tuple[tuple[Arm, ...], ...]
     nodes: int
     compilations_at_once: int
     predicted: tuple[RunPart, ...]
-    """The parts of the whole run."""
+    """Predicted parts of the whole run."""
     most_per_hour: float
-    """Everything that is billed while nodes run, at the highest price that the file allows."""
+    """Dollars per hour of everything that is billed while nodes run, at the highest price that the file allows."""
     left_out: Mapping[str, str]
     """Steps that do not fit before a Capacity Block ends, with their titles."""
 
@@ -78,15 +78,15 @@ class RunPlan:
         off: datetime | None = None,
         block: datetime | None = None,
     ) -> RunPlan:
-        """Place and price the experiment. `to_compile` artifacts are missing (default: those of all arms); without `hours` nodes live
-        for the predicted hours and half as much again."""
+        """Compute the plan. `to_compile` artifacts are missing (default: all). Without `hours` the nodes live 1.5 times the
+        predicted hours."""
         missing, steps = len(experiment.arms) if to_compile is None else to_compile, tuple(left)
         predicted = run_parts(experiment, to_compile=missing)
         allowed = hours or round(sum(part.hours for part in predicted) * 1.5, 2)
         needs = [(name, _hours_of(name, predicted, len(experiment.rounds))) for name, _ in steps]
         out: tuple[str, ...] = ()
         if wait_h and block:
-            out = _left_out(needs, (off - max(now, block)) / timedelta(hours=1) if off else allowed)
+            out = _steps_beyond(needs, (off - max(now, block)) / timedelta(hours=1) if off else allowed)
         return cls(
             experiment=experiment,
             now=now,
@@ -112,7 +112,7 @@ class RunPlan:
 
     @property
     def billed_h(self) -> float:
-        """Most hours for which nodes run: to the end of their time, or until a schedule ends them."""
+        """Maximum hours of the nodes: `hours`, or less if a schedule ends them before."""
         return min(self.hours, (self.off - self.begins) / timedelta(hours=1)) if self.off else self.hours
 
     @property
@@ -126,7 +126,7 @@ class RunPlan:
         return per_hour(running(self.experiment))
 
     def hours_of(self, step: str) -> float:
-        """Trn2 hours that the price of the run assumes for a step; 0 where it assumes nothing."""
+        """Return the predicted Trn2 hours of a step."""
         return _hours_of(step, self.predicted, len(self.rounds))
 
     @property
@@ -134,8 +134,9 @@ class RunPlan:
         return sum(self.hours_of(name) for name, _ in self.left if name not in self.left_out)
 
     def check_time(self) -> float:
-        """Trn2 hours that must be left when nodes start: none where fewer were asked for, which is wanted then. `Refusal` where a
-        schedule sets the nodes to 0 before."""
+        """Return the Trn2 hours that must be left when nodes start: 0 if the user asked for fewer than predicted.
+
+        Raises `Refusal` if a schedule sets the nodes to 0 before."""
         until, needs_h = self.now + timedelta(hours=self.wait_h), min(self.hours, self.hours_left)
         if self.begins > until:
             raise Refusal(not_begun(self.experiment, self.begins))
@@ -147,7 +148,7 @@ class RunPlan:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """Each step that this run takes, with its nodes and predicted hours."""
+        """Each step of this run, with its nodes and predicted hours."""
         return [
             {
                 "step": name,
@@ -161,7 +162,7 @@ class RunPlan:
 
     @property
     def _off_first(self) -> datetime | None:
-        """When a schedule ends the nodes, where that is before their time is over."""
+        """When a schedule ends the nodes, if that is before `hours` are over."""
         return self.off if self.billed_h < self.hours else None
 
     def as_json(self) -> dict[str, Any]:
@@ -184,13 +185,13 @@ class RunPlan:
 
     @property
     def text(self) -> str:
-        """What it costs, what begins, a row for each step, and what ends the nodes."""
-        begins = f"goes on with run {self.resumes}" if self.resumes else "a new run"
+        """The plan in words: cost, a row for each step, and when the nodes are set to 0."""
+        begins = f"continues run {self.resumes}" if self.resumes else "a new run"
         if self.block:
             begins += f" in the Capacity Block from {stamp(self.block)}"
         cells = [(row["title"], str(row["nodes"]), f"{row['hours']:.2f}") for row in self.rows]
         cells += [
-            ("in all, predicted", "", f"{self.hours_left:.2f}"),
+            ("total, predicted", "", f"{self.hours_left:.2f}"),
             ("at most", "", f"{self.billed_h:.2f}"),
         ]
         ends = f"after {self.hours:g} hours"
@@ -203,20 +204,20 @@ class RunPlan:
                 f"{self.experiment.name}: {begins}; {count(self.to_compile, 'artifact')} to compile, {count(self.nodes, 'Trn2 node')}",
                 *table(("step", "nodes", "hours"), cells, names=(0,)),
                 f"nodes are set to 0 {ends}",
-                *([f"will not fit before the block ends, and is left to a later run: {out}"] if out else []),
+                *([f"does not fit before the block ends and is left to a later run: {out}"] if out else []),
             ]
         )
 
     @property
     def _most_usd(self) -> float | None:
-        """The dollars of all hours at the highest price that the file allows; None where a node has no known price by the hour."""
+        """The maximum cost; None if the hourly price of a node is not known."""
         capacity = self.experiment.cluster.capacity
         known = capacity.max_usd_per_hour is not None or file_spot_rates(self.experiment)
         return round(self.billed_h * self.most_per_hour, 2) if capacity.kind == "spot" and known else None
 
     @property
     def _costs(self) -> str:
-        """What it costs at most, in one sentence. Part of a block has no price, and AWS publishes none on demand."""
+        """The maximum cost in one sentence. AWS publishes no price for a part of a block, and none on demand."""
         kind, hours = self.experiment.cluster.capacity.kind, f"{self.billed_h:.2f} Trn2 hours at most"
         if kind in ("capacity-block", "reservation"):
             return f"{hours}, of a {kind} that is paid already"
@@ -241,8 +242,8 @@ def _hours_of(step: str, predicted: Iterable[RunPart], rounds: int) -> float:
 
 
 def most_per_hour(experiment: Experiment) -> float:
-    """Everything that is billed while nodes run. By spot a node costs the most that the file allows, or the highest published price;
-    in a block or a reservation the highest published rate of a block; otherwise the quoted price."""
+    """Return dollars per hour while nodes run. A spot node counts with `max_usd_per_hour` or the highest published price, a block or a
+    reservation with the highest published rate."""
     capacity = experiment.cluster.capacity
     rates = {"spot": file_spot_rates(experiment), "on-demand": []}.get(
         capacity.kind, block_rates(experiment.instance.name)
@@ -254,8 +255,9 @@ def most_per_hour(experiment: Experiment) -> float:
 
 
 def paid_hours(experiment: Experiment, usd: float) -> float:
-    """Hours of all nodes that the dollars pay at the highest price that the file allows. `Misuse` where none is known, and where the
-    hours are too few for nodes to start."""
+    """Return the hours of all nodes that `usd` pays at the highest price of the file.
+
+    Raises `Misuse` if no price is known, or if the nodes could not even start."""
     capacity, where, name = experiment.cluster.capacity, f"--max-usd {usd:g}", experiment.instance.name
     if capacity.kind == "spot" and capacity.max_usd_per_hour is None and not file_spot_rates(experiment):
         none = f"no spot price of {name} in {listed(experiment.cluster.availability_zones)} is published"
@@ -271,7 +273,7 @@ def paid_hours(experiment: Experiment, usd: float) -> float:
 
 
 def not_begun(experiment: Experiment, start: datetime) -> Finding:
-    """What is said where a block begins too late for this run."""
+    """Return the finding about a block that begins too late for this run."""
     remedy = f"run this again after that, or with --wait that reaches beyond {stamp(start)}"
     return Finding(block_name(experiment), None, f"begins at {stamp(start)}", remedy)
 
@@ -280,9 +282,9 @@ def block_name(experiment: Experiment) -> str:
     return f"capacity block {experiment.cluster.capacity.reservation_id}"
 
 
-def _left_out(needs: Sequence[tuple[str, float]], hours: float) -> tuple[str, ...]:
-    """The steps that do not fit into so many Trn2 hours: the first one that does not, and all after it. Steps of a round have its
-    number (`arms-2`, `benchmark-2`) and go together. Nothing where not even one round fits, which is refused then."""
+def _steps_beyond(needs: Sequence[tuple[str, float]], hours: float) -> tuple[str, ...]:
+    """Return the first step that does not fit into the Trn2 hours, and all steps after it. The steps of a round stay together.
+    Returns nothing if not even one round fits; `check_time` refuses that."""
     groups: dict[str, list[tuple[str, float]]] = {}
     for name, need in needs:
         if name not in LAST:

@@ -1,8 +1,8 @@
-"""The state of a run, in one place: `state/active.json` in the bucket of results; a finished run's is `runs/<id>/run.json`.
+"""The state of a run: `state/active.json` in the bucket of results, and `runs/<id>/run.json` once the run has finished.
 
-The object is the lock as well. It is made only where it does not exist, and changed only by who read its last version: S3
-compares (https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html), so two runs cannot both win.
-No pod of the experiment may write it. It is checked all the same: what it says becomes names of files and of objects.
+The object is also the lock. S3 creates it only if it does not exist, and replaces it only for the process that read its last version
+(https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html). So two processes cannot drive one run.
+No pod of the experiment may write it. It is validated all the same, because its values become names of files and objects.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ from trnspec.operations.cloud.experiment_resources import missing_bucket, stored
 
 MOST_BYTES = 2**23
 LEASE = timedelta(minutes=10)
-"""A driver writes at least every minute; one that has not for so long is gone."""
+"""The process that drives a run writes at least every minute. After this time without a write it counts as gone."""
 MEASURING = ("first", "arms-", "benchmark-", "quality-")
-"""Beginnings of the steps for which arms stand."""
+"""Prefixes of the steps that need running servers."""
+QUALITY = "quality-"
+"""With the name of an arm: the key of its answers in `results`."""
 _LOST_CODES = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
 
 
@@ -48,29 +50,29 @@ _Folder = Annotated[str, Field(pattern=rf"^{RESULTS_PREFIX}[A-Za-z0-9_-][A-Za-z0
 
 
 class NotOursError(Refusal):
-    """Somebody else drives the run by now: nothing of it may be touched any more."""
+    """Another process drives the run now. This one must not touch its nodes or its state."""
 
 
 class NodesReplaced(BaseModel):
-    """Nodes were taken away, and others came."""
+    """Nodes that were taken away, and the nodes that replaced them."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     at: _Moment
-    """When the others were ready."""
+    """When the replacements were ready."""
     step: _Name
     gone: tuple[_Name, ...]
     came: tuple[_Name, ...]
 
     @property
     def text(self) -> str:
-        """As in `n1 was replaced by n2`; nothing came where enough nodes were left."""
+        """A sentence such as `n1 was replaced by n2`. `came` is empty if enough nodes were left."""
         by = f"replaced by {listed(self.came)}" if self.came else "taken away"
         return f"{listed(self.gone)} {'was' if len(self.gone) == 1 else 'were'} {by}"
 
 
 class RunState(BaseModel):
-    """How far a run has come."""
+    """Progress of a run."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -78,41 +80,41 @@ class RunState(BaseModel):
     id: Annotated[str, Field(pattern=r"^[0-9]{8}t[0-9]{6}z$")]
     begun: _Moment
     digest: _Name
-    """Digest of the experiment that is run: another one must not go on with it."""
+    """Digest of the experiment. A changed experiment cannot continue the run."""
     owner: _Name
-    """Who drives it: `host:pid`, empty once it was let go."""
+    """The process that drives the run, as `host:pid`; empty after it released the run."""
     renewed: _Moment
     """When the owner last wrote."""
     step: _Name = ""
     done: tuple[_Name, ...] = ()
     nodes: Annotated[int, Field(ge=0, lt=10_000)] = 0
-    """Trn2 nodes that this run asked for and has not let go."""
+    """Trn2 nodes that this run asked for and has not released."""
     nodes_since: _MomentOrNothing = ""
     off_at: _MomentOrNothing = ""
     node_hours: _Sum = 0.0
-    """Hours of nodes that were let go already."""
+    """Node hours up to `nodes_since`."""
     node_names: tuple[_Name, ...] = ()
-    """The nodes that are there."""
+    """Names of the nodes that are ready."""
     nodes_away: Annotated[int, Field(ge=0, lt=10_000)] = 0
-    """Nodes of `nodes` that were taken away and have not come again."""
+    """How many of `nodes` were taken away and not yet replaced."""
     node_changes: tuple[NodesReplaced, ...] = ()
     results: dict[_Name, _Folder] = {}
-    """Prefix in the bucket by round."""
+    """Prefix in the bucket, by number of the round or `quality-ARM`."""
     compiled_again: tuple[_Name, ...] = ()
-    """Keys of artifacts that no server could use and that were compiled once more."""
+    """Keys of artifacts that a server could not use and that were compiled again."""
     compiled_at_serving: dict[_Name, Annotated[int, Field(ge=0, lt=1_000_000)]] = {}
-    """Compiled graphs, by arm, that its server made when it started last and the stored artifact lacks."""
+    """Graphs that the server of an arm compiled at its last start because the artifact lacks them, by arm."""
     before: dict[_Name, list[str]] = {}
-    """Folders of results that were there before a round began."""
+    """Folders of results that existed before a round began."""
     problem: str = ""
-    """Why it stopped last."""
+    """Why the run stopped last."""
 
     def as_json(self) -> dict[str, Any]:
         return self.model_dump(mode="json", by_alias=True)
 
 
 def parse(text: bytes, where: str, experiment: Experiment) -> RunState:
-    """The state that was read at `where`. Raises `Refusal` for what is not a state of this release."""
+    """Parse the state that was read at `where`. Raises `Refusal` if it is not a state of this release."""
     try:
         if len(text) > MOST_BYTES:
             raise Refusal(f"more than {MOST_BYTES} bytes")
@@ -124,14 +126,14 @@ def parse(text: bytes, where: str, experiment: Experiment) -> RunState:
     except Refusal as error:
         why = str(error)
     raise Refusal(
-        f"{where}: cannot be read by this release ({why[:200]}); ./trnspec nodes {experiment.file} 0 stops the nodes, then remove the "
-        "object (aws s3 rm), the results stay"
+        f"{where}: cannot be read by this release ({why[:200]}); stop the nodes (./trnspec nodes {experiment.file} 0), then remove it "
+        f"(aws s3 rm {where}): results are kept"
     )
 
 
 @dataclass(frozen=True)
-class Held:
-    """A state as it was read or written, with the version that S3 knows it by."""
+class VersionedState:
+    """A state with the ETag of its version in S3."""
 
     state: RunState
     etag: str
@@ -143,31 +145,29 @@ class RunStore:
     def __init__(self, experiment: Experiment, aws: Aws) -> None:
         self._bucket = bucket(experiment, "results", aws.account)
         self._aws, self._experiment = aws, experiment
-        self._unsure: list[RunState] = []
-        """What was sent and not acknowledged: S3 may have it."""
 
-    def current(self) -> Held | None:
+    def current(self) -> VersionedState | None:
         if (
             answer := stored(self._experiment, self._aws, "results", ACTIVE_RUN, max_bytes=MOST_BYTES + 1)
         ) is None:
             return None
-        return Held(parse(answer[0], self.address, self._experiment), answer[1])
+        return VersionedState(parse(answer[0], self.address, self._experiment), answer[1])
 
     @property
     def address(self) -> str:
-        """Where the state of an unfinished run is."""
+        """Address of the state of the unfinished run."""
         return f"s3://{self._bucket}/{ACTIVE_RUN}"
 
-    def begin(self, state: RunState) -> Held:
-        """Raises `NotOursError` when another run began in between."""
+    def begin(self, state: RunState) -> VersionedState:
+        """Store the state of a new run. Raises `NotOursError` if another run has begun meanwhile."""
         return self._change(state, IfNoneMatch="*")
 
-    def save(self, held: Held, **changes: Any) -> Held:
-        """Raises `NotOursError` when somebody else wrote in between."""
+    def save(self, held: VersionedState, **changes: Any) -> VersionedState:
+        """Store changes. Raises `NotOursError` if another process has written meanwhile."""
         return self._change(held.state.model_copy(update=changes), IfMatch=held.etag)
 
-    def record(self, held: Held) -> str:
-        """Put the state where finished runs are; returns its address."""
+    def record(self, held: VersionedState) -> str:
+        """Store the state of a finished run; returns its address."""
         key = f"{RESULTS_PREFIX}{held.state.id}/run.json"
         self._put(key, held.state)
         return f"s3://{self._bucket}/{key}"
@@ -176,62 +176,52 @@ class RunStore:
         """Remove the lock after `record`, so that the next run can begin."""
         self._aws.client("s3").delete_object(Bucket=self._bucket, Key=ACTIVE_RUN)
 
-    def _put(self, key: str, state: RunState, **condition: str) -> Held:
+    def _put(self, key: str, state: RunState, **condition: str) -> VersionedState:
         where = {"Bucket": self._bucket, "Key": key, **condition}
         body = json.dumps(state.as_json(), indent=1).encode()
         answer = self._aws.client("s3").put_object(**where, Body=body, ContentType="application/json")
-        return Held(state, answer["ETag"])
+        return VersionedState(state, answer["ETag"])
 
-    def _change(self, state: RunState, **condition: str) -> Held:
-        if "IfMatch" in condition:
-            self._unsure.append(state)
+    def _change(self, state: RunState, **condition: str) -> VersionedState:
         try:
-            held = self._put(ACTIVE_RUN, state, **condition)
+            return self._put(ACTIVE_RUN, state, **condition)
         except AwsError as error:
-            if error.code in _LOST_CODES:
-                return self._once_more(state)
-            if (found := self._arrived(state)) is None:
+            try:
+                found = self.current()
+            except Refusal:
                 raise missing_bucket(self._experiment, self._aws, "results", error) from None
-            return found
-        self._unsure.clear()
-        return held
-
-    def _arrived(self, state: RunState) -> Held | None:
-        """What S3 has, if it is what was sent although no acknowledgement came."""
-        try:
-            found = self.current()
-        except Refusal:
-            return None
-        return found if found is not None and found.state == state else None
-
-    def _once_more(self, state: RunState) -> Held:
-        """S3 has another version than the last acknowledged one: ours, whose acknowledgement was lost, or somebody's."""
-        found, unsure = self.current(), [*self._unsure]
-        self._unsure.clear()
-        if found is None or found.state not in unsure:
-            raise NotOursError(
-                f"{self.address}: another run of this experiment is under way; wait for it ("
-                f"./trnspec status {self._experiment.file} shows it), this one stops here"
-            )
-        return found if found.state == state else self._change(state, IfMatch=found.etag)
+            if found is not None and found.state == state:
+                return found  # S3 stored it, and only the answer was lost
+            if error.code not in _LOST_CODES:
+                raise missing_bucket(self._experiment, self._aws, "results", error) from None
+        ours = found is not None and (found.state.id, found.state.owner) == (state.id, myself())
+        if found is not None and ours and "IfMatch" in condition:  # the answer before was lost
+            return self._put(ACTIVE_RUN, state, IfMatch=found.etag)
+        raise NotOursError(
+            f"{self.address}: another run of this experiment is in progress; wait for it (./trnspec status {self._experiment.file})"
+        )
 
 
-def unfinished(experiment: Experiment, store: RunStore, *, now: datetime, take_over: bool) -> Held | None:
-    """The run to go on with. Raises `Refusal` when it is somebody else's, or another experiment's."""
+def unfinished(
+    experiment: Experiment, store: RunStore, *, now: datetime, take_over: bool
+) -> VersionedState | None:
+    """Return the run to continue. Raises `Refusal` if another process drives it, or if the experiment was changed."""
     held = store.current()
     if held is None:
         return None
-    refuse_if_driven(held.state, now=now, take_over=take_over)
+    check_owner(held.state, now=now, take_over=take_over)
     if held.state.digest != digest(experiment):
         raise Refusal(
-            f"run {held.state.id}: was begun with another state of {experiment.name}; take that file back and finish it, or "
-            f"end it with ./trnspec nodes {experiment.file} 0 and remove state/active.json from the bucket of results"
+            f"run {held.state.id}: was begun before {experiment.name} was changed; restore that file to finish the run, or "
+            f"end it: ./trnspec nodes {experiment.file} 0, then aws s3 rm {store.address}"
         )
     return held
 
 
-def claimed(experiment: Experiment, store: RunStore, held: Held | None, *, now: datetime) -> Held:
-    """The run as ours, or a new one. Raises `NotOursError` when somebody else was faster."""
+def claimed(
+    experiment: Experiment, store: RunStore, held: VersionedState | None, *, now: datetime
+) -> VersionedState:
+    """Become the owner of the run, or of a new one. Raises `NotOursError` if another process was faster."""
     mine: dict[str, Any] = {"owner": myself(), "renewed": stamp(now)}
     if held is not None:
         return store.save(held, **mine)
@@ -239,14 +229,14 @@ def claimed(experiment: Experiment, store: RunStore, held: Held | None, *, now: 
     return store.begin(RunState(**new, digest=digest(experiment), **mine))
 
 
-def refuse_if_driven(
+def check_owner(
     state: RunState,
     *,
     now: datetime,
     take_over: bool = False,
-    remedy: str = "wait for it, or add --take-over when you know that process is gone",
+    remedy: str = "wait for it, or add --take-over if that process has ended",
 ) -> None:
-    """`Refusal` while somebody else drives the run."""
+    """Raise `Refusal` while another process drives the run."""
     if not state.owner or take_over or state.owner == myself():
         return
     silent = now - moment(state.renewed)
@@ -254,17 +244,17 @@ def refuse_if_driven(
         seconds = int(silent.total_seconds())
         ago = f"{seconds} s ago" if seconds >= 0 else f"{-seconds} s ahead of this machine's clock"
         raise Refusal(
-            f"run {state.id}: {state.owner} drives it (last heard {ago}, at {state.step}; begun {state.begun}); {remedy}"
+            f"run {state.id}: {state.owner} drives it (last write {ago}, at step {state.step}; begun {state.begun}); {remedy}"
         )
 
 
 def myself() -> str:
-    """This process, as the owner of a run."""
+    """Return this process as the owner of a run."""
     return f"{_host()}:{os.getpid()}"
 
 
 def _host() -> str:
-    """This machine, or the build of CodeBuild that this is: the name of its container tells nobody anything."""
+    """Return the name of this machine; in CodeBuild the id of the build."""
     return re.sub(r"[^A-Za-z0-9_.:-]", "-", os.environ.get("CODEBUILD_BUILD_ID") or socket.gethostname())[
         :200
     ]

@@ -1,4 +1,4 @@
-"""The steps in their order, and how a run is carried from where it is to its end: it says what bills wherever it stops."""
+"""The steps of a run in their order. Wherever a run stops, it releases its nodes or says what is billed."""
 
 from __future__ import annotations
 
@@ -14,32 +14,34 @@ from trnspec.experiment import Arm, Experiment
 from trnspec.experiment.compilation import native_arms
 from trnspec.experiment.cost import node_price
 from trnspec.experiment.placement import first_rounds
-from trnspec.operations.cloud import nodegroup
+from trnspec.operations.cloud import experiment_resources, nodegroup
+from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.cloud.clock import moment, stamp
-from trnspec.operations.running import measuring, preparing, trn2_nodes
-from trnspec.operations.running.context import Context, NoCapacityError, UnprovenError
+from trnspec.operations.running import arm_servers, benchmark, preparing, results, trn2_nodes
+from trnspec.operations.running.run import ActiveRun, NoCapacityError, UnprovenError
 from trnspec.operations.running.run_plan import LAST
 from trnspec.operations.running.state import NotOursError
-from trnspec.operations.running.waiting import no_nodes, release_nodes
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step; it can be carried out again after it broke off anywhere."""
+    """One step. It can be repeated after it was interrupted at any point."""
 
     name: str
     title: str
-    act: Callable[[Context], None]
+    act: Callable[[ActiveRun], None]
     needs: tuple[str, ...] = ()
-    """Steps whose effect can vanish (nodes, replicas): a run that resumes here makes sure of it again."""
+    """Steps that a resumed run repeats before this one: nodes and replicas may be gone."""
 
 
+LAST_STEP = "compile"
+"""Last step of `--until compile`."""
 _GRACE_MIN = 15.0
-"""Time to look at a node after a failed proof: scarce capacity may not come again."""
+"""Minutes for which nodes stay after a failed check, so that a person can look at them."""
 
 
 def steps(experiment: Experiment) -> tuple[Step, ...]:
-    """All steps of a run."""
+    """Return all steps of a run."""
     nodes = ("nodes",)
     found = [
         Step("weights", "fetch weights (no Trn2 node runs)", preparing.fetch_weights),
@@ -49,73 +51,87 @@ def steps(experiment: Experiment) -> tuple[Step, ...]:
     ]
     if len(native := native_arms(experiment)) > 1:
         title = f"compile, start and ask {native[0].name}, before another native arm is compiled"
-        found.append(Step("first", title, measuring.try_first, nodes))
+        found.append(Step("first", title, arm_servers.try_first, nodes))
     found.append(Step("compile", "compile the arms", preparing.compile_arms, nodes))
     for number, (arms, new) in enumerate(
         zip(experiment.rounds, first_rounds(experiment), strict=True), start=1
     ):
-        raise_ = partial(measuring.raise_arms, arms=arms)
-        load = partial(measuring.measure, number=number, arms=arms)
+        raise_ = partial(arm_servers.raise_arms, arms=arms)
+        load = partial(benchmark.measure, number=number, arms=arms)
         raised = (*nodes, f"arms-{number}")
         found.append(Step(f"arms-{number}", f"raise {_names(arms)}", raise_, nodes))
         found.append(Step(f"benchmark-{number}", f"load {_names(arms)}", load, raised))
         if experiment.benchmark.lm_eval:
-            ask = partial(measuring.check_quality, number=number, arms=new)
+            ask = partial(benchmark.check_quality, number=number, arms=new)
             title = f"ask {_names(new)} the questions of gsm8k"
             found.append(Step(f"quality-{number}", title, ask, raised))
     found.append(Step("off", "set the Trn2 nodes to 0", stop_paying))
-    return (*found, Step("report", "fetch results and report", measuring.fetch_results))
+    return (*found, Step("report", "fetch results and report", results.fetch_results))
 
 
 def _names(arms: tuple[Arm, ...]) -> str:
     return ", ".join(arm.name for arm in arms)
 
 
+def steps_until_compile(experiment: Experiment) -> list[Step]:
+    """Return the steps of `--until compile`."""
+    found = steps(experiment)
+    names = [step.name for step in found]
+    return [step for step in found[: names.index(LAST_STEP) + 1] if step.name != "first"]
+
+
+def all_compiled(experiment: Experiment, aws: Aws, say: Callable[[str], None]) -> bool:
+    """Return whether every arm has its artifact, so that no node has to start. Artifacts that were tagged as stale are kept."""
+    if experiment_resources.missing_artifacts(experiment, aws):
+        return False
+    for key in experiment_resources.free(experiment, aws):
+        say(f"    artifact {key}: is used again by an arm: kept")
+    return True
+
+
 def remaining(all_steps: tuple[Step, ...], done: tuple[str, ...]) -> list[Step]:
-    """What is left to do: everything not done, and what the first of it needs and may be gone meanwhile."""
+    """Return the steps that are not done, and the steps that the first of them needs."""
     left = [step for step in all_steps if step.name not in done]
     needed = left[0].needs if left else ()
     return [step for step in all_steps if step.name not in done or step.name in needed]
 
 
-def stop_paying(context: Context) -> None:
-    """Arms to 0, nodes to 0, and the schedule that would do the same away. Also what a failed run ends with."""
-    _if_possible(context, lambda: measuring.set_replicas(context))  # the nodes under them go in any case
-    name = no_nodes(context)
-    trn2_nodes.record_nodes(context, 0)
-    nodegroup.forget_schedule(context.experiment, context.aws)
-    _if_possible(context, lambda: nodegroup.publish_run_inactive(context.experiment, context.aws))
-    context.say(f"    {name}: 0 nodes; nothing of this run is billed by the hour now")
+def stop_paying(run: ActiveRun) -> None:
+    """Set arms and nodes to 0, and remove the schedule that would do the same. Every run ends with this, also a failed one."""
+    _if_possible(run, lambda: arm_servers.set_replicas(run))
+    name = trn2_nodes.set_nodes_to_zero(run)
+    trn2_nodes.record_nodes(run, 0)
+    nodegroup.forget_schedule(run.experiment, run.aws)
+    _if_possible(run, lambda: nodegroup.publish_run_inactive(run.experiment, run.aws))
+    run.say(f"    {name}: 0 nodes; nothing of this run is billed by the hour")
 
 
-def _if_possible(context: Context, act: Callable[[], None]) -> bool:
-    """Whether it worked; the error is printed."""
+def _if_possible(run: ActiveRun, act: Callable[[], None]) -> bool:
+    """Return whether it worked; an error is printed."""
     try:
         act()
     except Exception as error:
-        context.say(f"    {refusal_of(error)}")
+        run.say(f"    {refusal_of(error)}")
         return False
     return True
 
 
-def run_to_end(context: Context, *, keep_nodes: bool) -> dict[str, Any]:
-    """All steps that are left; returns what is printed of the run, with the address of its state, what it cost, and the nodes that
-    were replaced.
+def run_to_end(run: ActiveRun, *, keep_nodes: bool) -> dict[str, Any]:
+    """Take all steps that are left; returns the address of the state, the cost, and the nodes that were replaced.
 
-    A step that fails ends the run: the nodes are set to 0 (unless `keep_nodes`; after a failed proof, 15 minutes later), the line of
-    its error is passed on.
-    An interruption changes nothing but the lock; what bills is printed.
+    If a step fails, the nodes are set to 0 (unless `keep_nodes`; after a failed check 15 minutes later) and the error is raised.
+    An interruption releases only the lock, and what is billed is printed.
     """
     try:
-        address = with_nodes_off_on_failure(context, lambda: _all_steps(context), keep_nodes=keep_nodes)
+        address = with_nodes_off_on_failure(run, lambda: _all_steps(run), keep_nodes=keep_nodes)
     except KeyboardInterrupt:
-        context.aws.shorten_timeouts()  # somebody waits at the terminal
-        _release_lease(context, problem="interrupted")
-        context.say(f"run {context.state.id}: interrupted at {context.state.step}; {what_is_billed(context)}")
+        run.aws.shorten_timeouts()  # somebody waits at the terminal
+        _release_lease(run, problem="interrupted")
+        run.say(f"run {run.state.id}: interrupted at {run.state.step}; {what_is_billed(run)}")
         raise
-    state = context.state
-    kind = context.experiment.cluster.capacity.kind
-    usd = state.node_hours / context.plan.nodes * context.plan.usd_per_hour
+    state = run.state
+    kind = run.experiment.cluster.capacity.kind
+    usd = state.node_hours / run.plan.nodes * run.plan.usd_per_hour
     return {
         "id": state.id,
         "state": address,
@@ -129,9 +145,40 @@ def run_to_end(context: Context, *, keep_nodes: bool) -> dict[str, Any]:
     }
 
 
-def with_nodes_off_on_failure(context: Context, act: Callable[[], str], *, keep_nodes: bool = False) -> str:
-    """What `act` returns. Whatever it raises, nothing of the run bills any more (unless `keep_nodes`) and somebody else may
-    go on with it; only a run that is another's by now is left alone.
+def run_until_compile(run: ActiveRun, *, fresh: bool) -> None:
+    """Fetch the weights, start and check the nodes, compile, and release the nodes.
+
+    `fresh`: the run was begun for this, so it ends with it. Otherwise it stays unfinished, as it was before.
+    Raises `Refusal`.
+    """
+
+    def compile_only() -> str:
+        chosen = steps_until_compile(run.experiment)
+        for number, step in enumerate(chosen, start=1):
+            _take(run, step, f"{number}/{len(chosen)}")
+        if run.state.nodes:
+            stop_paying(run)
+        if fresh:
+            return finish(run)
+        run.save(owner="")
+        return ""
+
+    try:
+        with_nodes_off_on_failure(run, compile_only)
+    except KeyboardInterrupt:
+        stop_paying(run)
+        raise
+
+
+def _take(run: ActiveRun, step: Step, place: str) -> None:
+    run.say(f"==> {place} {step.title}")
+    run.save(step=step.name, problem="")
+    step.act(run)
+
+
+def with_nodes_off_on_failure(run: ActiveRun, act: Callable[[], str], *, keep_nodes: bool = False) -> str:
+    """Return the result of `act`. After any error set the nodes to 0 (unless `keep_nodes`) and release the run. If another
+    process drives the run now, leave its nodes alone.
 
     Raises `Refusal`, also for a fault of this program.
     """
@@ -141,92 +188,89 @@ def with_nodes_off_on_failure(context: Context, act: Callable[[], str], *, keep_
         raise  # the nodes are the other run's by now
     except Exception as error:
         known = refusal_of(error)
-        # Where the schedule of nodes that failed their proof cannot be set to the end of that time, they go off at once.
         unproven = isinstance(known, UnprovenError)
-        # Nobody wants to look at nodes that do not come, or that cost more than the file allows.
+        # Nodes that are missing or too expensive are not kept.
         wanted = keep_nodes and not isinstance(known, NoCapacityError)
-        kept = wanted or not context.state.nodes
-        if not kept and not (unproven and _if_possible(context, lambda: _keep_for_inspection(context))):
-            _if_possible(context, lambda: stop_paying(context))
-        _release_lease(context, problem=str(known))
-        context.say(f"run {context.state.id}: stopped at {context.state.step}; {what_is_billed(context)}")
+        kept = wanted or not run.state.nodes
+        if not kept and not (unproven and _if_possible(run, lambda: _keep_for_inspection(run))):
+            _if_possible(run, lambda: stop_paying(run))
+        _release_lease(run, problem=str(known))
+        run.say(f"run {run.state.id}: stopped at {run.state.step}; {what_is_billed(run)}")
         raise known from error
 
 
-def _keep_for_inspection(context: Context) -> None:
-    """The nodes stay for a while: their schedule ends then, so that they go off whatever becomes of this process."""
-    now, state = context.clock.now(), context.state
+def _keep_for_inspection(run: ActiveRun) -> None:
+    """Keep the nodes for some minutes. Their schedule then sets them to 0, even if this process has ended."""
+    now, state = run.clock.now(), run.state
     allowed = (moment(state.off_at) - now) / timedelta(minutes=1)
     minutes = max(1.0, min(_GRACE_MIN, allowed))
-    group = nodegroup.read(context.experiment, context.aws)
-    at = nodegroup.schedule_off(context.experiment, context.aws, now=now, hours=minutes / 60, group=group)
-    trn2_nodes.record_nodes(context, state.nodes, off_at=stamp(at))
-    usd = state.nodes * node_price(context.experiment).usd_per_hour * minutes / 60
-    context.say(
-        f"    the nodes stay for inspection: {minutes:.0f} minutes, ${usd:.2f}, until {stamp(at)}; run this again before that to go on "
-        "with them"
+    group = nodegroup.read(run.experiment, run.aws)
+    at = nodegroup.schedule_off(run.experiment, run.aws, now=now, hours=minutes / 60, group=group)
+    trn2_nodes.record_nodes(run, state.nodes, off_at=stamp(at))
+    usd = state.nodes * node_price(run.experiment).usd_per_hour * minutes / 60
+    run.say(
+        f"    the nodes stay for inspection: {minutes:.0f} minutes, ${usd:.2f}, until {stamp(at)}; run this again before that to "
+        "use them"
     )
 
 
-def _all_steps(context: Context) -> str:
-    """Every step that is left; returns where the state of the finished run is."""
-    everything = steps(context.experiment)
-    for step in remaining(everything, context.state.done):
-        if step.name in context.plan.left_out:
+def _all_steps(run: ActiveRun) -> str:
+    """Take every step that is left; returns the address of the state."""
+    everything = steps(run.experiment)
+    for step in remaining(everything, run.state.done):
+        if step.name in run.plan.left_out:
             continue
-        context.say(f"==> {everything.index(step) + 1}/{len(everything)} {step.title}")
-        context.save(step=step.name, problem="")
         try:
-            step.act(context)
+            _take(run, step, f"{everything.index(step) + 1}/{len(everything)}")
         except NoCapacityError as error:
-            if not context.plan.wait_h or step.name == "nodes":
+            if not run.plan.wait_h or step.name == "nodes":
                 raise
-            return _again(context, everything, error)
-        if step.name not in context.state.done and not (context.plan.left_out and step.name in LAST):
-            context.save(done=(*context.state.done, step.name))
-    return leave_for_later_run(context) if context.plan.left_out else finish(context)
+            return _resume_on_new_nodes(run, everything, error)
+        if step.name not in run.state.done and not (run.plan.left_out and step.name in LAST):
+            run.save(done=(*run.state.done, step.name))
+    return leave_for_later_run(run) if run.plan.left_out else finish(run)
 
 
-def _again(context: Context, everything: tuple[Step, ...], error: NoCapacityError) -> str:
-    """The steps that are left, on nodes that are waited for: those of before were taken away, and none came in their place."""
-    context.say(f"    {error.lines[0].partition(';')[0]}; 0 nodes, and they are asked for again")
-    release_nodes(context)
-    left = remaining(everything, context.state.done)
-    context.needs_h = min(context.needs_h, sum(context.plan.hours_of(step.name) for step in left))
-    return _all_steps(context)
+def _resume_on_new_nodes(run: ActiveRun, everything: tuple[Step, ...], error: NoCapacityError) -> str:
+    """Continue on new nodes, because the nodes were taken away and EC2 has no replacement."""
+    run.say(f"    {error.lines[0].partition(';')[0]}; 0 nodes; new ones are asked for")
+    trn2_nodes.release_nodes(run)
+    left = remaining(everything, run.state.done)
+    run.needs_h = min(run.needs_h, sum(run.plan.hours_of(step.name) for step in left))
+    return _all_steps(run)
 
 
-def leave_for_later_run(context: Context) -> str:
-    """Where the state of a run is that another run goes on with, because not all of it fitted before its nodes ended."""
-    context.say(f"    not done, and left to a later run: {', '.join(context.plan.left_out.values())}")
-    _release_lease(context, problem="not all of it fitted")
-    return context.store.address
+def leave_for_later_run(run: ActiveRun) -> str:
+    """Leave the steps that do not fit before the block ends to a later run; returns the address of the state."""
+    run.say(f"    left to a later run: {', '.join(run.plan.left_out.values())}")
+    _release_lease(run, problem="the block ended")
+    return run.store.address
 
 
-def finish(context: Context) -> str:
-    """Where the state of the finished run is. That the lock could not be removed does not spoil the answer."""
-    address = context.store.record(context.held)
-    if not _if_possible(context, context.store.make_room):
-        _release_lease(context, problem="")
+def finish(run: ActiveRun) -> str:
+    """Store the state of the finished run and remove the lock; returns its address."""
+    address = run.store.record(run.held)
+    if not _if_possible(run, run.store.make_room):
+        _release_lease(run, problem="")
     return address
 
 
-def _release_lease(context: Context, *, problem: str) -> None:
-    """Leave the run to the next who goes on with it; when even that fails, the lease runs out by itself."""
-    _if_possible(context, lambda: context.save(owner="", problem=problem[:1000]))
+def _release_lease(run: ActiveRun, *, problem: str) -> None:
+    """Let the next process continue the run at once. Without this the lease expires after ten minutes."""
+    _if_possible(run, lambda: run.save(owner="", problem=problem[:1000]))
 
 
-def what_is_billed(context: Context) -> str:
-    """One sentence about the nodes, from EKS, or from what was last asked for when EKS does not answer."""
-    experiment = context.experiment
+def what_is_billed(run: ActiveRun) -> str:
+    """Return one sentence about the nodes: what EKS says, or what the run last asked for if EKS does not answer."""
+    experiment = run.experiment
     try:
-        nodes, answers = nodegroup.read(experiment, context.aws).desired, True
+        nodes, answers = nodegroup.read(experiment, run.aws).desired, True
     except Exception:
-        nodes, answers = context.state.nodes, False
+        nodes, answers = run.state.nodes, False
     if not nodes:
         none = "no Trn2 node bills" if answers else "this run asked for no Trn2 node"
         return f"{none}; run it again to go on"
-    until = context.state.off_at or f"their schedule acts, {experiment.cluster.off_when}"
+    until = run.state.off_at or f"their schedule acts, {experiment.cluster.off_when}"
     quoted = node_price(experiment)
     price = f"at ${nodes * quoted.usd_per_hour:.2f} an hour ({quoted.quoted}) until {until}"
     if not answers:
@@ -234,5 +278,5 @@ def what_is_billed(context: Context) -> str:
         return f"EKS does not answer: {count(nodes, 'Trn2 node')} may still run {price}; {check}"
     return (
         f"{count(nodes, 'Trn2 node')} running {price}; run it again to go on, or stop them with ./trnspec nodes {experiment.file} 0 (now "
-        f"{stamp(context.clock.now())})"
+        f"{stamp(run.clock.now())})"
     )

@@ -13,13 +13,13 @@ from trnspec.core.findings import Refusal
 from trnspec.experiment import Experiment
 from trnspec.experiment.naming import artifact_path
 from trnspec.operations.cloud.aws import Aws
-from trnspec.operations.running.first_half import compile_artifacts, first_half, nothing_to_compile
+from trnspec.operations.running.steps import all_compiled, run_until_compile, steps_until_compile
 
 
 def test_every_artifact_is_made_by_the_steps_up_to_there_and_no_node_is_left(driver: Driver) -> None:
-    compile_artifacts(driver.context(), fresh=True)
+    run_until_compile(driver.take_run(), fresh=True)
     taken = [line.partition(" ")[2] for line in driver.said if line.startswith("==>")]
-    titles = [step.title for step in first_half(driver.world.experiment)]
+    titles = [step.title for step in steps_until_compile(driver.world.experiment)]
     assert taken == [f"{number}/{len(titles)} {title}" for number, title in enumerate(titles, start=1)]
     assert len(driver.artifacts()) == len(driver.world.experiment.arms)
     assert (driver.world.nodes, driver.verified, driver.store.current()) == (0, 1, None)
@@ -29,18 +29,18 @@ def test_every_artifact_is_made_by_the_steps_up_to_there_and_no_node_is_left(dri
 def _failing(driver: Driver) -> None:
     driver.world.failing = {"compile-": "out of memory"}
     with pytest.raises(Refusal, match="out of memory"):
-        compile_artifacts(driver.context(), fresh=True)
+        run_until_compile(driver.take_run(), fresh=True)
 
 
 def _interrupted(driver: Driver) -> None:
-    context = driver.context()
-    interrupt(context, "compile", "begins")
+    run = driver.take_run()
+    interrupt(run, "compile", "begins")
     with pytest.raises(KeyboardInterrupt):
-        compile_artifacts(context, fresh=True)
+        run_until_compile(run, fresh=True)
 
 
 @pytest.mark.parametrize(
-    "broken_off", [_failing, _interrupted, lambda driver: compile_artifacts(driver.context(), fresh=False)]
+    "broken_off", [_failing, _interrupted, lambda driver: run_until_compile(driver.take_run(), fresh=False)]
 )
 def test_a_compilation_that_fails_is_interrupted_or_is_part_of_a_run_lets_nodes_and_run_go(
     broken_off: Callable[[Driver], object], driver: Driver
@@ -57,15 +57,15 @@ def test_where_every_artifact_is_there_no_node_starts_and_none_is_let_go(
     world = World(experiment, ApiServer())
     world.deploy()
     said: list[str] = []
-    assert not nothing_to_compile(experiment, aws, said.append)
+    assert not all_compiled(experiment, aws, said.append)
     for arm in experiment.arms:
         world.compiled(arm.name)
-    assert nothing_to_compile(experiment, aws, said.append)
+    assert all_compiled(experiment, aws, said.append)
     assert world.stored("results") == {}, "no run was begun"
     name = f"qwen3-32b-artifacts-{aws.account}-us-east-2"
     stale_tag = {"TagSet": [{"Key": "lifecycle", "Value": "stale"}]}
     key = f"{artifact_path(experiment.baseline)}/COMPLETE"
     world.client("s3").put_object_tagging(Bucket=name, Key=key, Tagging=stale_tag)
-    assert nothing_to_compile(experiment, aws, said.append)
+    assert all_compiled(experiment, aws, said.append)
     assert world.client("s3").get_object_tagging(Bucket=name, Key=key)["TagSet"] == []
     assert len(said) == 1

@@ -1,5 +1,5 @@
-"""What every step of a run works with: the experiment, the account, the cluster, the state, waiting; and its Jobs, found in the
-reviewed manifests, created in the cluster, created again where one failed before."""
+"""One run: experiment, account, cluster, plan and state, how a step waits, and the Jobs that a step creates from the reviewed
+manifests."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from trnspec.operations.cloud.kubernetes import Kubernetes
 from trnspec.operations.cloud.pod_trouble import have_started, in_words, troubles
 from trnspec.operations.reviewed_jobs import as_deployed, named, under_its_hash
 from trnspec.operations.running.run_plan import RunPlan
-from trnspec.operations.running.state import Held, RunState, RunStore
+from trnspec.operations.running.state import RunState, RunStore, VersionedState
 from trnspec.operations.verification import verify
 
 STUCK_S = 5 * 60
-"""After so long a pod that cannot start ends its step: a new node's add-ons need some minutes, a registry may fail for one."""
+"""A pod that cannot start for this time ends its step. The add-ons of a new node need some minutes."""
 EARLIER_S = 4 * 3600
-"""As long as compiling is waited for."""
+"""Patience for a compilation of an earlier deployment."""
 _UID = "JOB_UID"
-"""Environment variable of the pods (`cdk8s_charts/workloads/benchmark_pod.py`) that names the folder of unfinished results."""
+"""Environment variable with the name of the folder of unfinished results (`cdk8s_charts/workloads/benchmark_pod.py`)."""
 ENDED = ("complete", "failed")
-"""How a Job stands that left no marker and does not work on one."""
+"""States of a Job that has ended."""
 POLL_S = 15
 _RENEW_EVERY = timedelta(minutes=1)
 
 
 class StepError(Refusal):
-    """A step cannot be carried out; the message is the line that the user gets."""
+    """A step failed; the message is the line that the user gets."""
 
 
 class NoCapacityError(StepError):
-    """EC2 has no such instance now, or none at the price that the file allows; it may have one later."""
+    """EC2 has no such instance now, or none at the maximum price of the file."""
 
 
 class UnprovenError(StepError):
-    """The nodes are there and something about them is not as it must be: worth a look before they are given back."""
+    """A check of the nodes failed. The nodes stay for some minutes so that a person can look at them."""
 
 
 class ImageError(StepError):
@@ -54,34 +54,34 @@ class ImageError(StepError):
 
 
 @dataclass(kw_only=True)
-class Context:
-    """One run on one account; `held` is its state, written after everything that must not be forgotten."""
+class ActiveRun:
+    """One run in one account. `held` is its stored state."""
 
     experiment: Experiment
     aws: Aws
     cluster: Kubernetes
     clock: Clock
     store: RunStore
-    held: Held
+    held: VersionedState
     files: tuple[ManifestFile, ...]
-    """The manifests as they were reviewed: which Jobs belong to the experiment."""
+    """The reviewed manifests, which have the Jobs."""
     plan: RunPlan
     """Rounds, nodes, hours and dollars, computed once."""
     needs_h: float = 0.0
-    """Trn2 hours that must be left before a schedule sets the nodes to 0, or none start."""
+    """Nodes start only if this many Trn2 hours are left before a schedule sets them to 0."""
     out: Path
     """Folder for the results."""
     say: Callable[[str], None]
     report: Callable[[Path], None]
     """Makes the report of a results folder."""
     verify: Callable[..., list[Finding]] | None = verify
-    """Proves the nodes. `None`: nothing is proved about nodes and images."""
+    """Checks the nodes. `None`: neither nodes nor images are checked."""
     away_since: datetime | None = field(default=None, init=False)
     """Since when nodes are missing."""
     spot: tuple[datetime | None, float | None] = field(default=(None, None), init=False)
-    """When the spot price was asked for, and the answer."""
+    """Time of the last question for the spot price, and its answer."""
     stuck_since: dict[str, dict[str, float]] = field(default_factory=dict, init=False)
-    """Since when pods cannot start, by the name of their Job or arm and their own."""
+    """Since when a pod cannot start, by the name of its Job or arm and its own name."""
     _last_said: str = field(default="", init=False)
 
     @property
@@ -92,18 +92,18 @@ class Context:
         return bucket(self.experiment, purpose, self.aws.account)
 
     def save(self, **changes: Any) -> None:
-        """Write the state, which renews the lease as well."""
+        """Store the state. This also renews the lease."""
         self.held = self.store.save(self.held, renewed=stamp(self.clock.now()), **changes)
 
     def renew(self) -> None:
-        """Renew the lease where the last time is long ago: others take the run up once its driver is silent."""
+        """Renew the lease if the last write is a minute old."""
         if self.clock.now() - moment(self.state.renewed) >= _RENEW_EVERY:
             self.save()
 
     def wait(self, check: Callable[[], str | None], *, patience_s: float, remedy: str) -> None:
-        """Ask again and again until `check` returns None; what it returns is what is waited for.
+        """Poll `check` until it returns None; otherwise it returns what the run waits for.
 
-        Raises `StepError` with `remedy` when it takes longer than `patience_s`.
+        Raises `StepError` with `remedy` after `patience_s`. Time in which nodes are missing does not count.
         """
         ends = self.clock.ticking() + 3600 * self.plan.hours_of(self.state.step)
 
@@ -120,12 +120,11 @@ class Context:
             return f"{self.state.step}{left}: {waiting_for}"
 
         how: Any = {"clock": self.clock, "every_s": POLL_S, "patience_s": patience_s, "between": line}
-        # Nodes that are missing have a patience of their own.
         if (still := poll(said, **how, paused=lambda: self.away_since is not None)) is not None:
             raise StepError(f"{still}, for {patience_s / 60:.0f} minutes; {remedy}")
 
     def jobs(self, step: str) -> list[dict[str, Any]]:
-        """The reviewed Jobs of a step, of the images that are deployed."""
+        """Return the reviewed Jobs of a step with the deployed images."""
         return as_deployed(self.experiment, self.aws, self.cluster, self.files, step)
 
     def logs_command(self, job: str) -> str:
@@ -133,45 +132,44 @@ class Context:
         return f"./trnspec kubectl {self.experiment.file} logs job/{job} --all-containers"
 
     def need(self, kind: str, name: str) -> dict[str, Any]:
-        """An object that a deployment applies. Raises `StepError` when the cluster does not have it."""
+        """Return an object of the deployment. Raises `StepError` if the cluster does not have it."""
         if (found := self.cluster.get(kind, name)) is None:
             remedy = deploy_workloads(self.experiment)
             raise StepError(f"{kind} {name}: none in the cluster; {remedy}")
         return found
 
 
-def to_create(context: Context, step: str) -> Mapping[str, kubernetes.Object]:
-    """The Jobs of a step that is done once, by their reviewed names, as they are created; those of other manifests are out of
-    their way.
+def jobs_to_create(run: ActiveRun, step: str) -> Mapping[str, kubernetes.Object]:
+    """Return the Jobs of a step that is done once, by their reviewed names. Jobs of an earlier deployment are removed first.
 
-    Raises `StepError` when that takes too long.
+    Raises `StepError` if that takes too long.
     """
-    jobs = {str(job["metadata"]["name"]): under_its_hash(job) for job in context.jobs(step)}
-    context.wait(
-        lambda: _others(context, step, jobs),
+    jobs = {str(job["metadata"]["name"]): under_its_hash(job) for job in run.jobs(step)}
+    run.wait(
+        lambda: _others(run, step, jobs),
         patience_s=EARLIER_S,
-        remedy=f"wait for it, or remove it (./trnspec kubectl {context.experiment.file} delete job NAME); then run this again",
+        remedy=f"wait for it, or remove it (./trnspec kubectl {run.experiment.file} delete job NAME); then run this again",
     )
     return jobs
 
 
-def _others(context: Context, step: str, jobs: Mapping[str, kubernetes.Object]) -> str | None:
-    """What Jobs of other manifests still do. One that is at work on what one of ours makes is waited for, because both would hold
-    devices for it and write into one folder. All others are removed, and their pods are waited for."""
+def _others(run: ActiveRun, step: str, jobs: Mapping[str, kubernetes.Object]) -> str | None:
+    """Remove the Jobs of an earlier deployment; returns what the run waits for. A Job that already makes the same artifact may finish:
+    two Jobs would write into one folder."""
     ours = {job["metadata"]["name"] for job in jobs.values()}
     # The phase of a pod is Pending while its init containers work.
-    pods = context.cluster.list("pods", labels={STEP: step})
+    pods = run.cluster.list("pods", labels={STEP: step})
     pods = [pod for pod in pods if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")]
     waits = {}
-    for job in context.cluster.list("jobs", labels={STEP: step}):
+    for job in run.cluster.list("jobs", labels={STEP: step}):
         if (name := job["metadata"]["name"]) in ours:
             continue
         started = [kubernetes.container_statuses(pod) for pod in kubernetes.pods_of(pods, name)]
         at_work = any("running" in status.get("state", {}) for statuses in started for status in statuses)
         if at_work and kubernetes.job_state(job) == "active" and name.rpartition("-")[0] in jobs:
-            waits[name] = f"job {name} of an earlier deployment makes what this run would make"
+            waits[name] = f"job {name} of an earlier deployment already makes it"
         else:
-            context.cluster.delete("job", name)
+            run.cluster.delete("job", name)
     for pod in pods:
         owner = pod["metadata"]["labels"].get("batch.kubernetes.io/job-name", "")
         if owner not in ours:
@@ -179,64 +177,59 @@ def _others(context: Context, step: str, jobs: Mapping[str, kubernetes.Object]) 
     return "; ".join(waits.values()) or None
 
 
-def create(context: Context, job: kubernetes.Object, *, ended: Collection[str] = ("failed",)) -> str:
-    """Create a Job that does not exist, or that has a state of `ended`: a marker in the bucket says what is done, not a Job.
-
-    Returns its name.
-    """
+def create(run: ActiveRun, job: kubernetes.Object, *, ended: Collection[str] = ("failed",)) -> str:
+    """Create a Job unless it exists; returns its name. A Job in a state of `ended` is replaced: only the marker in the bucket counts."""
     name = str(job["metadata"]["name"])
-    state = kubernetes.job_state(context.cluster.get("job", name))
+    state = kubernetes.job_state(run.cluster.get("job", name))
     if state in ended:
-        remove(context, name)
+        remove(run, name)
     if state in ended or state == "absent":
         with suppress(kubernetes.ConflictError):  # it is there already
-            context.cluster.create(job)
+            run.cluster.create(job)
     return name
 
 
-def remove(context: Context, name: str) -> None:
-    """Remove a Job, and wait for its pods, which store in their last minute what they have and hold their devices until then."""
-    context.cluster.delete("job", name)
+def remove(run: ActiveRun, name: str) -> None:
+    """Remove a Job and wait for its pods. In their last minute they store their results and still hold their devices."""
+    run.cluster.delete("job", name)
 
     def going() -> str | None:
-        there = context.cluster.get("job", name) or kubernetes.pods_of(context.cluster.list("pods"), name)
-        return f"job {name}: goes away, and keeps what it has" if there else None
+        there = run.cluster.get("job", name) or kubernetes.pods_of(run.cluster.list("pods"), name)
+        return f"job {name}: ends and stores its results" if there else None
 
-    context.wait(
-        going,
-        patience_s=300,
-        remedy=f"remove it: ./trnspec kubectl {context.experiment.file} delete job {name}",
+    run.wait(
+        going, patience_s=300, remedy=f"remove it: ./trnspec kubectl {run.experiment.file} delete job {name}"
     )
 
 
 def wait_for(
-    context: Context,
+    run: ActiveRun,
     name: str,
     *,
     patience_s: float,
     remedy: str = "",
     still: Callable[[], object] = lambda: None,
 ) -> None:
-    """Until a Job is complete. `still` raises `StepError` for what makes it useless to go on.
+    """Wait until a Job is complete. `still` is called while it works and may raise `StepError`.
 
-    Raises `StepError` when it failed, or takes too long.
+    Raises `StepError` if the Job fails or takes too long.
     """
 
     def check() -> str | None:
-        if (doing := job_progress(context, name)) is not None:
+        if (doing := job_progress(run, name)) is not None:
             still()
         return doing
 
-    remedy = remedy or f"read its log ({context.logs_command(name)}), then run this again"
-    context.wait(check, patience_s=patience_s, remedy=remedy)
+    remedy = remedy or f"read its log ({run.logs_command(name)}), then run this again"
+    run.wait(check, patience_s=patience_s, remedy=remedy)
 
 
-def job_progress(context: Context, name: str) -> str | None:
-    """What a Job still does, None when it is complete.
+def job_progress(run: ActiveRun, name: str) -> str | None:
+    """Return what a Job does; None if it is complete.
 
-    Raises `StepError` when it failed, or when somebody removed it.
+    Raises `StepError` if it failed, or if someone removed it.
     """
-    found = context.cluster.get("job", name)
+    found = run.cluster.get("job", name)
     state = kubernetes.job_state(found)
     if state == "complete":
         return None
@@ -245,50 +238,49 @@ def job_progress(context: Context, name: str) -> str | None:
     if state == "failed":
         failed = kubernetes.condition(found, "Failed") or {}
         why = f"{failed.get('reason', 'Failed')}: {' '.join(failed.get('message', '').split())}".rstrip(": ")
-        raise StepError(f"job {name} failed ({why}){_last_words(context, name)}")
+        raise StepError(f"job {name} failed ({why}){_last_words(run, name)}")
     try:
-        why = why_not_up(context, f"job {name}", name, step=kubernetes.label(found, STEP))
+        why = why_not_running(run, f"job {name}", name, step=kubernetes.label(found, STEP))
     except StepError:
-        context.cluster.delete("job", name)  # its pod may hold devices
+        run.cluster.delete("job", name)  # its pod may hold devices
         raise
     return f"job {name} is {state}" + (f": {why}" if why else "")
 
 
-def why_not_up(context: Context, owner: str, name: str, *, step: str = "") -> str:
-    """Return why pods of a Job or an arm do not run, empty if all run or are starting.
+def why_not_running(run: ActiveRun, owner: str, name: str, *, step: str = "") -> str:
+    """Return why pods of a Job or an arm do not run; empty if all run or are starting.
 
-    Raises `StepError` for what has kept a pod from starting for `STUCK_S`. A pod that no node has room for waits for its turn while
-    a pod of another Job of the same step has a node.
+    Raises `StepError` if a pod cannot start for `STUCK_S`. A pod without room on a node waits while another pod of its step has one.
     """
-    pods, now = context.cluster.list("pods"), context.clock.ticking()
-    events = () if have_started(pods, name) else context.cluster.list("events")
-    found = troubles(context.experiment, pods, name, events)
+    pods, now = run.cluster.list("pods"), run.clock.ticking()
+    events = () if have_started(pods, name) else run.cluster.list("events")
+    found = troubles(run.experiment, pods, name, events)
     turn = step and any(kubernetes.holds_node(pod) for pod in pods if kubernetes.label(pod, STEP) == step)
     stuck = {one.pod: one for one in found[::-1] if one.lasting and not (one.unscheduled and turn)}
-    before = context.stuck_since.get(name, {})
-    context.stuck_since[name] = {pod: before.get(pod, now) for pod in stuck}
-    for pod, since in context.stuck_since[name].items():
+    before = run.stuck_since.get(name, {})
+    run.stuck_since[name] = {pod: before.get(pod, now) for pod in stuck}
+    for pod, since in run.stuck_since[name].items():
         if now - since >= STUCK_S:
             error = ImageError if stuck[pod].of_image else StepError
             raise error(f"{owner}: {stuck[pod].why}, for {STUCK_S // 60} minutes; {stuck[pod].remedy}")
     return in_words(found)
 
 
-def _last_words(context: Context, name: str) -> str:
-    """The last line that a failed Job logged, and how to read the rest."""
-    how = f"; read {context.logs_command(name)}, fix what it says, then run this again"
-    for pod in kubernetes.pods_of(context.cluster.list("pods"), name):
+def _last_words(run: ActiveRun, name: str) -> str:
+    """Return the last line in the log of a failed Job, and the command that shows the rest."""
+    how = f"; read {run.logs_command(name)}, fix what it says, then run this again"
+    for pod in kubernetes.pods_of(run.cluster.list("pods"), name):
         with suppress(Refusal):
-            log = context.cluster.logs(pod["metadata"]["name"]).splitlines()
+            log = run.cluster.logs(pod["metadata"]["name"]).splitlines()
             if lines := [line.strip() for line in log if line.strip()]:
                 return f": {lines[-1][:200]}{how}"
     return how
 
 
-def of_run(context: Context, step: str, name: str) -> dict[str, Any]:
-    """A Job of this run from the reviewed one of a step. It keeps unfinished results under its own name, so that a Job made again
-    after a failure finds what the failed one left."""
-    (reviewed,) = context.jobs(step)
+def job_of_run(run: ActiveRun, step: str, name: str) -> dict[str, Any]:
+    """Return the Job of a step under a name of this run. A Job that replaces a failed one has the same name, so it finds the
+    unfinished results."""
+    (reviewed,) = run.jobs(step)
     job = named(reviewed, name)
     own = {"name": _UID, "value": name}
     containers: list[Any] = [*kubernetes.pod_containers(job)]
