@@ -53,7 +53,7 @@ def test_the_first_native_arm_answers_and_is_down_again_before_another_is_compil
 
 def test_a_first_arm_that_does_not_serve_ends_the_run_before_more_is_compiled(native: Driver) -> None:
     native.world.unplaced = {PLAIN: "0/2 nodes are available: 2 Insufficient aws.amazon.com/neuron"}
-    assert re.match(rf"arm {PLAIN} loads: pod {PLAIN}-pod is not scheduled", native.line())
+    assert re.match(rf"arm {PLAIN} starts: pod {PLAIN}-pod is not scheduled", native.line())
     assert "stopped at first; no Trn2 node bills" in native.said[-1]
     assert (len(native.jobs("compile-")), len(native.artifacts()), native.world.nodes) == (1, 1, 0)
     assert [one["spec"]["replicas"] for one in native.world.api.of("deployments")] == [0, 0]

@@ -160,7 +160,7 @@ def test_a_capacity_block_is_used_to_its_end_whatever_the_daily_hour(
     run = driver.take_run()
     run.needs_h = 4.0
     run_to_end(run, keep_nodes=False)
-    (line,) = (line for line in driver.said if " bill $" in line)
+    (line,) = (line for line in driver.said if " for $" in line and " x trn2" in line)
     assert "until 2026-04-02T05:" in line, "eight hours, past 22:00"
     driver.clock.time = ends - timedelta(hours=3)
     again = driver.take_run()

@@ -204,7 +204,7 @@ def test_of_two_nodes_one_is_taken_away_and_the_other_bills_on(spot: Driver) -> 
     spot.clock.time += timedelta(hours=1)
     drained = world.api.objects["nodes", "", "trn2-1"]
     drained["spec"] = {"unschedulable": True}
-    assert "1 of 2 nodes are ready" in str(trn2_nodes.missing(run)), "it goes after its notice"
+    assert "1 of 2 nodes ready" in str(trn2_nodes.missing(run)), "it goes after its notice"
     assert (same(), run.state.nodes_away) == (False, 0)
     del world.api.objects["nodes", "", "trn2-1"]
     trn2_nodes.missing(run)

@@ -97,7 +97,7 @@ def test_an_arm_that_can_never_start_ends_the_run_within_minutes(driver: Driver)
     driver.world.stuck["qwen-sd-vllm"] = NEVER["mount"][:2]
     begun = driver.clock.now()
     line = driver.line()
-    assert line.startswith("arm qwen-sd-vllm loads: pod qwen-sd-vllm-pod cannot start: MountVolume.SetUp")
+    assert line.startswith("arm qwen-sd-vllm starts: pod qwen-sd-vllm-pod cannot start: MountVolume.SetUp")
     assert (driver.world.nodes, driver.clock.now() - begun < timedelta(minutes=12)) == (0, True)
 
 

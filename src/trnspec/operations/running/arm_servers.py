@@ -45,7 +45,7 @@ def raise_arms(run: ActiveRun, arms: Sequence[Arm]) -> None:
         waiting = [arm for arm in arms if not up[arm.name]]
         for arm in waiting:
             refuse_unusable(run, pods, arm)
-        loads = {f"arm {arm.name} loads": arm.name for arm in waiting}
+        loads = {f"arm {arm.name} starts": arm.name for arm in waiting}
         whys = {line: why_not_running(run, line, name) for line, name in loads.items()}
         return "; ".join(f"{line}: {why}" if why else line for line, why in whys.items()) or None
 

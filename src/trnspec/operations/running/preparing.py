@@ -123,7 +123,7 @@ def _ask_for_nodes(run: ActiveRun) -> None:
     trn2_nodes.record_nodes(run, max(wanted, group.desired), off_at=stamp(at))
     price = node_price(experiment)
     usd = f"${wanted * price.usd_per_hour:.2f} an hour ({price.quoted})"
-    run.say(f"    {wanted} x {experiment.instance.name} bill {usd}, until {stamp(at)} at the latest")
+    run.say(f"    {wanted} x {experiment.instance.name} for {usd}, until {stamp(at)} at the latest")
     if group.desired < wanted:
         nodegroup.set_size(experiment, aws, nodes=wanted, group=group)
     trn2_nodes.wait_for_nodes(run)

@@ -45,12 +45,12 @@ def steps(experiment: Experiment) -> tuple[Step, ...]:
     nodes = ("nodes",)
     found = [
         Step("weights", "fetch weights (no Trn2 node runs)", preparing.fetch_weights),
-        Step("arguments", "ask the images about arguments and heads", preparing.check_arguments),
+        Step("arguments", "check the server arguments in the images", preparing.check_arguments),
         Step("nodes", "start Trn2 nodes", preparing.start_nodes),
-        Step("verify", "prove the nodes", preparing.verify_nodes, nodes),
+        Step("verify", "check the nodes", preparing.verify_nodes, nodes),
     ]
     if len(native := native_arms(experiment)) > 1:
-        title = f"compile, start and ask {native[0].name}, before another native arm is compiled"
+        title = f"compile and start {native[0].name} first, before other native arms are compiled"
         found.append(Step("first", title, arm_servers.try_first, nodes))
     found.append(Step("compile", "compile the arms", preparing.compile_arms, nodes))
     for number, (arms, new) in enumerate(
@@ -59,11 +59,11 @@ def steps(experiment: Experiment) -> tuple[Step, ...]:
         raise_ = partial(arm_servers.raise_arms, arms=arms)
         load = partial(benchmark.measure, number=number, arms=arms)
         raised = (*nodes, f"arms-{number}")
-        found.append(Step(f"arms-{number}", f"raise {_names(arms)}", raise_, nodes))
-        found.append(Step(f"benchmark-{number}", f"load {_names(arms)}", load, raised))
+        found.append(Step(f"arms-{number}", f"start {_names(arms)}", raise_, nodes))
+        found.append(Step(f"benchmark-{number}", f"measure {_names(arms)}", load, raised))
         if experiment.benchmark.lm_eval:
             ask = partial(benchmark.check_quality, number=number, arms=new)
-            title = f"ask {_names(new)} the questions of gsm8k"
+            title = f"ask {_names(new)} gsm8k"
             found.append(Step(f"quality-{number}", title, ask, raised))
     found.append(Step("off", "set the Trn2 nodes to 0", stop_paying))
     return (*found, Step("report", "fetch results and report", results.fetch_results))

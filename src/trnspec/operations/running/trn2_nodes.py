@@ -75,7 +75,7 @@ def missing(run: ActiveRun) -> str | None:
     if late and (issue := current_issue(group, run.aws, since=asked)) is not None:
         kind = NoCapacityError if nodegroup.is_no_capacity(issue) else StepError
         raise kind(f"{group.name}: no nodes ({issue}); {_remedy(run.experiment, issue)}")
-    waits = f"{group.name}: {len(names)} of {count(wanted, 'node')} are ready"
+    waits = f"{group.name}: {len(names)} of {count(wanted, 'node')} ready"
     if now - run.away_since >= timedelta(seconds=NODES_S):
         remedy = f"read ./trnspec status {run.experiment.file}, which shows the issues of the node group"
         raise StepError(f"{waits}, for {NODES_S // 60} minutes; {remedy}")
