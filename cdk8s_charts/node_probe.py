@@ -271,8 +271,8 @@ def main(argv: list[str] | None = None) -> int:
 
 
 _LESS_SECURITY = {
-    "restricted": "set serving.pod_security: baseline, whose containers keep the image's user",
-    "baseline": "set serving.pod_security: image-defaults, whose containers keep the container runtime's capabilities",
+    "restricted": "set serving.advanced.pod_security: baseline, whose containers keep the image's user",
+    "baseline": "set serving.advanced.pod_security: image-defaults, whose containers keep the container runtime's capabilities",
 }
 """For each level of pod security the next one, which takes less from a container."""
 
@@ -285,7 +285,7 @@ def _less_security(expected: Expected) -> str:
 def _wrong_pair(expected: Expected) -> str:
     remedy = _less_security(expected)
     if expected.pod_security in ("baseline", "image-defaults"):
-        remedy = "set serving.pod_security: ipc-lock, whose containers may also lock memory, as AWS's instructions for containers let them"
+        remedy = "set serving.advanced.pod_security: ipc-lock, whose containers may also lock memory, as AWS's instructions for containers let them"
     return f"driver and runtime do not fit (compare check driver-version), or the security context keeps the devices away: {remedy}"
 
 

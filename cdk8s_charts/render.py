@@ -11,8 +11,8 @@ from cdk8s_charts.workloads import (
     admission,
     artifact_jobs,
     benchmark_pod,
+    check_jobs,
     namespace,
-    probes,
 )
 from cdk8s_charts.workloads.serving import arm_objects, chat_template, promoted_objects
 from trnspec.experiment import naming
@@ -33,12 +33,12 @@ def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
         "20-storage": namespace.volumes_and_claims(experiment),
         "21-chat-template": chat_template(experiment),
         "22-fetch": artifact_jobs.fetch_jobs(experiment),
-        "24-arguments": probes.arguments_objects(experiment),
+        "24-arguments": check_jobs.arguments_objects(experiment),
         f"40-{naming.BENCHMARK_NAME}": benchmark_pod.benchmark_objects(experiment),
         f"45-{naming.LMEVAL_NAME}": [benchmark_pod.quality_job(experiment)]
         if experiment.benchmark.lm_eval
         else [],
-        "50-verify": probes.node_objects(experiment),
+        "50-verify": check_jobs.node_objects(experiment),
         "60-service": promoted_objects(experiment),
     }
     files = {name: _placed(cdk8s.Chart(app, name), objects) for name, objects in charts.items() if objects}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cdk8s_charts import image_probe
-from cdk8s_charts.workloads import probes
+from cdk8s_charts.workloads import check_jobs
 from tests.conftest import ROOT
 from trnspec.experiment import load
 from trnspec.experiment.catalogue.runtimes import Runtime
@@ -211,5 +211,5 @@ class Image:
 
 def image_of(folder: Path, name: str = "qwen3-32b") -> Image:
     experiment = load(ROOT / "experiments" / f"{name}.yaml")
-    runtime = probes.runtimes(experiment)[0]
-    return Image(folder, runtime, probes.asked(experiment, runtime))
+    runtime = check_jobs.runtimes(experiment)[0]
+    return Image(folder, runtime, check_jobs.asked(experiment, runtime))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ipaddress import ip_address, ip_network
 from itertools import product
 
-from cdk8s_charts.workloads.probes import runtimes
+from cdk8s_charts.workloads.check_jobs import runtimes
 from tests.cdk8s_charts.objects import Case, Object, named, pods_of
 from trnspec.experiment.naming import ROLE
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cdk8s_charts import pods as sizes
-from cdk8s_charts.workloads.probes import runtimes
+from cdk8s_charts.workloads.check_jobs import runtimes
 from tests.cdk8s_charts.objects import Case, Pod, experiment_at, objects_of, pods_of, the
 from tests.cdk8s_charts.placement import allocatable, misplaced
 from tests.conftest import REFERENCE

@@ -8,7 +8,7 @@ import pytest
 
 from cdk8s_charts.manifests import fill
 from cdk8s_charts.parity import options
-from cdk8s_charts.workloads import probes
+from cdk8s_charts.workloads import check_jobs
 from cdk8s_charts.workloads.benchmark_pod import lm_eval_arguments, plan
 from tests.cdk8s_charts.objects import named, pods_of
 from tests.cdk8s_charts.variations import rendered
@@ -17,8 +17,8 @@ from trnspec.experiment import Experiment, InvalidExperiment, load
 from trnspec.experiment.arms import digest
 
 TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %} ${HOME}\n"
-OPTIONS = combined("""{serving.served_model_name: assistant, serving.chat_template: own.jinja,
-    serving.tool_call_parser: hermes, serving.reasoning_parser: qwen3}""")
+OPTIONS = combined("""{serving.advanced.served_model_name: assistant, serving.advanced.chat_template: own.jinja,
+    serving.advanced.tool_call_parser: hermes, serving.advanced.reasoning_parser: qwen3}""")
 
 
 @pytest.fixture
@@ -67,7 +67,8 @@ def test_options_of_the_server_compile_nothing_again_and_another_template_is_ano
 ) -> None:
     experiment = load(path)
     engines = [
-        [arm["engine"] for arm in probes.asked(one, one.baseline.runtime)] for one in (experiment, reference)
+        [arm["engine"] for arm in check_jobs.asked(one, one.baseline.runtime)]
+        for one in (experiment, reference)
     ]
     assert engines[0] == engines[1]
     path.with_name("own.jinja").write_text(f"{TEMPLATE} ")
@@ -88,7 +89,7 @@ def test_a_template_that_can_answer_nothing_is_refused(text: str, why: str, path
     with pytest.raises(InvalidExperiment) as caught:
         load(path)
     (line,) = caught.value.lines
-    assert "serving.chat_template = 'own.jinja': " + why in line
+    assert "serving.advanced.chat_template = 'own.jinja': " + why in line
 
 
 def test_a_template_with_tags_of_transformers_and_of_jinjas_extensions_is_taken(path: Path) -> None:

@@ -28,7 +28,7 @@ CHOICES: dict[str, list[Any]] = {
     "serving.max_num_seqs": [1, 4, [4, 16]],
     "serving.max_model_len": [1024, 4096],
     "serving.allocation": ["dra", "device-plugin"],
-    "serving.pod_security": ["ipc-lock", "image-defaults", "baseline", "restricted"],
+    "serving.advanced.pod_security": ["ipc-lock", "image-defaults", "baseline", "restricted"],
     "serving.api_key_secret": [None, "vllm-key"],
     "target.model": ["Qwen/Qwen3-32B", "Qwen/Qwen3-8B"],
     "arms.1.speculation.num_speculative_tokens": [7, [3, 5, 7]],

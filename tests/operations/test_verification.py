@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cdk8s_charts import node_probe
-from cdk8s_charts.workloads.probes import CONTAINER, proof_name
+from cdk8s_charts.workloads.check_jobs import CONTAINER, proof_name
 from tests.conftest import ROOT
 from tests.operations.api_server import ApiServer, DirectKubernetes, merge
 from tests.operations.clock import START, FakeClock

@@ -19,7 +19,7 @@ from trnspec.core.screen import pasted
 from trnspec.experiment.catalogue.instances import INSTANCES, ZONES, Instance
 from trnspec.experiment.catalogue.models import Model
 from trnspec.experiment.catalogue.runtimes import NO_ASYNC_SCHEDULING, Mode, NodeImage, Runtime, serving_image
-from trnspec.experiment.model import Benchmark, Cluster, Expect, Serve, Serving
+from trnspec.experiment.model import AdvancedServing, Benchmark, Cluster, CommonServing, Expect, Serve
 from trnspec.experiment.prompts import Prompt
 
 
@@ -52,7 +52,7 @@ class Speculation:
     num_speculative_tokens: int
 
 
-def logical_cores(serving: Serving, instance: Instance, devices: int | None = None) -> int:
+def logical_cores(serving: CommonServing, instance: Instance, devices: int | None = None) -> int:
     """Return the NeuronCores of an arm, or of so many devices, as the framework sees them: physical cores grouped by `logical_nc_config`."""
     return (devices or serving.devices) * instance.cores_per_device // serving.logical_nc_config
 
@@ -69,7 +69,7 @@ class Paths:
     window: str = ""
 
 
-class ArmServing(Serving):
+class ArmServing(CommonServing, AdvancedServing):
     """Serving settings of one arm: with its degree of tensor parallelism, one batch size, and the lengths of the load."""
 
     tensor_parallel: int

@@ -131,7 +131,7 @@ def _resolved(
     weights, unusable = _weights(file.target, sweeps, folder)
     if problems := [*problems, *unusable]:
         return None, problems + repeated
-    template, unread = _chat_template(file.serving.chat_template, folder)
+    template, unread = _chat_template(file.serving.advanced.chat_template, folder)
     shared = _serving(file, sweeps, prompts) | {"chat_template": template}
     return Experiment(
         name=file.name,
@@ -262,7 +262,9 @@ def _serving(file: ExperimentFile, sweeps: list[_Sweep], prompts: tuple[Prompt, 
     serving, instance = file.serving, INSTANCES[file.cluster.instance]
     native = any(RUNTIMES[one.section.runtime or file.runtime].dialect == "native" for one in sweeps)
     degree = logical_cores(serving, instance)
-    shared: dict[str, Any] = dict(serving) | {"tensor_parallel": degree, "copies_artifact": native}
+    shared: dict[str, Any] = {**dict(serving), **dict(serving.advanced)}
+    del shared["advanced"]
+    shared |= {"tensor_parallel": degree, "copies_artifact": native}
     if not native:
         return shared
     prompt, sequence = expected_tokens(prompts, answer=file.benchmark.max_tokens)
@@ -283,7 +285,7 @@ def _chat_template(name: str | None, folder: Path) -> tuple[str | None, list[Fin
         why = _template_problem(text)
     except UnreadableFile as error:
         text, why = "", str(error)
-    return (None, [refused("serving.chat_template unusable", name, why=why)]) if why else (text, [])
+    return (None, [refused("serving.advanced.chat_template unusable", name, why=why)]) if why else (text, [])
 
 
 def _template_problem(text: str) -> str:

@@ -124,8 +124,24 @@ class ArmSection(FileSection):
     step the scheduler costs."""
 
 
-class Serving(FileSection):
-    """Settings of all arms."""
+class AdvancedServing(FileSection):
+    """Settings of all arms that few experiments need."""
+
+    pod_security: Literal["ipc-lock", "image-defaults", "baseline", "restricted"] = "baseline"
+    """How much containers that hold devices are restricted. `ipc-lock` adds the right to lock memory; the other levels drop privilege only,
+    all capabilities too, or the image's user too."""
+    served_model_name: Annotated[str, Field(pattern=SERVED)] | None = None
+    """The name of the model in requests; the target's without it."""
+    chat_template: str | None = None
+    """Jinja file to use instead of the model's own chat template; the path is relative to this file. `check` counts 32 tokens for it."""
+    tool_call_parser: ParserName | None = None
+    """vLLM's parser of tool calls, as `hermes` for Qwen3. It also turns on automatic tool choice."""
+    reasoning_parser: ParserName | None = None
+    """vLLM's parser that separates reasoning from the answer, as `qwen3`."""
+
+
+class CommonServing(FileSection):
+    """Settings that the file and each arm have."""
 
     devices: Annotated[int, Field(ge=1, le=16)] = 8
     """Neuron devices (Trainium2 chips) of one arm. A model is sharded over all of their logical cores (tensor parallelism)."""
@@ -138,19 +154,15 @@ class Serving(FileSection):
     """Prompt and output together, in tokens."""
     allocation: Literal["dra", "device-plugin"] = "dra"
     """Resource claims, or extended resources and the scheduler extension."""
-    pod_security: Literal["ipc-lock", "image-defaults", "baseline", "restricted"] = "baseline"
-    """How much containers that hold devices are restricted. `ipc-lock` adds the right to lock memory; the other levels drop privilege only,
-    all capabilities too, or the image's user too."""
     api_key_secret: SecretName | None = None
     """Kubernetes Secret whose key `api-key` every request must carry; without one, any pod of the cluster may ask."""
-    served_model_name: Annotated[str, Field(pattern=SERVED)] | None = None
-    """The name of the model in requests; the target's without it."""
-    chat_template: str | None = None
-    """Jinja file to use instead of the model's own chat template; the path is relative to this file. `check` counts 32 tokens for it."""
-    tool_call_parser: ParserName | None = None
-    """vLLM's parser of tool calls, as `hermes` for Qwen3. It also turns on automatic tool choice."""
-    reasoning_parser: ParserName | None = None
-    """vLLM's parser that separates reasoning from the answer, as `qwen3`."""
+
+
+class Serving(CommonServing):
+    """Settings of all arms."""
+
+    advanced: AdvancedServing = Field(default_factory=AdvancedServing)
+    """Settings that few experiments need."""
 
 
 class PromptsSection(FileSection):

@@ -279,7 +279,9 @@ def parsers(experiment: Experiment) -> Iterator[Finding]:
             if name is not None and name not in known:
                 close = difflib.get_close_matches(name, known, n=1)
                 hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(sorted(known))}"
-                yield refused("parser unknown", name, at=f"serving.{key}", runtime=runtime, hint=hint)
+                yield refused(
+                    "parser unknown", name, at=f"serving.advanced.{key}", runtime=runtime, hint=hint
+                )
 
 
 def node_driver(experiment: Experiment) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from cdk8s_charts import node_probe
-from cdk8s_charts.workloads.probes import CONTAINER, SECONDS, proof_name
+from cdk8s_charts.workloads.check_jobs import CONTAINER, SECONDS, proof_name
 from trnspec.core.findings import Finding, State
 from trnspec.core.words import listed
 from trnspec.experiment import Experiment

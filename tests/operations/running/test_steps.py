@@ -15,7 +15,7 @@ import pytest
 from cdk8s_charts.image_probe import CANNOT_SAY, REFUSED
 from cdk8s_charts.manifests import read
 from cdk8s_charts.workloads.benchmark_pod import MAX_CONFIG_MAP_BYTES, plan_object
-from cdk8s_charts.workloads.probes import proof_name
+from cdk8s_charts.workloads.check_jobs import proof_name
 from tests.conftest import ROOT
 from tests.experiment.edits import put
 from tests.operations.driver import Driver, driver_of

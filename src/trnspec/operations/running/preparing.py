@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from cdk8s_charts.image_probe import CANNOT_SAY, REFUSED
-from cdk8s_charts.workloads.probes import ARGUMENTS_DEADLINE_S
+from cdk8s_charts.workloads.check_jobs import ARGUMENTS_DEADLINE_S
 from trnspec.core.findings import Refusal, State
 from trnspec.core.words import count
 from trnspec.experiment import Arm, Experiment
