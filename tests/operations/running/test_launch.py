@@ -212,7 +212,7 @@ BLOCK = {"reservation_id": "cr-0123456789abcdef0"}
         ),
         (
             {"kind": "on-demand"},
-            r".* publishes no on-demand price; a first run costs by Capacity Block \$310 ",
+            r".* publishes no on-demand price; a first run costs \$310 for a Capacity Block ",
         ),
     ],
 )
