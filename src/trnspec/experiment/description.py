@@ -190,13 +190,13 @@ def _batch(experiment: Experiment, number: int) -> Iterator[str]:
     places = {entry.arm: entry for entry in place(experiment) if entry.batch == number}
     arms = experiment.rounds[number]
     gib = arms[0].serving.devices * experiment.instance.hbm_gib_per_device
-    headings = ("arm", "place", "draft", "mode", "k", "tokens", "GiB", "artifact")
+    headings = ("arm", "place", "draft", "mode", "k", "yield", "GiB", "artifact")
     rows = [_row(experiment, arm, places[arm.name]) for arm in arms]
     yield f"  batch {number + 1}" + (
         " (starts when the arms of the batch before have stopped)" if number else ""
     )
     yield from table(headings, rows, indent="    ")
-    yield f"    Place: node:devices. k: draft tokens per step. Tokens: from one step. GiB: memory used, of {gib}."
+    yield f"    Place: node:devices. k: draft tokens per step. Yield: tokens from one step. GiB: memory used, of {gib}."
 
 
 def _row(experiment: Experiment, arm: Arm, where: ArmPlace) -> tuple[str, ...]:
