@@ -38,7 +38,7 @@ ALL = [1.0] * 7
 NONE = [0.0] * 7
 SOME = [0.9, 0.8, 0.6, 0.4, 0.3, 0.2]
 FEW = [0.5, 0.2, 0.1, 0.0, 0.0, 0.0]
-PAYS = "Rent. With arm qwen-sd-vllm decoding is predicted to be 2.01 times as fast (range 1.60 to 6.47) for structured, at $6.7 to "
+PAYS = "Rent. Arm qwen-sd-vllm is predicted to decode 2.01 times as fast (range 1.60 to 6.47) for structured. It costs $6.7 to "
 
 
 def _file(folder: Path, shares: dict[str, list[float]]) -> Path:
@@ -101,8 +101,8 @@ def _said(
     ("shares", "code", "begins", "says"),
     [
         ({"structured": ALL, "noise": NONE}, 0, PAYS, "For noise drafting costs more than it saves"),
-        ({"structured": ALL, "open": FEW}, 0, "Rent. ", "For open it is open whether drafting pays"),
-        ({"some": SOME}, 0, "Rent only to find out. ", "A run that decides it costs $"),
+        ({"structured": ALL, "open": FEW}, 0, "Rent. ", "For open drafting may or may not pay"),
+        ({"some": SOME}, 0, "Rent only to find out. ", "One run to find out costs $"),
         ({"a": FEW, "b": NONE}, 0, "Do not rent. ", "is likely to cost more than it saves for a and b"),
         ({"noise": NONE}, 1, "Do not rent. ", "drafting costs more than it saves for noise"),
     ],

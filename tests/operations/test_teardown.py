@@ -94,7 +94,7 @@ def test_load_balancers_made_in_the_cluster_go_before_it_and_volumes_are_named(
     assert err.index("service shop/web: deleting, with its load") < err.index("qwen3-32b-cluster: deleting")
     assert (code, "2 of 2 stacks deleted" in out) == (1, True)
     assert f"volume {volume} of claim shop/data: stays, and bills by size" in err
-    left = f"left: volume/{volume}: was made in the cluster and bills; copy what you need, then aws ec2 delete-volume"
+    left = f"left: volume/{volume}: was created in the cluster and is billed; copy what you need, then aws ec2 delete-volume"
     assert left in " ".join(out.split())
 
 

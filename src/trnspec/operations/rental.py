@@ -228,7 +228,7 @@ def decide(
         return _decision(
             "do not rent",
             f"Do not rent. With arm {arm} drafting {costs} more than it saves for {_names(own)} (predicted: {_speed(own)}). "
-            f"Nothing would pay back a run, which costs {rental.text}.",
+            f"A run costs {rental.text}, and is never paid back.",
         )
     share, before = sum(one.share for one in chosen), chosen[0].baseline_usd_per_million
     kept = sum(one.share / one.speed_up for one in chosen) / share  # of the dollars of plain decoding
@@ -239,12 +239,12 @@ def decide(
     rest = [one for one in unsure if one not in chosen]
     sentences = (
         "Rent." if sure else "Rent only to find out.",
-        f"With arm {arm} decoding is predicted to be {_speed(chosen)} for {_names(chosen)}, at {usd_range(*after, 1)} instead of "
+        f"Arm {arm} is predicted to decode {_speed(chosen)} for {_names(chosen)}. It costs {usd_range(*after, 1)} instead of "
         f"{usd_range(*before, 1)} per million output tokens.",
-        f"A run that {'confirms' if sure else 'decides'} it costs {rental.text}. It is paid back after "
+        f"One run to {'confirm this' if sure else 'find out'} costs {rental.text}. It is paid back after "
         f"{_span(millions, _millions)} output tokens of {_names(chosen)}{traffic}.",
         f"For {_names(lost)} drafting costs more than it saves." if lost else "",
-        f"For {_names(rest)} it is open whether drafting pays." if rest else "",
+        f"For {_names(rest)} drafting may or may not pay." if rest else "",
     )
     decision = _decision("rent" if sure else "find out", " ".join(filter(None, sentences)))
     repaid = {"repaid_after_million_tokens": millions, "repaid_after_months": months}
