@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 PLACEHOLDERS = {
     "AWS_ACCOUNT": "id of the account, part of bucket names",
     "BENCHMARK_IMAGE": "image of benchmark and store, tagged with the hash of its content",
-    "LMEVAL_IMAGE": "image of the quality check, tagged alike; only where an experiment has one",
+    "LMEVAL_IMAGE": "image of the quality check, tagged in the same way; only if the experiment has benchmark.lm_eval",
 }
 
 _PATTERN = re.compile(r"\$\{([A-Z_]+)\}")

@@ -64,7 +64,7 @@ def test_a_run_is_a_row(tmp_path: Path, listed: Listed) -> None:
     stored(tmp_path / "new", 22, "a name that is longer than a column may be")
     headings, below, first, rest, second, *_ = listed()
     values = [*re.split("  +", first), *re.split("  +", rest.strip())]
-    assert values[:4] == ["1", "a name that is longer t…", "Qwen3-32B", "4 concurrent requests"]
+    assert values[:4] == ["1", "a name that is longer t…", "Qwen3-32B", "concurrency 4"]
     assert re.fullmatch(r"2\.\d\d \[1\.\d\d, 2\.\d\d\]  \d\d\.\d\d -> \d\d\.\d\d", "  ".join(values[4:6]))
     served = "vLLM 0.9.1, Neuron SDK 2.26.1, 8 chips of trn2.48xlarge"
     assert values[6:] == ["2026-11-22", "measured", "new", served]

@@ -54,7 +54,7 @@ def test_check_and_price_say_what_a_run_may_take_and_which_loads_are_a_queue(var
         return next(part for part in run_parts(experiment) if part.step == "benchmark")
 
     text = as_text(load(variation(both(put("benchmark.concurrency", [1, 8]), put("benchmark.requests", 40)))))
-    assert "concurrency 1, 8, 40 requests a class or more\n" in text
+    assert "concurrency 1, 8, at least 40 requests per class " in " ".join(text.split())
     assert "above serving.max_num_seqs = 4 requests wait for a place in the batch" in text
     assert max(map(len, text.partition("\nnext: ")[0].splitlines())) <= 100
     assert part(load(variation(both()))).assumption.startswith(

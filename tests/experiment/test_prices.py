@@ -35,10 +35,20 @@ def test_every_published_rate_is_of_a_zone_that_offers_the_type() -> None:
 @pytest.mark.parametrize(
     ("kind", "zones", "usd", "note"),
     [
-        ("on-demand", "ab", 35.76, "no on-demand price is published: the rate of a Capacity Block in ap-sou"),
+        (
+            "on-demand",
+            "ab",
+            35.76,
+            "AWS publishes no on-demand price; this is the rate of a Capacity Block in ap-sou",
+        ),
         ("spot", "ca", 14.56, "it changes all the time: $8.99 to $15.37 in the 30 days before 2026-10-03"),
         ("spot", "ac", 14.56, "it changes all the time"),
-        ("spot", "ab", 35.76, "no spot price is published for us-east-2a and us-east-2b: the rate of a"),
+        (
+            "spot",
+            "ab",
+            35.76,
+            "no spot price is published for us-east-2a and us-east-2b; this is the rate of a",
+        ),
     ],
 )
 def test_a_node_counts_with_the_price_of_its_way_of_buying(
@@ -80,11 +90,11 @@ def test_a_longer_answer_takes_the_cheapest_block_that_holds_it_before_its_last_
 @pytest.mark.parametrize(
     ("kind", "zones", "says"),
     [
-        ("on-demand", "ab", "by Capacity Block $310 (8 hours in ap-south-2b, 2.2 of them used)"),
+        ("on-demand", "ab", "$310 for a Capacity Block of 8 hours in ap-south-2b (the run uses 2.2)"),
         (
             "spot",
             "ac",
-            "by spot $21 to $35 in us-east-2c if EC2 has a node; by Capacity Block $310 (8 hours in ap-south-2b, 2.2 of them used)",
+            "$21 to $35 by spot in us-east-2c, if EC2 has a node; or $310 for a Capacity Block of 8 hours in ap-south-2b (the run uses 2.2)",
         ),
     ],
 )
@@ -100,7 +110,7 @@ def test_check_says_how_nodes_are_bought() -> None:
     text = as_text(load(SMALL))
     assert "  capacity    by spot in sa-east-1c, at most $4 per hour per node, at most 2 nodes" in text
     assert "it changes all the time: $0.90 to $2.57 in the 30 days before" in " ".join(text.split())
-    assert "predicted: by spot $4 to $10 in sa-east-1c" in text
+    assert "predicted: $4 to $10 by spot in sa-east-1c" in text
 
 
 def test_two_small_nodes_cost_twice_as_much() -> None:
@@ -116,4 +126,4 @@ def test_cost_says_whose_prices_count_in_another_region(capsys: pytest.CaptureFi
         assert main(["forecast", str(path)]) == 0
         out = " ".join(capsys.readouterr().out.split())
         assert ("prices are of us-east-1 and us-east-2; those of sa-east-1 were not read" in out) is said
-        assert re.search(r"A first run takes \S+ Trn2 hours and costs by (spot|Capacity Block) \$", out)
+        assert re.search(r"A first run takes \S+ Trn2 hours \(predicted\). It costs \$", out)

@@ -50,7 +50,7 @@ def test_check_prints_arms_keys_unknowns_and_dated_cost_without_jsii_and_network
     assert loaded == "[]"
     for arm in reference.arms:
         assert artifact_key(arm) in result.stdout
-    for words in ("not known before a run", "revision of Qwen/Qwen3-32B", NODE_PRICE.as_of, "an hour"):
+    for words in ("known only after a run", "revision of Qwen/Qwen3-32B", NODE_PRICE.as_of, "an hour"):
         assert words in result.stdout
     assert max(map(len, shown)) <= 100
     assert result.stderr == ""

@@ -215,7 +215,7 @@ def test_it_chooses_what_is_known_cheap_and_fits(new: New, reference: Experiment
 def test_the_first_zone_is_the_one_of_which_the_spot_price_is(new: New, capsys: Capture) -> None:
     for words, zone in (((), "us-east-2c"), (("--model", "Qwen/Qwen3-8B"), "ap-southeast-4c")):
         assert new(*words).cluster.availability_zones[0] == zone
-        assert re.search(rf"by spot \$\d+ to \$\d+ in {zone}", " ".join(capsys.readouterr().out.split()))
+        assert re.search(rf"\$\d+ to \$\d+ by spot in {zone}", " ".join(capsys.readouterr().out.split()))
         Path("mine.yaml").unlink()
 
 

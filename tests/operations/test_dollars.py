@@ -38,7 +38,7 @@ ALL = [1.0] * 7
 NONE = [0.0] * 7
 SOME = [0.9, 0.8, 0.6, 0.4, 0.3, 0.2]
 FEW = [0.5, 0.2, 0.1, 0.0, 0.0, 0.0]
-PAYS = "Rent. With arm qwen-sd-vllm decoding is predicted to be 2.01 times as fast (range 1.60 to 6.47) for structured, at $6.7 to "
+PAYS = "Rent. Arm qwen-sd-vllm is predicted to decode 2.01 times as fast (range 1.60 to 6.47) for structured. It costs $6.7 to "
 
 
 def _file(folder: Path, shares: dict[str, list[float]]) -> Path:
@@ -101,8 +101,8 @@ def _said(
     ("shares", "code", "begins", "says"),
     [
         ({"structured": ALL, "noise": NONE}, 0, PAYS, "For noise drafting costs more than it saves"),
-        ({"structured": ALL, "open": FEW}, 0, "Rent. ", "For open it is open whether drafting pays"),
-        ({"some": SOME}, 0, "Rent only to find out. ", "A run that decides it costs by Capacity Block $"),
+        ({"structured": ALL, "open": FEW}, 0, "Rent. ", "For open drafting may or may not pay"),
+        ({"some": SOME}, 0, "Rent only to find out. ", "One run to find out costs $"),
         ({"a": FEW, "b": NONE}, 0, "Do not rent. ", "is likely to cost more than it saves for a and b"),
         ({"noise": NONE}, 1, "Do not rent. ", "drafting costs more than it saves for noise"),
     ],
@@ -118,7 +118,9 @@ def test_the_forecast_begins_with_whether_to_rent_and_for_what(
     sentence, below = _said(_file(tmp_path, shares), capsys, code=code)
     assert sentence.startswith(begins)
     assert says in sentence
-    assert below[0].startswith("PREDICTED for arm qwen-sd-vllm of qwen3-32b (7 draft tokens)")
+    assert below[0].startswith(
+        "PREDICTED, nothing ran on Trn2: arm qwen-sd-vllm of qwen3-32b, 7 draft tokens"
+    )
     for words in ("nothing ran on Trn2", *shares):
         assert words in " ".join(below), words
     assert all(len(line) <= 100 for line in below)
@@ -161,7 +163,7 @@ def test_without_acceptance_it_says_what_acceptance_would_be_needed(
     given = ["--step-times", "0=0.01,7=0.0393"]
     sentence, _ = _said(Path(), capsys, *given)
     assert (
-        "pays above 3.9 tokens a step (3.9 to 3.9) of at most 7: each draft must be accepted in 80 %"
+        "pays if a step yields more than 3.9 tokens. A step yields at most 7. For 3.9, each draft must be accepted 80 % of the time"
         in sentence
     )
     assert (
@@ -229,7 +231,7 @@ def test_every_screen_has_the_same_plain_step_and_the_dollars_that_follow(say: S
     """The formula's range begins at 10.9 ms, and the published result has 45."""
     for verb in ("check", "forecast"):
         text = " ".join(say(verb, str(REFERENCE))[1].split())
-        assert "A plain step takes 11 to 45 ms: published results disagree." in text
+        assert "A plain step takes 11 to 45 ms, because published results disagree." in text
         low, high = (NODE_USD / 2 / (4 / step_s * 3600) * 1e6 for step_s in (0.01085, 0.045))
         assert re.search(rf"qwen-vllm - - - {low:.1f} to {high:.1f} -", text), text
         assert "12.7" not in text
@@ -240,12 +242,12 @@ def test_what_cannot_be_paid_is_no_price(say: Say) -> None:
     """A part of a Capacity Block cannot be bought, and the reference names no zone of which a spot price is published."""
     code, out, _ = say("check", str(REFERENCE))
     assert code == 0
-    assert "by Capacity Block $310 (8 hours in ap-south-2b, 2.6 of them used)" in " ".join(out.split())
+    assert "$310 for a Capacity Block of 8 hours in ap-south-2b (the run uses 2.6)" in " ".join(out.split())
     for words in (("check",), ("forecast",), ("run", "--dry-run")):
         text = " ".join(say(words[0], str(REFERENCE), *words[1:])[1].split())
         assert "94.08" not in text
         assert "us-east-2c" not in text
-        assert "$310 (8 hours in ap-south-2b" in text
+        assert "$310 for a Capacity Block of 8 hours in ap-south-2b" in text
 
 
 Variation = Callable[[Any], Path]
@@ -349,7 +351,7 @@ def test_in_a_region_that_is_not_in_the_table_the_price_is_unknown_and_ec2_is_as
         f"region eu-north-1: whether EC2 offers trn2.48xlarge there (./trnspec preflight {file} asks)"
         in unknown
     )
-    note = "no on-demand price is published: the rate of a Capacity Block in ap-south-2 counts instead"
+    note = "AWS publishes no on-demand price; this is the rate of a Capacity Block in ap-south-2"
     code, out, _ = say("forecast", str(file))
     assert (code, note in " ".join(out.split())) == (0, True)
     offered = where_offered(experiment, Aws("eu-north-1"))

@@ -29,7 +29,7 @@ RENTAL = {"Name": "qwen3-32b-scale-to-zero", "GroupName": "qwen3-32b-off"}
 def test_scale_sets_nodes_with_a_time_to_live_and_back(world: World, say: Say) -> None:
     code, out, _ = say("nodes", "1", "--hours", "2")
     assert code == 0
-    set_to_1 = f"set from 0 to 1 node; ${NODE_USD:.2f} per hour (quoted: Capacity Block rate, ap-south-2, 2026-10-03) until they are set to 0 at 20"
+    set_to_1 = f"set from 0 to 1 node; ${NODE_USD:.2f} an hour (quoted: Capacity Block rate, ap-south-2, 2026-10-03). They are set to 0 at 20"
     assert set_to_1 in " ".join(out.split())
     assert world.nodes == 1
     schedule = world.client("scheduler").get_schedule(**RENTAL)

@@ -94,7 +94,7 @@ def test_load_balancers_made_in_the_cluster_go_before_it_and_volumes_are_named(
     assert err.index("service shop/web: deleting, with its load") < err.index("qwen3-32b-cluster: deleting")
     assert (code, "2 of 2 stacks deleted" in out) == (1, True)
     assert f"volume {volume} of claim shop/data: stays, and bills by size" in err
-    left = f"left: volume/{volume}: was made in the cluster and bills; copy what you need, then aws ec2 delete-volume"
+    left = f"left: volume/{volume}: was created in the cluster and is billed; copy what you need, then aws ec2 delete-volume"
     assert left in " ".join(out.split())
 
 
@@ -262,7 +262,7 @@ def test_what_still_bills_is_found_by_its_tag(
     found = {arn.rpartition("/")[2]: what for arn, what in teardown.tagged(world.experiment, aws).items()}
     assert found[volume] == "by size", "made by a controller of the cluster, unknown to every stack"
     out = " ".join(say("teardown", "--dry-run")[1].split())
-    assert "carries the experiment's tag and may bill: " in out
+    assert "these have the experiment's tag and may be billed: " in out
     assert f"ec2 volume/{volume} by size" in out
     make_stacks("qwen3-32b", "network")
 
@@ -271,7 +271,7 @@ def test_what_still_bills_is_found_by_its_tag(
 
     monkeypatch.setattr(teardown, "tagged", refused)
     code, out, err = say(*CONFIRMED)
-    for text, where in (("1 of 1 stack deleted", out), ("what still bills is not known", out)):
+    for text, where in (("1 of 1 stack deleted", out), ("what is still billed is not known", out)):
         assert (code, text in where) == (3, True), "what was deleted is told even so"
     assert "let the caller do tag:GetResources" in err
 
@@ -342,7 +342,7 @@ def test_after_a_teardown_the_same_deployment_works_and_finds_its_data(
     redeployed.logs.create_log_group(logGroupName=FOREIGN_LOGS)
     code, out, err = say(*CONFIRMED)
     assert (code, "1 of 1 stack deleted" in out) == (0, True)
-    assert "stays: qwen3-32b-storage, with the buckets and their key" in out
+    assert "kept: qwen3-32b-storage, with the buckets and their key" in out
     assert f"log group {CLUSTER_LOGS}: deleted" in err
     assert redeployed.groups() == [FOREIGN_LOGS], "what EKS made anew is gone, another experiment's stays"
     redeployed.deploy()

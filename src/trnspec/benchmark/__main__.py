@@ -17,7 +17,7 @@ door = Verbs(
         "run": Verb(f"{_FOLDER}.run_command", "measure arms on the same prompts, then print what to do"),
         "report": Verb(
             f"{_FOLDER}.report_command:report",
-            "make summary, page, CSV and llmperf's files again from the raw records, print what to do",
+            "make the summary, the page, the CSV and llmperf's files again from the raw records, then print which arm to use",
         ),
         "publish": Verb(
             f"{_FOLDER}.recorded_commands:publish",

@@ -17,8 +17,10 @@ _LONG_NAME = 24
 """Characters that a text column keeps while other columns can be folded."""
 _HEAD = re.compile(r" *(?:\S+(?: \S+)* {2,})?")
 """The beginning of a line: its indent, and a label that is followed by at least two spaces."""
-_PART = re.compile(r"\[[^\]]*\]|(?:->|/) \S+|[^\s/]{3,}/(?=\S{4})|[^\s/]{6,}?-(?=[^\s-]{2})|\S+")
-"""Parts of a cell that are not folded: a word, an interval, a change of a value. Long names may be folded after a / or a -."""
+_PART = re.compile(
+    r"\[[^\]]*\]|(?:->|/) \S+|\d{4}-\d\d-\d\d\S*|[^\s/]{3,}/(?=\S{4})|[^\s/]{6,}?-(?=[^\s-]{2})|\S+"
+)
+"""Parts of a cell that are not folded: a word, an interval, a change of a value, a time. Long names may be folded after a / or a -."""
 Column = list[list[str]]
 """A column of a table: the lines of each cell, the heading first."""
 

@@ -91,17 +91,17 @@ def node_price(experiment: Experiment) -> Price:
     rate, bought = BLOCK_RATES[name], f"{name}, Capacity Block rate"
     if kind == "spot":
         zones = listed(experiment.cluster.availability_zones)
-        note = f"no spot price is published for {zones}: the rate of a Capacity Block in {rate.region} counts instead"
+        note = (
+            f"no spot price is published for {zones}; this is the rate of a Capacity Block in {rate.region}"
+        )
     elif kind == "capacity-block":
         note = (
             ""
             if rate.region == region
-            else f"no block is published for {region}: the rate of {rate.region} counts"
+            else f"no block is published for {region}; this is the rate of a Capacity Block in {rate.region}"
         )
     else:
-        note = (
-            f"no on-demand price is published: the rate of a Capacity Block in {rate.region} counts instead"
-        )
+        note = f"AWS publishes no on-demand price; this is the rate of a Capacity Block in {rate.region}"
     return _price(rate, f"{bought}, {rate.region}", note=note)
 
 

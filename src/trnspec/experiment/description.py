@@ -123,7 +123,7 @@ def _lines(experiment: Experiment) -> Iterator[str]:
     yield ""
     yield from _declared(experiment)
     yield from _asked(experiment)
-    yield from ("", "  not known before a run")
+    yield from ("", "  known only after a run")
     yield from (f"    {text}" for text in _unknowns(experiment))
     yield ""
     yield from expected.as_lines(expected.expected(experiment), cost.node_price(experiment))
@@ -190,10 +190,13 @@ def _batch(experiment: Experiment, number: int) -> Iterator[str]:
     places = {entry.arm: entry for entry in place(experiment) if entry.batch == number}
     arms = experiment.rounds[number]
     gib = arms[0].serving.devices * experiment.instance.hbm_gib_per_device
-    headings = ("arm", "place", "draft", "mode", "k", "tokens", f"of {gib} GiB", "artifact")
+    headings = ("arm", "place", "draft", "mode", "k", "yield", "GiB", "artifact")
     rows = [_row(experiment, arm, places[arm.name]) for arm in arms]
-    yield f"  batch {number + 1}" + (" (raised when the arms before it are lowered)" if number else "")
+    yield f"  batch {number + 1}" + (
+        " (starts when the arms of the batch before have stopped)" if number else ""
+    )
     yield from table(headings, rows, indent="    ")
+    yield f"    Place: node:devices. k: draft tokens per step. Yield: tokens from one step. GiB: memory used, of {gib}."
 
 
 def _row(experiment: Experiment, arm: Arm, where: ArmPlace) -> tuple[str, ...]:
@@ -239,12 +242,12 @@ def _asked(experiment: Experiment) -> Iterator[str]:
         known = count(len(experiment.classes), "class")
         classes = f"{len(experiment.prompts)} of {known}, {experiment.prompt_format}: {classes}"
     yield f"  prompts     {classes}"
-    answers = f"temperature {settings.temperature:g}, {count(settings.max_tokens, 'token')}"
+    answers = f"temperature {settings.temperature:g}, at most {count(settings.max_tokens, 'token')}"
     loads = f"concurrency {', '.join(map(str, settings.concurrency))}"
-    requests = f"{count(settings.requests, 'request')} a class or more"
+    requests = f"at least {count(settings.requests, 'request')} per class"
     yield f"  benchmark   {settings.endpoint}, {answers}, {loads}, {requests}"
     if settings.mixed and len(experiment.classes) > 1:
-        yield "              classes share a cell, asked in turn"
+        yield "              all classes share one load: their prompts take turns"
     batch = [arms[0].serving.max_num_seqs for arms in experiment.by_batch]
     if few := [str(size) for size in batch if size < max(settings.concurrency)]:
         queue = "requests wait for a place in the batch"
@@ -258,4 +261,4 @@ def _cost(experiment: Experiment) -> Iterator[str]:
     price, idle = items[0], cost.per_hour(cost.idle(experiment))
     yield f"  first run   {hours:.2f} Trn2 hours, predicted: {price_text(file_prices(experiment, hours))}"
     yield f"  an hour     ${idle:.2f} without Trn2 nodes, until teardown; with {count(price.units, 'node')} ${cost.per_hour(items):.2f}"
-    yield f"              ({price.quoted}{f'; {price.note}' if price.note else ''}); storage and traffic come on top"
+    yield f"              ({price.quoted}{f'; {price.note}' if price.note else ''}); storage and traffic are not counted"

@@ -199,8 +199,8 @@ def wanted_lines(experiment: Experiment) -> Iterator[str]:
         for one in should_meet(experiment)
     ]
     if experiment.expect is not None:
-        yield "  a run should meet what was published"
-        texts += [f"known to be different: {text}" for text in experiment.expect.differences]
+        yield "  published figures that a run should reproduce"
+        texts += [f"known difference: {text}" for text in experiment.expect.differences]
     for text in texts:
         yield from wrapped(text, "    ", "      ")
 
@@ -247,20 +247,21 @@ def as_lines(forecasts: tuple[ArmForecast, ...], price: Price) -> Iterator[str]:
     """Yield the length of a plain step, which all dollars follow from, and a table; arms with the same forecast share a line."""
     loads = " or ".join(dict.fromkeys(str(forecast.at_once) for forecast in forecasts))
     load = "request" if loads == "1" else "requests"
-    yield f"  predicted from published results, {loads} concurrent {load} an arm"
+    yield f"  predicted from published results, with {loads} concurrent {load} for each arm"
     yield from (f"    {text}" for text in dict.fromkeys(map(_plain_text, forecasts)))
     arms: dict[tuple[str, ...], list[str]] = {}
     for forecast in forecasts:
         arms.setdefault(_row(forecast), []).append(forecast.arm.name)
-    headings = ("arms", "break-even tok/step", "at most", "speed-up at most", "$/M plain", "$/M at most")
+    headings = ("arm", "break-even", "max", "max speed-up", "$/M plain", "$/M at max")
     rows = [
         (f"{first}{f' and {len(others)} more' if others else ''}", *row)
         for row, (first, *others) in arms.items()
     ]
     yield from table(headings, rows, names={0}, indent="    ")
     yield (
-        "    Break-even: tokens per step above which drafting pays; likely, and its range. At most: if every draft is accepted. $/M: "
-        f"dollars per million output tokens of decoding alone, at ${price.usd_per_hour:.2f} an hour for a node ({price.quoted})."
+        "    Break-even: drafting pays above so many tokens per step (with the predicted range). Max: tokens per step if every draft is "
+        "accepted, then the speed-up and the dollars at this number. $/M: dollars per million output tokens, for decoding only, at "
+        f"${price.usd_per_hour:.2f} an hour for a node ({price.quoted})."
     )
     yield from (
         f"    {note}" for note in dict.fromkeys(note for forecast in forecasts for note in _notes(forecast))
@@ -272,11 +273,12 @@ def _plain_text(forecast: ArmForecast) -> str:
     if span is None:
         return f"A plain step takes {plain.bound_s * 1000:.1f} ms or more: {plain.why}."
     ms = f"A plain step takes {span[0] * 1000:.0f} to {span[1] * 1000:.0f} ms"
+    dollars = "So the dollars have a range too."
     if forecast.published is None:
-        return f"{ms}. Dollars follow from that."
+        return f"{ms}. {dollars}"
     return (
-        f"{ms}: published results disagree. {forecast.published.source} has {forecast.published.tpot_s * 1000:.0f} ms; the others "
-        f"predict {plain.low_s * 1000:.0f} to {(plain.high_s or 0) * 1000:.0f} ms. Dollars follow from that."
+        f"{ms}, because published results disagree. One measured {forecast.published.tpot_s * 1000:.0f} ms ({forecast.published.source}). "
+        f"The others predict {plain.low_s * 1000:.0f} to {(plain.high_s or 0) * 1000:.0f} ms. {dollars}"
     )
 
 

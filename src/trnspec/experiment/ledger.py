@@ -86,14 +86,14 @@ def ledger_lines() -> Iterator[str]:
     )
     yield ""
     yield (
-        f"step = weights / bandwidth + {by.fit.layer_s * 1000:.3f} ms x layers + {by.fit.cache_factor:.1f} x compiled "
+        f"Formula of the forecast: step = weights / bandwidth + {by.fit.layer_s * 1000:.3f} ms x layers + {by.fit.cache_factor:.1f} x compiled "
         "key-value cache / bandwidth"
     )
     rows, widest = len(_INSIDE), max(fold.high / fold.low for fold in folds.values())
     yield (
-        f"Fitted to {rows} rows; the range is {by.low:.2f} to {by.high:.2f} of the forecast. Forecast by the models of "
-        f"other shapes, {rows - len(missed)} of {rows} rows lie in the range that those give (not {', '.join(missed)}), which is "
-        f"{widest:.2f} wide at most."
+        f"Fitted to {rows} rows; measured times are {by.low:.2f} to {by.high:.2f} times the forecast. Check: each row was "
+        f"predicted from the models of other shapes only. {rows - len(missed)} of {rows} rows are in the predicted range (not "
+        f"{', '.join(missed)}). The widest range is a factor of {widest:.2f}."
     )
     for kind, text in BEYOND.items():
         beyond = ", ".join(row.row for row in PLAIN if row.known_slowdown == kind)
@@ -126,10 +126,10 @@ def ledger_lines() -> Iterator[str]:
         names={0, 1, 2, 7, 8},
     )
     yield ""
-    yield "No forecast for models with experts or layers without attention; published for them:"
+    yield "No forecast for models with experts or with layers without attention. Published results of such models:"
     yield from (f"  {other.model}: {other.figures}" for other in NOT_DENSE)
     yield ""
-    yield "Sources; * a part was derived from the source's figures, ! the model's shape was not compared with a configuration"
+    yield "Sources. *: partly derived from the figures of the source. !: the model's shape was not compared with its config.json."
     by_source: dict[str, list[str]] = {}
     everything: list[Plain | Drafted | Gpu] = [*PLAIN, *DRAFTED, *GPUS]
     for published in everything:

@@ -39,9 +39,10 @@ class RunPrice:
     def text(self) -> str:
         """The price as a part of a sentence."""
         if self.rate.kind == "capacity-block":
-            used = f"{self.hours_billed:g} hours in {self.rate.place}, {self.hours_used:.1f} of them used"
-            return f"by Capacity Block ${self.usd:,.0f} ({used})"
-        return f"by spot {usd_range(self.low_usd, self.high_usd)} in {self.rate.place} if EC2 has a node"
+            block = f"a Capacity Block of {self.hours_billed:g} hours in {self.rate.place}"
+            return f"${self.usd:,.0f} for {block} (the run uses {self.hours_used:.1f})"
+        spot = usd_range(self.low_usd, self.high_usd)
+        return f"{spot} by spot in {self.rate.place}, if EC2 has a node"
 
 
 def usd_range(low: float, high: float, decimals: int = 0) -> str:
@@ -91,4 +92,4 @@ def file_prices(experiment: Experiment, hours: float) -> tuple[RunPrice, ...]:
 
 def price_text(prices: Iterable[RunPrice]) -> str:
     """Return the prices in one sentence."""
-    return "; ".join(price.text for price in prices)
+    return "; or ".join(price.text for price in prices)

@@ -291,6 +291,6 @@ def step_lines(plain: PlainStep, drafted: DraftedStep | None) -> Iterator[str]:
         yield f"PREDICTED: nothing is known of the drafted step: {drafted.why}"
     else:
         yield (
-            f"PREDICTED: a drafted step takes {drafted.likely:.2f} plain ones ({drafted.low:.2f} to {drafted.high:.2f}), so as many "
-            f"tokens per step break even; at most {drafted.most_tokens} come out of one, a speed-up of {drafted.ceiling:.2f}"  # pyrefly: ignore[invalid-format-spec]  # what is likely has one
+            f"PREDICTED: a drafted step takes {drafted.likely:.2f} times as long as a plain one ({drafted.low:.2f} to {drafted.high:.2f}). "
+            f"Drafting pays above {drafted.likely:.2f} tokens per step. The maximum is {drafted.most_tokens}: {drafted.ceiling:.2f} times as fast"  # pyrefly: ignore[invalid-format-spec]  # what is likely has one
         )

@@ -17,33 +17,36 @@ _ROWS = {
             f"{_COMMANDS}.run_command",
             "send the same prompts to two servers, then say which to use",
         ),
-        "report": (f"{_COMMANDS}.report_command:report", "page, tables and the next window of a run"),
-        "compare": (f"{_COMMANDS}.recorded_commands:compare", "whether run B is slower than run A"),
+        "report": (
+            f"{_COMMANDS}.report_command:report",
+            "make page and tables of a run, advise draft tokens",
+        ),
+        "compare": (f"{_COMMANDS}.recorded_commands:compare", "say whether run B is slower than run A"),
         "results": (f"{_COMMANDS}.results_command", "list runs with their answers"),
-        "demo": ("trnspec.operations.demonstration", "the whole experiment on this machine, emulated"),
+        "demo": ("trnspec.operations.demonstration", "run the whole experiment on this machine, emulated"),
     },
     "Decide": {
         "new": ("trnspec.operations.creation", "write an experiment for your model and your prompts"),
-        "check": ("trnspec.operations.options:check", "what an experiment or a file of prompts holds"),
+        "check": ("trnspec.operations.options:check", "check an experiment, or a file of prompts"),
         "forecast": (
             "trnspec.operations.forecast",
-            "speed-up and cost on Trn2, from acceptance measured anywhere",
+            "predict speed-up and cost on Trn2, before you rent",
         ),
     },
     "AWS": {
         "preflight": (
             "trnspec.operations.preflight.checklist",
-            "check your AWS account, and where nodes can be bought now",
+            "check your AWS account, list where to buy nodes now",
         ),
         "deploy": ("trnspec.operations.deploying", "create the cluster and its services, with 0 Trn2 nodes"),
         "run": (
             "trnspec.operations.running.launch",
-            "start nodes, compile, measure, report, back to 0 nodes",
+            "start nodes, compile, measure, report, set nodes to 0",
         ),
         "nodes": ("trnspec.operations.scaling", "set the number of Trn2 nodes; 0 stops their cost"),
         "verify": ("trnspec.operations.verification", "check the Trn2 nodes after the deployment"),
-        "status": ("trnspec.operations.status", "what exists on AWS, and what of it is billed"),
-        "promote": ("trnspec.operations.promotion", "print what makes the winning arm a service"),
+        "status": ("trnspec.operations.status", "show what exists on AWS and what is billed"),
+        "promote": ("trnspec.operations.promotion", "print the section that makes an arm a service"),
         "teardown": ("trnspec.operations.teardown", "delete an experiment, then list what is still billed"),
         "kubectl": ("trnspec.operations.cloud.access", "kubectl on the experiment's cluster"),
     },
@@ -62,9 +65,10 @@ VERBS = {
     for name, row in rows.items()
 }
 EPILOG = (
-    "The experiment is the first argument of a verb; without one it is TRNSPEC_EXPERIMENT or experiments/qwen3-32b.yaml.\n\n"
-    "Exit codes: 0 fine, 1 a finding, 2 wrong usage or configuration, 3 AWS, the cluster or a registry could not be "
-    "reached or gave no answer that can be read, or this program has a fault, 130 interrupted.\n\n"
+    "An experiment is a file, the first argument of most verbs. Without it, a verb uses the file in TRNSPEC_EXPERIMENT, or "
+    "experiments/qwen3-32b.yaml. An arm is one server of the experiment, with or without drafts.\n\n"
+    "Exit codes: 0 fine. 1 a check found a problem. 2 wrong usage or configuration. 3 no usable answer from AWS, the cluster or "
+    "a registry, or a fault of this program. 130 interrupted.\n\n"
     'Completion: eval "$(_TRNSPEC_COMPLETE=bash_source ./trnspec)", or zsh_source, or fish_source.'
 )
 

@@ -10,7 +10,7 @@ import click
 
 from trnspec.benchmark.prompt_files import ALL_FORMATS
 from trnspec.core.checkout import is_checkout, require_checkout
-from trnspec.core.console import print_json, print_table, warn
+from trnspec.core.console import print_json, print_table, print_text, warn
 from trnspec.core.files import write_whole
 from trnspec.core.findings import Misuse
 from trnspec.core.screen import pasted, wrapped
@@ -85,8 +85,10 @@ def _list(as_json: bool) -> int:
     columns = ("answers", "hardware", "hours", "price", "difficulty")
     rows = [(Path(path).stem, *(header[name] for name in columns)) for path, header in found.items()]
     print_table(("name", *columns), rows)
-    print(
-        f"\nFiles: {os.path.relpath(folder)}/NAME.yaml. Predicted for a first run: Trn2 hours; {price_classes()}."
+    print_text(
+        "",
+        f"The files are {os.path.relpath(folder)}/NAME.yaml. Hours: predicted Trn2 hours of a first run. Price of the run: "
+        f"{price_classes()}.",
     )
     return 0
 

@@ -60,11 +60,11 @@ _AT_ONCE = "3"
 @json_option
 @click.pass_context
 def command(ctx: click.Context, words: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
-    """Deploy all stacks of an experiment, its objects too; Trn2 nodes start at 0.
+    """Deploy all stacks and Kubernetes objects of an experiment, with 0 Trn2 nodes.
 
-    Options after -- go to `cdk deploy`; with -- --require-approval never it asks nothing and deploys independent stacks
-    at the same time. It is refused while a run measures, if preflight finds a problem, and if it would replace the cluster,
-    the buckets or their key. --dry-run shows the difference to what is deployed (`cdk diff`).
+    It stops if preflight finds a problem, while a run measures, and before it would replace the cluster, the buckets or their
+    key. Options after -- go to `cdk deploy`. With -- --require-approval never it asks no question and deploys independent
+    stacks at the same time. --dry-run shows what would change (`cdk diff`).
     """
     given = [word for word in words[:1] if not word.startswith("-")]
     path = chosen(ctx, None, tuple(given)).resolve()
@@ -121,7 +121,7 @@ def refuse_replacements(path: Path, experiment: Experiment, aws: Aws) -> None:
     ]
     if not standing:
         return
-    print(f"comparing with the stacks {' and '.join(standing)} (10 s)", file=sys.stderr)
+    print(f"comparing with what is deployed: {', '.join(standing)} (10 s)", file=sys.stderr)
     after = synthesized(path)
     client = aws.client("cloudformation")
     before = {name: client.get_template(StackName=name)["TemplateBody"] for name in standing}

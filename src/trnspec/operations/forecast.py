@@ -101,8 +101,8 @@ def command(
 ) -> int:
     """Predict whether renting Trn2 pays: speed-up and dollars, from acceptance that was measured anywhere and from dated prices.
 
-    It asks neither AWS nor a Trn2 node. Without --run and --acceptance it says which acceptance is needed. Exit 0 if drafting pays
-    for a class or may pay, 1 if it pays for none, 2 if nothing can be predicted.
+    It needs neither an AWS account nor a Trn2 node. Without --run and --acceptance it says which acceptance drafting needs. Exit 0
+    if drafting pays or may pay for a class, 1 if it pays for none, 2 if nothing can be predicted.
     """
     if run and acceptance:
         raise click.UsageError("give one of --run DIR and --acceptance FILE")
@@ -150,7 +150,8 @@ def command(
         )
     else:
         text = _text(experiment, own, steps, predictions, doubts)
-        print("\n".join([*wrapped(decision["sentence"]), *filter(None, [decision["next"]]), *text, ""]))
+        next_ = [f"  {decision['next']}"] if decision["next"] else []
+        print("\n".join([*wrapped(decision["sentence"]), *next_, *text, ""]))
         _show_known(experiment, everything=everything)
     return int(bool(predictions) and all(one.verdict == "does not pay" for one in predictions))
 
@@ -283,8 +284,8 @@ def _text(
 ) -> Iterator[str]:
     yield ""
     yield from wrapped(
-        f"PREDICTED for arm {own.arm.name} of {experiment.name} ({count(own.arm.num_speculative_tokens, 'draft token')}) on "
-        f"{experiment.instance.name}, {count(own.at_once, 'concurrent request')}; nothing ran on Trn2. Step times: {steps.origin}."
+        f"PREDICTED, nothing ran on Trn2: arm {own.arm.name} of {experiment.name}, {count(own.arm.num_speculative_tokens, 'draft token')}, "
+        f"{experiment.instance.name}, {count(own.at_once, 'concurrent request')}. Step times: {steps.origin}."
     )
     yield ""
     if predictions:

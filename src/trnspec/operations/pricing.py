@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trnspec.core.console import print_table, print_text
+from trnspec.core.words import count
 from trnspec.experiment import Experiment
 from trnspec.experiment.cost import idle, per_hour, run_hours, run_parts, running
 from trnspec.experiment.purchase import file_prices, price_text
@@ -43,9 +44,9 @@ def show(experiment: Experiment) -> None:
     prices = file_prices(experiment, hours)
     dated = max(price.rate.as_of for price in prices)
     print_text(
-        f"A first run takes {hours:.2f} Trn2 hours and costs {price_text(prices)}. These are rates of {dated}; for today's:"
+        f"A first run takes {hours:.2f} Trn2 hours (predicted). It costs {price_text(prices)}. The rates are of {dated}. For today's:"
     )
-    print(f"./trnspec preflight {experiment.file}\n")
+    print(f"  ./trnspec preflight {experiment.file}\n")
     parts = [(part.step, f"{part.hours:.2f}", part.assumption) for part in run_parts(experiment)]
     print_table(("part of a run", "hours", "predicted from"), parts)
     print()
@@ -56,16 +57,16 @@ def show(experiment: Experiment) -> None:
     print_table(("component", "units", "$/hour", "quoted"), rows)
     lines = [
         "",
-        f"Without Trn2 nodes: ${quiet:.2f} an hour, ${24 * quiet:.2f} a day, until teardown. With them: ${per_hour(items):.2f} an hour.",
-        "Not in the list: storage, traffic, and dashboards beyond the three that an account has free.",
+        f"Without Trn2 nodes: ${quiet:.2f} an hour, ${24 * quiet:.2f} a day, until teardown. With {count(experiment.nodes, 'Trn2 node')}: ${per_hour(items):.2f} an hour.",
+        "Not counted: storage, traffic, and dashboards after the three free ones of an account.",
     ]
     if not (region := experiment.cluster.region).startswith("us-east"):
         lines.append(
-            f"All but the Trn2 nodes: prices are of us-east-1 and us-east-2; those of {region} were not read."
+            f"All but the Trn2 nodes: the prices are of us-east-1 and us-east-2; those of {region} were not read."
         )
     if vpc := experiment.cluster.network.vpc:
         lines.append(f"Not counted, because it exists already: VPC {vpc}.")
-    lines += [item.note for item in items if item.note]
+    lines += [f"{item.item}: {item.note}." for item in items if item.note]
     if (kind := experiment.cluster.capacity.kind) in _PAID:
         lines.append(f"cluster.capacity is a {kind}: {_PAID[kind]}. The Trn2 line is the rate above.")
     print_text(*lines)

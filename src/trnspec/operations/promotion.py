@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from trnspec.core.console import print_json
+from trnspec.core.console import print_json, print_text
 from trnspec.core.findings import Misuse
 from trnspec.core.words import count
 from trnspec.experiment import load
@@ -49,10 +49,11 @@ def command(path: Path, arm: str, replicas: int, as_json: bool) -> int:
         print_json({**told, "next": next_})
         return 0
     print("serve:", *(f"  {key}: {value}" for key, value in section.items()), sep="\n")
-    print(
-        f"\nThis takes {count(nodes, 'Trn2 node')}, ${usd:.2f} an hour at the quoted price, until the nodes"
+    print_text(
+        "",
+        f"This needs {count(nodes, 'Trn2 node')}, ${usd:.2f} an hour at the quoted price. The service ends when AWS sets the nodes to 0: "
+        f"{cluster.off_when}. Write the section into {path}, then:",
     )
-    print(f"are turned off: {cluster.off_when}. Write it into {path}, then:")
     print(*(f"    {line}" for line in next_), sep="\n")
     return 0
 

@@ -36,13 +36,13 @@ def _assignment(text: str) -> tuple[str, str]:
 @click.option(
     "--resolved",
     is_flag=True,
-    help="Print what was written with its placeholders filled, to apply by hand, without Jobs: ... | kubectl apply -l '!speculation.trn2/step' -f -",
+    help="Print the reviewed objects with their placeholders filled. To apply them by hand, without Jobs, add: | kubectl apply -l '!speculation.trn2/step' -f -",
 )
 @click.option(
     "--out",
     type=FILE,
     metavar="DIR",
-    help="With --resolved: write it into DIR instead, one file for each that was reviewed.",
+    help="With --resolved: write them into DIR, one file for each reviewed file.",
 )
 @click.option(
     "--set",
@@ -64,7 +64,7 @@ def command(
 ) -> int:
     """Write the Kubernetes objects of an experiment to manifests/, where reviewers read them.
 
-    With --resolved AWS is asked for the account only when --set does not name it.
+    With --resolved it asks AWS for the account, unless --set names it.
     """
     if out is not None and not resolved:
         raise Misuse("--out: is for --resolved; reviewed manifests are written to manifests/")

@@ -21,8 +21,9 @@ from trnspec.experiment.purchase import RunPrice, usd_range
 WHOLE = "all classes"
 """Class of the mixture."""
 NOTE = (
-    "Speed-up: likely, and its range: the prompts' interval, where known, at the slowest and the fastest drafted step. $/M: dollars "
-    "per million output tokens of decoding alone, at the fastest and the slowest plain step; prompts and waiting come on top."
+    "Speed-up: the likely value and its range, from the slowest to the fastest drafted step. Where the prompts' interval is known, it "
+    "widens the range. $/M: dollars per million output tokens, for the fastest and the slowest plain step. They are for decoding only, "
+    "without prompts and waiting."
 )
 Evidence = Callable[[AdviceOptions], Mapping[str, Any]]
 """What acceptance, measured anywhere, says about windows of drafts."""
@@ -227,7 +228,7 @@ def decide(
         return _decision(
             "do not rent",
             f"Do not rent. With arm {arm} drafting {costs} more than it saves for {_names(own)} (predicted: {_speed(own)}). "
-            f"Nothing would pay back a run, which costs {rental.text}.",
+            f"A run costs {rental.text}, and is never paid back.",
         )
     share, before = sum(one.share for one in chosen), chosen[0].baseline_usd_per_million
     kept = sum(one.share / one.speed_up for one in chosen) / share  # of the dollars of plain decoding
@@ -238,12 +239,12 @@ def decide(
     rest = [one for one in unsure if one not in chosen]
     sentences = (
         "Rent." if sure else "Rent only to find out.",
-        f"With arm {arm} decoding is predicted to be {_speed(chosen)} for {_names(chosen)}, at {usd_range(*after, 1)} instead of "
+        f"Arm {arm} is predicted to decode {_speed(chosen)} for {_names(chosen)}. It costs {usd_range(*after, 1)} instead of "
         f"{usd_range(*before, 1)} per million output tokens.",
-        f"A run that {'confirms' if sure else 'decides'} it costs {rental.text}, and is paid back after "
+        f"One run to {'confirm this' if sure else 'find out'} costs {rental.text}. It is paid back after "
         f"{_span(millions, _millions)} output tokens of {_names(chosen)}{traffic}.",
         f"For {_names(lost)} drafting costs more than it saves." if lost else "",
-        f"For {_names(rest)} it is open whether drafting pays." if rest else "",
+        f"For {_names(rest)} drafting may or may not pay." if rest else "",
     )
     decision = _decision("rent" if sure else "find out", " ".join(filter(None, sentences)))
     repaid = {"repaid_after_million_tokens": millions, "repaid_after_months": months}
@@ -265,13 +266,15 @@ def without_acceptance(
     if most > likely:
         least = _millions(rental.low_usd / (usd_per_million[1] * (1 - likely / most)))
         paid_back = (
-            f" A run costs {rental.text}, and is paid back after {least} output tokens at the earliest."
+            f" A run costs {rental.text}. It is paid back after {least} output tokens at the earliest."
         )
+    wide = f"{needed.low:.1f} to {needed.high:.1f}"
+    span = "" if needed.low == needed.high else f" (predicted; range {wide})"
     decision = _decision(
         "measure",
-        f"We do not know your acceptance yet. Drafting with arm {arm} pays above {likely:.1f} tokens a step ({needed.low:.1f} to "
-        f"{needed.high:.1f}) of at most {most}: each draft must be accepted in {100 * needed.accepted:.0f} % of the cases."
-        f"{paid_back} Measure it first, on any GPU (docs/decide.md).",
+        f"We do not know your acceptance yet: how often the model accepts a draft token. Arm {arm} pays if a step yields more than "
+        f"{likely:.1f} tokens{span}. A step yields at most {most}. For {likely:.1f}, each draft must be accepted "
+        f"{100 * needed.accepted:.0f} % of the time.{paid_back} Measure your acceptance first, on any GPU (docs/decide.md). Then:",
     )
     return decision | {"next": f"./trnspec forecast {file} --run DIR"}
 

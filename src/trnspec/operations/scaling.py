@@ -131,8 +131,9 @@ def _print(experiment: Experiment, as_json: bool, **done: Any) -> None:
     verb = "would be set" if done["dry_run"] else "set"
     before = "" if done["before"] is None else f" from {done['before']}"
     line = f"{done['nodegroup']}: {verb}{before} to {count(done['nodes'], 'node')}"
-    ends = "no Trn2 node bills once EC2 has let them go"
     if done["nodes"]:
-        until = f"until they are set to 0 at {done['off_at']}, or by ./trnspec nodes {experiment.file} 0"
-        ends = f"${done['usd_per_hour']:.2f} per hour ({done['price']}) {until}"
-    print_text(f"{line}; {ends}")
+        stop = f"They are set to 0 at {done['off_at']}. To stop them now:"
+        print_text(f"{line}; ${done['usd_per_hour']:.2f} an hour ({done['price']}). {stop}")
+        print(f"  ./trnspec nodes {experiment.file} 0")
+        return
+    print_text(f"{line}; no Trn2 node is billed after EC2 has stopped it")

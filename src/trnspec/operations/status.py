@@ -27,9 +27,9 @@ SECTIONS = "stacks trn2 cluster artifacts alarms notices run build dollars undes
 
 @with_experiment
 def command(path: Path, as_json: bool) -> int:
-    """Show what an experiment has on AWS and in its cluster, and what of it is billed. Changes nothing.
+    """Show what an experiment has on AWS and in its cluster, and what its nodes cost. Changes nothing.
 
-    Exit 0 when everything could be read, 1 when a part is missing or half done, 3 when it was not reached.
+    Exit 0 when it could read everything, 1 when a part is missing or incomplete, 3 when AWS or the cluster gave no answer.
     """
     experiment = load(path)
     look = _StatusSections(experiment, aws_of(experiment))
@@ -182,9 +182,9 @@ def _print(experiment: Experiment, page: dict[str, Any]) -> None:
         rows.append(("stack", stack["name"], f"{stack['status']} {stack['reason']}".strip()))
     if (group := page["trn2"]) is not None:
         off = f", off at {group['off_at']}" if group["off_at"] else ""
-        nodes = (
-            f"{count(group['nodes'], 'node')}, ${group['usd_per_hour']:.2f} an hour ({group['price']}){off}"
-        )
+        nodes = f"{count(group['nodes'], 'node')}{off}"
+        if group["nodes"]:
+            nodes += f", ${group['usd_per_hour']:.2f} an hour ({group['price']})"
         rows += [("trn2", group["nodegroup"], line) for line in (nodes, *group["issues"])]
     rows += _cluster_rows(page["cluster"] or {"nodes": (), "claims": (), "arms": ()})
     for what, key in (("weights", "weights"), ("artifact", "compiled")):
@@ -192,10 +192,12 @@ def _print(experiment: Experiment, page: dict[str, Any]) -> None:
         rows += [(what, name, "complete" if whole else "absent") for name, whole in found.items()]
     rows += [("alarm", one["name"], one["state"]) for one in page["alarms"] or ()]
     if page["notices"] is not None:
-        receiving = page["notices"] or [{"name": "nobody", "state": experiment_resources.nobody(experiment)}]
+        receiving = page["notices"] or [
+            {"name": "-", "state": f"nobody {experiment_resources.nobody(experiment)}"}
+        ]
         rows += [("notices", person["name"], person["state"]) for person in receiving]
     if (run := page["run"]) is not None:
-        how = f"at {run['step']}, begun {run['begun']}; ./trnspec run {experiment.file} goes on with it"
+        how = f"at {run['step']}, begun {run['begun']}; to continue it: ./trnspec run {experiment.file}"
         rows.append(("run", run["id"], how))
         gone = run["node_changes"]
         rows += [("run", run["id"], f"{NodesReplaced(**one).text} at {one['at']}") for one in gone]

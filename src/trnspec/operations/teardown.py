@@ -69,9 +69,9 @@ def command(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Delete an experiment's nodes, workloads, cluster ..., then list what still bills.
+    """Delete an experiment's nodes, workloads, cluster and other stacks, then list what is still billed.
 
-    The buckets and their stack stay. It can be run again. Exit 0 when no stack is left, 1 when some are.
+    It keeps the buckets and their stack. You can run it again. Exit 0 when only that stack is left, 1 when others are.
     """
     experiment = load(path)
     if bool(name) != bool(region):

@@ -31,8 +31,8 @@ WITHIN = DeploymentSettings(permissions_boundary=BOUNDARY)
 @pytest.mark.parametrize(
     ("statements", "bounded", "settings", "name", "state", "says"),
     [
-        ([], False, DeploymentSettings(), "qwen3-32b", State.FINE, "of qwen3-32b, and not any role"),
-        ([], True, WITHIN, "qwen3-32b", State.FINE, "of qwen3-32b, and not any role"),
+        ([], False, DeploymentSettings(), "qwen3-32b", State.FINE, "of qwen3-32b only"),
+        ([], True, WITHIN, "qwen3-32b", State.FINE, "of qwen3-32b only"),
         (
             [],
             True,

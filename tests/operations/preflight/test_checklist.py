@@ -164,7 +164,7 @@ FOUND: list[tuple[Check, Told, str, str]] = [
         "no cluster",
         "",
     ),
-    (account_setup.cluster_version, cluster("1.34"), "has Kubernetes 1.34, the file 1.35", ""),
+    (account_setup.cluster_version, cluster("1.34"), "has Kubernetes 1.34; the file asks for 1.35", ""),
     (
         account_setup.cluster_version,
         cluster("1.36"),

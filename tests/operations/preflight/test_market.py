@@ -136,7 +136,7 @@ def test_a_type_that_no_region_offers_is_a_finding(recorded: Recorded, file: Pat
     found = market.ask(load(file), Aws("us-east-2"), now=ASKED)
     assert (found.finding.state, "no enabled region offers" in found.finding.why) == (State.FINDING, True)
     text = " ".join(" ".join(market.as_lines(found)).split())
-    assert "has not enabled them: ap-south-2; ap-south-2 had the type when the catalogue was made" in text
+    assert "not enabled in this account: ap-south-2 (known to offer it: ap-south-2)" in text
     assert "Then:" not in text
 
 

@@ -114,7 +114,7 @@ def test_a_run_that_the_daily_hour_would_cut_is_refused_with_the_remedies(run: S
         "qwen3-32b: the nodes are set to 0 at 2026-04-01T22:00:00Z (every day at 22:00 UTC)",
         "2.6 Trn2 hours are predicted, until 2026-04-01T23:3",
         "start it after 22:30 UTC, or change cluster.off_at_utc, render and deploy",
-        "or give --hours 0.9, and a later run goes on from where it gets",
+        "or give --hours 0.9: a later run continues it",
     ):
         assert words in err
     plan = json.loads(run("--dry-run", "--json")[1])
@@ -212,7 +212,7 @@ BLOCK = {"reservation_id": "cr-0123456789abcdef0"}
         ),
         (
             {"kind": "on-demand"},
-            r".* publishes no on-demand price; a first run costs by Capacity Block \$310 ",
+            r".* publishes no on-demand price; a first run costs \$310 for a Capacity Block ",
         ),
     ],
 )

@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     "--load",
     type=click.IntRange(1, 4096),
     metavar="N",
-    help="Print the best window for N concurrent requests, if the engine can have one window only.",
+    help="Print the best number of draft tokens for N concurrent requests, for an engine with only one such number.",
 )
 @about_arms
 def report(**given: Any) -> int:
-    """Make summary, page, CSV and llmperf's files again from the raw records, print what to do."""
+    """Make the summary, the page, the CSV and llmperf's files again from the raw records, then print which arm to use."""
     raw = recorded(given["folder"], given)
     wishes = {"by_length": given["by_length"], "shares": given["mix"], "load": given["load"]}
     return reported(given["folder"], raw, as_json=given["json"], everything=given["all"], **wishes)

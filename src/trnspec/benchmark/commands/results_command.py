@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from json import dumps
@@ -40,6 +41,11 @@ def _speed_up(row: ListedRun) -> str:
     return f"{row.speed_up:.2f}{interval(row.ci_low, row.ci_high)}" if row.speed_up else ""
 
 
+def _load(row: ListedRun) -> str:
+    """Return the load, short enough for a column."""
+    return re.sub(r"(.*\d) concurrent requests?", r"concurrency \1", row.load)
+
+
 def _cost(row: ListedRun) -> str:
     from trnspec.benchmark.analyse.sentences import money
 
@@ -54,7 +60,7 @@ def _origin(row: ListedRun) -> str:
 COLUMNS = (
     Column("name", "name", lambda row: row.experiment, lambda row: row.experiment),
     Column("model", "model", lambda row: row.model.rpartition("/")[2], lambda row: row.model),
-    Column("load", "load", lambda row: row.load, lambda row: row.load_size),
+    Column("load", "load", _load, lambda row: row.load_size),
     Column("speed-up", "speed-up [95 %]", _speed_up, lambda row: row.speed_up, largest_first=True),
     Column("cost", "$/M tokens", _cost, lambda row: row.usd_after),
     Column("date", "date", lambda row: row.started[:10], lambda row: row.started, largest_first=True),

@@ -80,7 +80,9 @@ if TYPE_CHECKING:
     "--slo", type=read_by(pairs), metavar="M=S,..", help="Limits in seconds for ttft_s, tpot_s or e2e_s."
 )
 @click.option("--mix", type=read_by(shares), metavar="CLASS=SHARE,..", help=MIX)
-@click.option("--extra-body", type=read_by(in_json), metavar="JSON", help="More fields of each request.")
+@click.option(
+    "--extra-body", type=read_by(in_json), metavar="JSON", help="More fields to send with each request."
+)
 @click.option(
     "--ignore", multiple=True, metavar="KEY", help="A key of --prompts that is not sent, such as temperature."
 )
@@ -102,7 +104,7 @@ if TYPE_CHECKING:
     "--plan",
     type=PATH,
     metavar="FILE",
-    help="A plan as JSON. The options say what it leaves out, or replace it.",
+    help="A plan as JSON. Options add to it, or replace its values.",
 )
 @json_option("Print JSON, errors included.")
 @click.option("--warmup", type=int, hidden=True)

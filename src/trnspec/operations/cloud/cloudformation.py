@@ -45,7 +45,7 @@ _REMEDIES = {
     "UPDATE_ROLLBACK_FAILED": "its last update could not be taken back: aws cloudformation continue-update-rollback "
     "--stack-name {name} --region {region}, then {deploy}",
     "REVIEW_IN_PROGRESS": "a deployment ended before it began: {teardown} removes it; to go on, {deploy}",
-    "DELETE_FAILED": "its deletion broke off: {teardown} goes on",
+    "DELETE_FAILED": "its deletion failed; to continue: {teardown}",
 }
 """Remedies by status (https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/view-stack-events.html); an update that was rolled
 back keeps the previous state, and the remedy says that the file and the account differ."""

@@ -196,7 +196,7 @@ def check_time(experiment: Experiment, *, off: datetime, now: datetime, needs_h:
         return
     cluster, fit = experiment.cluster, int((off - now) / timedelta(minutes=6) - 0.5) / 10
     later = f"start it after {off + AGAIN_AFTER:%H:%M} UTC, or change cluster.off_at_utc, render and deploy"
-    keeps = f"; or give --hours {fit}, and a later run goes on from where it gets" if fit > 0 else ""
+    keeps = f"; or give --hours {fit}: a later run continues it" if fit > 0 else ""
     why = (
         f"the nodes are set to 0 at {stamp(off)} ({cluster.off_when}), and {needs_h:.1f} Trn2 hours are predicted, until "
         f"{stamp(now + timedelta(hours=needs_h))}"

@@ -62,9 +62,7 @@ def billed(arns: Iterable[str], region: str) -> list[Remaining]:
             "ec2:volume": f"ec2 delete-volume --volume-id {name}",
         }.get(f"{service}:{kind}")
         if command:
-            why = (
-                f"was made in the cluster and bills; copy what you need, then aws {command} --region {region}"
-            )
+            why = f"was created in the cluster and is billed; copy what you need, then aws {command} --region {region}"
             found.append((resource, why))
     return found
 

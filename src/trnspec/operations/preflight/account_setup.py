@@ -45,7 +45,7 @@ def cluster_version(experiment: Experiment, aws: Aws) -> Finding:
         return fine(f"there is no cluster {name} yet")
     actual = str(found["cluster"]["version"])
     if int(actual.partition(".")[2]) <= int(version.partition(".")[2]):
-        return fine(f"cluster {name} has Kubernetes {actual}, the file {version}")
+        return fine(f"cluster {name} has Kubernetes {actual}; the file asks for {version}")
     remedy = f'write kubernetes: "{actual}" into the section cluster, then make manifests, and deploy'
     if actual not in ADDON_VERSIONS:
         remedy = (
@@ -118,7 +118,7 @@ def bootstrap(experiment: Experiment, aws: Aws, settings: DeploymentSettings) ->
     if any_role:
         why = f"version {version}; CloudFormation may make any role (AdministratorAccess, the default), so whoever deploys is an administrator"
         return replace(finding(why, remedy), state=State.WARNING)
-    return fine(f"version {version}; CloudFormation may make roles of {experiment.name}, and not any role")
+    return fine(f"version {version}; CloudFormation may create roles of {experiment.name} only")
 
 
 def _may_make_role(role: str, aws: Aws, settings: DeploymentSettings) -> str:
@@ -182,7 +182,7 @@ def leftovers(experiment: Experiment, aws: Aws) -> Finding:
     if stack_name(experiment, "storage") not in there:
         buckets = [*experiment_resources.buckets(experiment, aws)]
     if not (groups or buckets):
-        return fine("nothing is left of an earlier deployment")
+        return fine("an earlier deployment left nothing")
     emptied = "; copy what you need out of the buckets and empty them, all versions, first" if buckets else ""
     why = f"{', '.join((*groups, *buckets))}: the next deployment makes these names, and no stack owns them{emptied}"
     commands = [f"aws logs delete-log-group --log-group-name {name} --region {aws.region}" for name in groups]

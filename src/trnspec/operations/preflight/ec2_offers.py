@@ -69,7 +69,7 @@ def capacity(experiment: Experiment, aws: Aws, *, now: datetime) -> Finding:
     if cluster.capacity.kind == "spot":
         return _by_spot(experiment, aws, now=now)
     if name is None:
-        return fine("on demand: capacity is known only when nodes are started")
+        return fine("on demand: only a start shows whether EC2 has a node")
     if (found := ec2.reservation(aws, name)) is None:
         why = f"{name}: no such reservation in account {aws.account}, {aws.region}"
         return finding(why, "check cluster.capacity.reservation_id, AWS_PROFILE and cluster.region")

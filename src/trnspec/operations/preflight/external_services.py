@@ -31,9 +31,9 @@ def admin_cidrs(experiment: Experiment) -> Finding:
     if not cidrs:
         if shutil.which(PLUGIN):
             return fine(f"none: the endpoint is private, {PLUGIN} is installed")
-        why = f"none, so the endpoint is private, and {PLUGIN} is not installed"
-        install = "install the Session Manager plugin (docs.aws.amazon.com/systems-manager)"
-        return finding(why, f"{install}, or add your network")
+        why = f"none: the cluster's endpoint is private and needs the Session Manager plugin; {PLUGIN} is not installed"
+        install = "install it (https://docs.aws.amazon.com/systems-manager)"
+        return finding(why, f"{install}, or write your network into cluster.admin_cidrs")
     try:
         with urllib.request.urlopen(ADDRESS_SERVICE, timeout=TIMEOUT_S) as response:
             address = ip_address(response.read(100).decode().strip())

@@ -26,10 +26,10 @@ from trnspec.operations.cloud.clock import moment, stamp
 _THREADS = 12
 _T = TypeVar("_T")
 NOTES = (
-    "On demand: AWS publishes no price. Nobody knows before whether EC2 has a node, on demand or by spot: "
-    "`run --wait 12h` asks again and again.",
-    "A spot price changes while nodes run. A Capacity Block is paid in advance and cannot be cancelled; another account may buy "
-    "it first. The hours are predicted.",
+    "On demand: AWS publishes no price. Only a start shows whether EC2 has a node, on demand or by spot. `run --wait 12h` tries for "
+    "12 hours.",
+    "A spot price changes while nodes run. You pay a Capacity Block in advance and cannot cancel it; another account may buy it "
+    "first.",
 )
 """https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_CancelCapacityReservation.html."""
 
@@ -224,17 +224,19 @@ def as_lines(market: Market) -> Iterator[str]:
     nodes = f"{count(experiment.nodes, 'node')} of {experiment.instance.name}"
     asked = f"{count(market.regions_asked, 'region')} asked at {stamp(market.asked_at)}"
     yield from folded([f"Where to buy {nodes} for {market.hours:.1f} hours (predicted); {asked}", ""])
-    headings = ("", "by", "where", "$/hour", "in 30 days", "this run, $", "note")
+    headings = ("", "by", "where", "$/hour", "last 30 days", "this run, $", "note")
     if rows := [_row(number, offer) for number, offer in enumerate(market.offers, start=1)]:
         yield from (*table(headings, rows), "")
     yield from folded([*_unanswered(market), *NOTES, ""])
     for way in (ways := [*ways_to_take(market)]):
-        yield f"To take row {way['row']}:"
+        yield f"To buy row {way['row']}:"
         if way["command"]:
-            yield from folded(["  Deploy before it begins. This command pays for the whole block at once:"])
+            yield from folded(
+                ["  Deploy before the block starts. This command pays for the whole block at once:"]
+            )
             yield f"  {way['command']}"
-        yield f"  In {file}:"
-        yield textwrap.indent(yaml.safe_dump({"cluster": way["cluster"]}, sort_keys=False), "  ")
+        yield f"  Write into {file}:"
+        yield textwrap.indent(yaml.safe_dump({"cluster": way["cluster"]}, sort_keys=False), "    ")
     if ways:
         yield "Then:"
         yield from (f"  ./trnspec {verb} {file}" for verb in ("render", "deploy"))
@@ -261,5 +263,5 @@ def _unanswered(market: Market) -> Iterator[str]:
     yield from (f"no answer: {line}" for line in market.no_answer)
     if market.not_enabled:
         seen = [name for name in market.not_enabled if name in market.experiment.instance.zones]
-        why = f"; {listed(seen)} had the type when the catalogue was made" if seen else ""
-        yield f"not asked, because the account has not enabled them: {', '.join(market.not_enabled)}{why}"
+        why = f" (known to offer it: {listed(seen)})" if seen else ""
+        yield f"not asked, not enabled in this account: {', '.join(market.not_enabled)}{why}"
