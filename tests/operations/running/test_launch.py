@@ -127,8 +127,8 @@ def test_a_run_that_the_daily_hour_would_cut_is_refused_with_the_remedies(run: S
 
 
 def test_who_receives_no_alarm_is_told_before_a_node_starts(world: World, run: Say) -> None:
-    said = "no alarm of qwen3-32b reaches anyone, not even one about a schedule that fails: "
-    assert f"{said}nobody receives alarms; write alarm_email" in run("--hours", "1")[2]
+    said = "nobody receives the alarms of qwen3-32b, not even one about a schedule that fails: "
+    assert f"{said}write alarm_email" in run("--hours", "1")[2]
     sns = world.client("sns")
     topic = sns.create_topic(Name="qwen3-32b-notices")["TopicArn"]
     sns.subscribe(TopicArn=topic, Protocol="email", Endpoint="team@example.com")
@@ -212,7 +212,7 @@ BLOCK = {"reservation_id": "cr-0123456789abcdef0"}
         ),
         (
             {"kind": "on-demand"},
-            r".* publishes no on-demand price; a first run costs \$310 for a Capacity Block ",
+            r".* publishes no on-demand price. A first run costs \$310 for a Capacity Block ",
         ),
     ],
 )

@@ -77,7 +77,7 @@ def test_a_refused_argument_is_one_line_with_arm_key_and_reason_and_no_node_star
     driver.clock.time += timedelta(days=1)
     driver.run()
     said = "\n".join(driver.said)
-    order = [said.index(step) for step in ("fetch weights", "takes the arguments and heads", "start Trn2")]
+    order = [said.index(step) for step in ("fetch weights", "accepts the server arguments", "start Trn2")]
     assert order == sorted(order)
 
 

@@ -15,8 +15,9 @@ import click
 
 from cdk8s_charts.manifests import ManifestFile, read
 from trnspec.core.checkout import ROOT
-from trnspec.core.console import print_json, warn
+from trnspec.core.console import print_json, print_text, warn
 from trnspec.core.findings import Misuse, Outside, Refusal
+from trnspec.core.screen import folded
 from trnspec.experiment import Experiment, load
 from trnspec.operations.cloud import experiment_resources, nodegroup
 from trnspec.operations.cloud.access import cluster_of
@@ -135,7 +136,7 @@ def run_locally(experiment: Experiment, asked: RunOptions) -> Answer:
     store, now = RunStore(experiment, aws), Clock().now()
     held = unfinished(experiment, store, now=now, take_over=asked.take_over)
     plan = _plan(experiment, asked, now=now, aws=aws, held=held)
-    print(plan.text, file=sys.stderr)
+    print("\n".join(folded(plan.text.split("\n"))), file=sys.stderr)
     needs_h = plan.check_time()
     _warn_of_silence(experiment, aws)
     with opened(plan, aws, store, held, files=files, out=asked.out) as run:
@@ -148,7 +149,7 @@ def run_locally(experiment: Experiment, asked: RunOptions) -> Answer:
         answer = run_to_end(run, keep_nodes=asked.keep_nodes)
     text = (
         f"run {answer['id']}: {run.out}, {answer['state']}\n"
-        f"this answer took {answer['node_hours']:.2f} Trn2 node hours, {answer['cost']}; 0 nodes are left"
+        f"this run used {answer['node_hours']:.2f} Trn2 node hours, {answer['cost']}; 0 nodes are left"
     )
     return answer, text
 
@@ -214,9 +215,11 @@ def _warn_of_silence(experiment: Experiment, aws: Aws) -> None:
         why = (
             f"{names} {experiment_resources.UNCONFIRMED}"
             if names
-            else f"nobody {experiment_resources.nobody(experiment)}"
+            else experiment_resources.nobody(experiment).partition("; ")[2]
         )
-        warn(f"no alarm of {experiment.name} reaches anyone, not even one about a schedule that fails: {why}")
+        warn(
+            f"nobody receives the alarms of {experiment.name}, not even one about a schedule that fails: {why}"
+        )
 
 
 def _plan(
@@ -257,7 +260,9 @@ def _dry_run(experiment: Experiment, asked: RunOptions, *, as_json: bool) -> int
         plan = _plan(experiment, asked, now=now, aws=aws, held=held)
     except AwsError as error:
         plan, problem = _plan(experiment, asked, now=now, aws=None), error
-    print_json({**plan.as_json(), "asked_aws": problem is None}) if as_json else print(plan.text)
+    print_json({**plan.as_json(), "asked_aws": problem is None}) if as_json else print_text(
+        *plan.text.split("\n")
+    )
     if problem is not None:
         warn(f"{problem}; until then the plan assumes a new run that compiles every arm")
         return problem.exit_code

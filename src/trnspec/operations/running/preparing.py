@@ -53,7 +53,7 @@ def check_arguments(run: ActiveRun) -> None:
         try:
             remedy = f"./trnspec kubectl {run.experiment.file} describe job {name}"
             wait_for(run, name, patience_s=ARGUMENTS_DEADLINE_S + 300, remedy=remedy)
-            run.say(f"    {image}: takes the arguments and heads of its arms")
+            run.say(f"    {image}: accepts the server arguments and draft heads of its arms")
         except ImageError:
             raise
         except StepError as error:
@@ -252,7 +252,9 @@ def _compare(run: ActiveRun, arm: Arm) -> None:
     run.aws.client("s3").put_object(**where, Body=text.encode())
     if theirs is not None:
         beyond = count(sum(not entry["declared"] for entry in json.loads(text)["differences"]), "value")
-        run.say(f"    {arm.name}: its engine differs from the baseline's in {beyond} beyond speculation")
+        run.say(
+            f"    {arm.name}: its engine differs from the baseline's in {beyond} besides speculation (see the report)"
+        )
 
 
 def saved(run: ActiveRun, key: str) -> dict[str, Any] | None:

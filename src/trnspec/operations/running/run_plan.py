@@ -201,7 +201,7 @@ class RunPlan:
         return "\n".join(
             [
                 self._costs,
-                f"{self.experiment.name}: {begins}; {count(self.to_compile, 'artifact')} to compile, {count(self.nodes, 'Trn2 node')}",
+                f"{self.experiment.name}: {begins}, {count(self.to_compile, 'artifact')} to compile, {count(self.nodes, 'Trn2 node')}",
                 *table(("step", "nodes", "hours"), cells, names=(0,)),
                 f"nodes are set to 0 {ends}",
                 *([f"does not fit before the block ends and is left to a later run: {out}"] if out else []),
@@ -229,8 +229,8 @@ class RunPlan:
             else "AWS publishes no on-demand price"
         )
         return (
-            f"{hours}, which are the limit: {unknown}; "
-            f"a first run costs {price_text(file_prices(self.experiment, self.predicted_h))}"
+            f"{hours}. {unknown[:1].upper()}{unknown[1:]}. "
+            f"A first run costs {price_text(file_prices(self.experiment, self.predicted_h))}"
         )
 
 
