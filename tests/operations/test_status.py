@@ -260,7 +260,7 @@ INCOMPLETE = {
     "ROLLBACK_COMPLETE": "failed and left nothing: fix what its events name, then run ./trnspec deploy experiments/",
     "UPDATE_ROLLBACK_FAILED": "continue-update-rollback --stack-name qwen3-32b-cluster --region us-east-2",
     "REVIEW_IN_PROGRESS": "./trnspec teardown experiments/qwen3-32b.yaml removes it; to go on, run ./trnspec deploy experiments/qwen3-32b.yaml",
-    "DELETE_FAILED": "./trnspec teardown experiments/qwen3-32b.yaml goes on",
+    "DELETE_FAILED": "./trnspec teardown experiments/qwen3-32b.yaml",
 }
 WELL = ("CREATE_COMPLETE", "UPDATE_IN_PROGRESS", "DELETE_IN_PROGRESS", "absent")
 
