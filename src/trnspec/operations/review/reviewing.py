@@ -188,7 +188,9 @@ def _check_out(base: str, into: Path) -> str:
         remedy = "fetch them (git fetch --unshallow), then run this again"
         raise Misuse(f"{base}: git cannot read its files; {remedy}")
     with tarfile.open(fileobj=BytesIO(archive)) as files:
-        files.extractall(into, filter="data")  # writes nothing outside of `into`
+        # With the filter nothing is written outside of `into`; Python before 3.11.4 has none, and git's trees need none.
+        safe: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+        files.extractall(into, **safe)
     return name
 
 
