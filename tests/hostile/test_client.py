@@ -300,7 +300,9 @@ def test_a_server_that_repeats_the_api_key_puts_it_into_no_file_and_on_no_screen
     metrics = raw(answered(b"", f"Content-Encoding: {KEY}"))
     with Misbehaving(answers, dict.fromkeys(answers, whole), dict.fromkeys(answers, metrics)) as server:
         code = run(tmp_path, plan_of(server, *answers))
-        assert code in (0, 1), "measured; whether two packets of a whole answer arrive as one decides between them"
+        assert code in (0, 1), (
+            "measured; whether two packets of a whole answer arrive as one decides between them"
+        )
         assert main(["report", str(tmp_path / "out")]) == code
         refusing = {"models": raw(answered(b"{}", f"Location: http://{KEY}/", status="302 Found"))}
     kept = {path.name: path.read_bytes().decode() for path in (tmp_path / "out").rglob("*") if path.is_file()}
