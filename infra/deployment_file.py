@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -17,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from cdk8s_charts.manifests import ManifestFile
 from trnspec.core.findings import Finding, Misuse
 from trnspec.core.yaml_file import read_yaml
 from trnspec.experiment import Experiment
@@ -135,6 +136,16 @@ class DeploymentSettings(Settings):
             "alarm_email is empty, so no one receives the alarms; write an address there": not self.alarm_email,
         }
         return [f"{where}: {line}" for line, applies in lines.items() if applies]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeployedExperiment:
+    """What the stacks of one experiment are made of."""
+
+    experiment: Experiment
+    files: tuple[ManifestFile, ...]
+    """The manifests as they were reviewed, in apply order."""
+    settings: Settings
 
 
 KEYS = tuple(DeploymentSettings.model_fields)

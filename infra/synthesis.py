@@ -17,7 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cdk8s_charts.manifests import ManifestFile, read
-from infra.deployment_file import KEYS, NAME, DeploymentSettings, read_deployment, refuse_elsewhere
+from infra.deployment_file import (
+    KEYS,
+    NAME,
+    DeployedExperiment,
+    DeploymentSettings,
+    read_deployment,
+    refuse_elsewhere,
+)
 from infra.pipeline.pipeline_file import PipelineConfiguration
 from trnspec.core.checkout import ROOT
 from trnspec.core.findings import Finding, Misuse
@@ -34,12 +41,8 @@ construct, as the command line asks for too. Not in cdk.json, where the command 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Configuration:
-    experiment: Experiment
-    files: tuple[ManifestFile, ...]
-    """The manifests as they were reviewed, in apply order."""
+class Configuration(DeployedExperiment):
     settings: DeploymentSettings
-    """The settings of deployment.yaml."""
     context: Mapping[str, object]
     """Feature flags and keys as CDK takes them."""
 
@@ -103,9 +106,7 @@ def app_of(
 
     from infra.deployment import add_stacks  # imports the CDK, so it comes after the checks
 
-    add_stacks(
-        app, experiment=configuration.experiment, files=configuration.files, settings=configuration.settings
-    )
+    add_stacks(app, configuration)
     return app
 
 

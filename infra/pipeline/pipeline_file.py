@@ -9,10 +9,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from cdk8s_charts.manifests import ManifestFile, read
+from cdk8s_charts.manifests import read
 from infra.deployment_file import (
     Account,
     Admins,
+    DeployedExperiment,
     Email,
     Section,
     Settings,
@@ -94,14 +95,11 @@ class PipelineFile(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StageConfiguration:
+class StageConfiguration(DeployedExperiment):
     """One account that the pipeline delivers to."""
 
     name: str
     settings: StageSection
-    experiment: Experiment
-    files: tuple[ManifestFile, ...]
-    """The manifests as they were reviewed."""
 
     @property
     def starter_role(self) -> str:

@@ -91,13 +91,7 @@ class DeliveredStage(cdk.Stage):
             ({"arguments": step.arguments, "afterwards": step.commands} for step in steps if step.arguments),
             None,
         )
-        control = add_stacks(
-            self,
-            experiment=stage.experiment,
-            files=stage.files,
-            settings=stage.settings,
-            runs=runs,
-        )
+        control = add_stacks(self, stage, runs=runs)
         delivery = DeliveryStack(self, configuration=configuration, stage=stage, steps=steps, control=control)
         configure_log_groups(delivery, stage.settings)
 
@@ -114,16 +108,8 @@ class DeliveryStack(BuildsStack):
         steps: tuple[ClusterStep, ...],
         control: ClusterStack,
     ) -> None:
-        super().__init__(
-            scope,
-            "delivery",
-            "steps of the delivery",
-            experiment=stage.experiment,
-            settings=stage.settings,
-            role_name=delivery_role_name(stage.experiment),
-            cluster=control.cluster,
-            vpc=control.vpc,
-        )
+        name = delivery_role_name(stage.experiment)
+        super().__init__(scope, "delivery", "steps of the delivery", control, role_name=name)
         # What the smoke step asks of pins, zone and quotas.
         self._allow("SeeVersions", "eks:DescribeAddonVersions DescribeClusterVersions", "*")
         self._allow("SeeOffers", "ec2:DescribeImages DescribeInstanceTypeOfferings", "*")

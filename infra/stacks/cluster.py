@@ -13,12 +13,11 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from infra.deployment_file import Settings
-from infra.stacks.experiment_stack import ExperimentStack, allow, encryption_key, service_role
+from infra.deployment_file import DeployedExperiment
+from infra.stacks.experiment_stack import StackOfCluster, allow, encryption_key, service_role
 from infra.stacks.network import existing_vpc
 from infra.stacks.nodes import add_system_nodes, metadata_options, root_volume
 from infra.stacks.software import ManagedAddons
-from trnspec.experiment import Experiment
 from trnspec.experiment.catalogue.prices import BASTION_INSTANCE_TYPE
 from trnspec.experiment.cost import BASTION_VOLUME_GIB
 from trnspec.experiment.naming import bastion_name, cluster_name, control_plane_log_group
@@ -39,21 +38,12 @@ class Bastion(Construct):
     An Auto Scaling group of one instance replaces it when it fails. It costs a few dollars per month. Not verified on AWS.
     """
 
-    def __init__(
-        self,
-        scope: Construct,
-        construct_id: str,
-        *,
-        experiment: Experiment,
-        cluster: eks.ICluster,
-        vpc: ec2.IVpc,
-    ) -> None:
-        super().__init__(scope, construct_id)
-        name = bastion_name(experiment)
+    def __init__(self, control: StackOfCluster, construct_id: str) -> None:
+        super().__init__(control, construct_id)
+        name = bastion_name(control.experiment)
         egress = reach_endpoint(
             self,
-            cluster=cluster,
-            vpc=vpc,
+            control,
             description="from the way in to AWS and to the cluster",
             outwards="HTTPS",
             inwards="kubectl through the way in",
@@ -78,7 +68,7 @@ class Bastion(Construct):
             min_size="0",
             max_size="1",
             desired_capacity="1",
-            vpc_zone_identifier=[subnet.subnet_id for subnet in vpc.private_subnets],
+            vpc_zone_identifier=[subnet.subnet_id for subnet in control.vpc.private_subnets],
             launch_template=of_group.LaunchTemplateSpecificationProperty(
                 launch_template_id=template.ref, version=template.attr_latest_version_number
             ),
@@ -97,15 +87,17 @@ class Bastion(Construct):
 
 
 def reach_endpoint(
-    scope: Construct, *, cluster: eks.ICluster, vpc: ec2.IVpc, description: str, outwards: str, inwards: str
+    scope: Construct, control: StackOfCluster, *, description: str, outwards: str, inwards: str
 ) -> ec2.SecurityGroup:
     """Return a security group with outbound HTTPS to AWS and to the cluster's endpoint, whose own group admits it."""
-    group = ec2.SecurityGroup(scope, "Outwards", vpc=vpc, description=description, allow_all_outbound=False)
+    group = ec2.SecurityGroup(
+        scope, "Outwards", vpc=control.vpc, description=description, allow_all_outbound=False
+    )
     group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(443), outwards)
     ec2.CfnSecurityGroupIngress(
         scope,
         "ToEndpoint",
-        group_id=cluster.cluster_security_group_id,
+        group_id=control.cluster.cluster_security_group_id,
         ip_protocol="tcp",
         from_port=443,
         to_port=443,
@@ -115,37 +107,31 @@ def reach_endpoint(
     return group
 
 
-class ClusterStack(ExperimentStack):
+class ClusterStack(StackOfCluster):
     """Control plane, add-ons, system nodes, access of the named administrators, and a bastion where the
     endpoint is private."""
 
-    def __init__(
-        self, scope: Construct, *, experiment: Experiment, settings: Settings, vpc: ec2.IVpc | None
-    ) -> None:
-        super().__init__(scope, "cluster", "EKS cluster", experiment=experiment, settings=settings)
+    def __init__(self, scope: Construct, deployed: DeployedExperiment, vpc: ec2.IVpc | None) -> None:
+        super().__init__(scope, "cluster", "EKS cluster", deployed)
         self.vpc = vpc or existing_vpc(self)
         control_plane = self._control_plane()
-        for principal in settings.admins:
+        for principal in self.settings.admins:
             # Named after its principal: EKS has one entry for each, and positions in a list change.
             digest = hashlib.sha256(principal.encode()).hexdigest()[:8]
             control_plane.grant_cluster_admin(f"Admin{digest}", principal)
         # It implements the interface; the Python types of aws-cdk-lib 2.275 lack one of its properties.
         self.cluster = cast("eks.ICluster", control_plane)
-        nodes = add_system_nodes(self, experiment=experiment, settings=settings, cluster=self.cluster)
-        ManagedAddons(self, "Addons", experiment=experiment, cluster=self.cluster, nodes=nodes)
-        cidrs, name, region = (
-            experiment.cluster.admin_cidrs,
-            cluster_name(experiment),
-            experiment.cluster.region,
-        )
+        ManagedAddons(self, "Addons", nodes=add_system_nodes(self))
+        cidrs = self.experiment.cluster.admin_cidrs
         if not cidrs:
-            Bastion(self, "WayIn", experiment=experiment, cluster=self.cluster, vpc=self.vpc)
+            Bastion(self, "WayIn")
         cdk.CfnOutput(self, "ClusterName", value=self.cluster.cluster_name)
         from_where = (
             "for the admins of deployment.yaml or of the pipeline's stage, from the networks in cluster.admin_cidrs"
             if cidrs
             else "the endpoint is private: ./trnspec kubectl reaches it through the bastion"
         )
+        name, region = cluster_name(self.experiment), self.experiment.cluster.region
         command = f"aws eks update-kubeconfig --name {name} --region {region}"
         cdk.CfnOutput(self, "KubeconfigCommand", value=command, description=from_where)
 

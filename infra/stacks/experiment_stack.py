@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import aws_cdk as cdk
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from infra.deployment_file import Settings
-from trnspec.experiment import Experiment
+from infra.deployment_file import DeployedExperiment, Settings
 from trnspec.experiment.naming import PROTECTED, stack_name
 
 
@@ -22,25 +23,24 @@ class ExperimentStack(cdk.Stack):
     everywhere.
     """
 
-    def __init__(
-        self,
-        scope: Construct,
-        part: str,
-        description: str,
-        *,
-        experiment: Experiment,
-        settings: Settings,
-    ) -> None:
-        name = stack_name(experiment, part)
+    def __init__(self, scope: Construct, part: str, description: str, deployed: DeployedExperiment) -> None:
+        self.deployed, self.experiment, self.settings = deployed, deployed.experiment, deployed.settings
+        name = stack_name(self.experiment, part)
         super().__init__(
             scope,
             name,  # names that CDK makes of a construct's path, such as a VPC's, then contain the stack
             stack_name=name,
-            description=f"{experiment.name}: {description}",
-            env=cdk.Environment(account=settings.account or None, region=experiment.cluster.region),
+            description=f"{self.experiment.name}: {description}",
+            env=cdk.Environment(account=self.settings.account or None, region=self.experiment.cluster.region),
             termination_protection=part in PROTECTED,
         )
-        self.experiment, self.settings = experiment, settings
+
+
+class StackOfCluster(ExperimentStack):
+    """The stack of the cluster, as the stacks that need its cluster and its network see it."""
+
+    cluster: eks.ICluster  # pyrefly: ignore[uninitialized-instance-variable]  # ClusterStack sets both
+    vpc: ec2.IVpc  # pyrefly: ignore[uninitialized-instance-variable]
 
 
 def tag(scope: Construct, tags: Mapping[str, str]) -> None:

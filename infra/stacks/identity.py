@@ -7,8 +7,7 @@ from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from infra.deployment_file import Settings
-from infra.stacks.experiment_stack import ExperimentStack, allow, pod_identity
+from infra.stacks.experiment_stack import ExperimentStack, StackOfCluster, allow, pod_identity
 from infra.stacks.storage import ModelStore
 from trnspec.experiment import Experiment, naming
 
@@ -19,20 +18,13 @@ class IdentityStack(ExperimentStack):
     """Pod Identity for the pods that serve, fetch, compile and measure. The grants are here, with their principals, so that
     the buckets do not depend on their readers."""
 
-    def __init__(
-        self,
-        scope: Construct,
-        *,
-        experiment: Experiment,
-        cluster: eks.ICluster,
-        store: ModelStore,
-        settings: Settings,
-    ) -> None:
-        super().__init__(scope, "identity", "identity of the pods", experiment=experiment, settings=settings)
+    def __init__(self, scope: Construct, control: StackOfCluster, store: ModelStore) -> None:
+        super().__init__(scope, "identity", "identity of the pods", control.deployed)
+        experiment = self.experiment
         weights, artifacts, results = (
             bucket.bucket_arn for bucket in (store.checkpoints, store.artifacts, store.results)
         )
-        key, cluster_name, pods = store.key.key_arn, cluster.cluster_name, pod_identity()
+        key, cluster_name, pods = store.key.key_arn, control.cluster.cluster_name, pod_identity()
         upload = _upload_with(key)
         for account, statements in {
             # Mountpoint, or the pod's own copy to local disks, reads weights and artifacts; it can write neither.
@@ -59,7 +51,7 @@ class IdentityStack(ExperimentStack):
             )
 
 
-def admit_builds(stack: ExperimentStack, role: iam.Role, *, cluster: eks.ICluster) -> None:
+def admit_builds(stack: ExperimentStack, role: iam.Role, cluster: eks.ICluster) -> None:
     """Admit the role of builds to the cluster. They create Jobs and scale Deployments in the experiment's namespace, by the rendered roles
     of their group alone."""
     eks.CfnAccessEntry(

@@ -7,9 +7,8 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from infra.deployment_file import Settings
+from infra.deployment_file import DeployedExperiment
 from infra.stacks.experiment_stack import ExperimentStack
-from trnspec.experiment import Experiment
 
 MAX_ZONES = 6
 """Maximum zones of an AWS region. Addresses are reserved for this number, so that a further zone moves no subnet."""
@@ -24,9 +23,9 @@ class NetworkStack(ExperimentStack):
     """A VPC over the zones of the region: private subnets for nodes, one NAT gateway, and a
     gateway endpoint for S3."""
 
-    def __init__(self, scope: Construct, *, experiment: Experiment, settings: Settings) -> None:
-        super().__init__(scope, "network", "network", experiment=experiment, settings=settings)
-        zones = experiment.zones
+    def __init__(self, scope: Construct, deployed: DeployedExperiment) -> None:
+        super().__init__(scope, "network", "network", deployed)
+        zones = self.experiment.zones
         self.vpc = ec2.Vpc(
             self,
             "Vpc",

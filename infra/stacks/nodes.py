@@ -11,8 +11,7 @@ from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from infra.deployment_file import Settings
-from infra.stacks.experiment_stack import ExperimentStack, service_role
+from infra.stacks.experiment_stack import ExperimentStack, StackOfCluster, service_role
 from infra.stacks.scale_to_zero import ScaleToZero
 from trnspec.experiment import Experiment, naming
 from trnspec.experiment.catalogue.prices import SYSTEM_INSTANCE_TYPE
@@ -84,8 +83,7 @@ def root_volume(
 
 def _node_group(
     scope: Construct,
-    experiment: Experiment,
-    settings: Settings,
+    control: StackOfCluster,
     *,
     name: str,
     volume: ec2.CfnLaunchTemplate.BlockDeviceMappingProperty,
@@ -96,7 +94,7 @@ def _node_group(
 
     Instances and disks do not inherit the tags of the stack, so they get their own tags for the bill.
     """
-    named = {**settings.tags, "Name": name, "experiment": experiment.name}
+    named = {**control.settings.tags, "Name": name, "experiment": control.experiment.name}
     tags = [cdk.CfnTag(key=key, value=value) for key, value in named.items()]
     specifications = [
         _Template.TagSpecificationProperty(resource_type=kind, tags=tags) for kind in ("instance", "volume")
@@ -116,6 +114,7 @@ def _node_group(
     group = eks.Nodegroup(
         scope,
         "Group",
+        cluster=control.cluster,
         nodegroup_name=name,
         launch_template_spec=eks.LaunchTemplateSpec(
             id=template.ref, version=template.attr_latest_version_number
@@ -125,7 +124,7 @@ def _node_group(
     )
     # Both version and release are set: with the release alone EKS refuses to follow the cluster to the next version
     # (https://github.com/eksctl-io/eksctl/issues/7976).
-    _resource(group).version = experiment.cluster.kubernetes
+    _resource(group).version = control.experiment.cluster.kubernetes
     return group
 
 
@@ -135,24 +134,21 @@ def _resource(group: eks.Nodegroup) -> eks.CfnNodegroup:
     return resource
 
 
-def add_system_nodes(
-    scope: Construct, *, experiment: Experiment, settings: Settings, cluster: eks.ICluster
-) -> Construct:
-    """Create a managed node group over all zones for everything except the models; `cluster` places it into its private subnets.
+def add_system_nodes(control: StackOfCluster) -> Construct:
+    """Create a managed node group over all zones for everything except the models; the cluster places it into its private subnets.
 
     4 vCPU and 16 GiB carry CoreDNS, the add-ons' agents and controllers, the fetch Job and the benchmark's pod; on an m7i.large the
     agents alone leave the benchmark no room.
     """
-    nodes, image = Construct(scope, "SystemNodes"), eks.NodegroupAmiType.AL2023_X86_64_STANDARD
+    experiment, nodes = control.experiment, Construct(control, "SystemNodes")
+    image = eks.NodegroupAmiType.AL2023_X86_64_STANDARD
     subnets = experiment.cluster.network.private_subnets.values() or experiment.zones
     _node_group(
         nodes,
-        experiment,
-        settings,
+        control,
         name=naming.system_nodegroup(experiment, SYSTEM_INSTANCE_TYPE, image.value, *subnets),
         volume=root_volume(gib=SYSTEM_VOLUME_GIB),
         launch={},
-        cluster=cluster,
         release_version=images_of(experiment.cluster.kubernetes)[0].release,
         ami_type=image,
         instance_types=[ec2.InstanceType(SYSTEM_INSTANCE_TYPE)],
@@ -172,26 +168,17 @@ class NeuronNodes(Construct):
     and refuses the Neuron image with it, and a capacity block also requires it there. Not verified on AWS.
     """
 
-    def __init__(
-        self,
-        scope: Construct,
-        construct_id: str,
-        *,
-        experiment: Experiment,
-        settings: Settings,
-        cluster: eks.ICluster,
-        vpc: ec2.IVpc,
-    ) -> None:
+    def __init__(self, scope: Construct, construct_id: str, control: StackOfCluster) -> None:
         super().__init__(scope, construct_id)
+        experiment = control.experiment
         wanted, image, instance = experiment.cluster.nodes, experiment.node_image, experiment.instance
         assert image is not None, "experiments without Neuron devices are not deployed"
         zone = experiment.cluster.trn2_zone
         taint = eks.TaintSpec(key=naming.NEURON_TAINT_KEY, value="true", effect=eks.TaintEffect.NO_SCHEDULE)
-        in_zone = [subnet for subnet in vpc.private_subnets if subnet.availability_zone == zone]
+        in_zone = [subnet for subnet in control.vpc.private_subnets if subnet.availability_zone == zone]
         self.group = _node_group(
             self,
-            experiment,
-            settings,
+            control,
             name=naming.neuron_nodegroup(experiment),
             volume=root_volume(
                 **{"gib": NEURON_VOLUME_GIB} if instance.scratch_gib > 0 else _VOLUME_WITHOUT_NVME
@@ -199,10 +186,9 @@ class NeuronNodes(Construct):
             launch={
                 "instance_type": instance.name,
                 "user_data": _user_data(experiment),
-                **self._network(instance.efa_attached, cluster, vpc),
+                **self._network(instance.efa_attached, control),
                 **self._purchase(experiment),
             },
-            cluster=cluster,
             ami_type=eks.NodegroupAmiType.AL2023_X86_64_NEURON,
             release_version=image.release,
             capacity_type=_CAPACITY_TYPES.get(experiment.cluster.capacity.kind, eks.CapacityType.ON_DEMAND),
@@ -227,7 +213,7 @@ class NeuronNodes(Construct):
             max_unavailable=1, update_strategy="MINIMAL"
         )
 
-    def _network(self, efa_interfaces: int, cluster: eks.ICluster, vpc: ec2.IVpc) -> dict[str, Any]:
+    def _network(self, efa_interfaces: int, control: StackOfCluster) -> dict[str, Any]:
         """Return one EFA interface per network card, the first also for IP; or only the cluster's security group if no EFA is
         attached. EC2 accepts the groups in one of the two places only.
 
@@ -235,11 +221,11 @@ class NeuronNodes(Construct):
         with EFA only (Neuron DRA documentation). EFA passes only between members of a group that allows all traffic to
         and from itself, by name (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-start.html).
         """
-        groups = [cluster.cluster_security_group_id]
+        groups = [control.cluster.cluster_security_group_id]
         if efa_interfaces == 0:
             return {"security_group_ids": groups}
         described = "EFA traffic between Neuron nodes"
-        efa = ec2.SecurityGroup(self, "Efa", vpc=vpc, description=described, allow_all_outbound=False)
+        efa = ec2.SecurityGroup(self, "Efa", vpc=control.vpc, description=described, allow_all_outbound=False)
         efa.add_ingress_rule(efa, ec2.Port.all_traffic(), "EFA from the group itself")
         efa.add_egress_rule(efa, ec2.Port.all_traffic(), "EFA to the group itself")
         groups.append(efa.security_group_id)
@@ -302,24 +288,9 @@ def _user_data(experiment: Experiment) -> str | None:
 class NodesStack(ExperimentStack):
     """The group of Neuron nodes, and what empties it."""
 
-    def __init__(
-        self,
-        scope: Construct,
-        *,
-        experiment: Experiment,
-        settings: Settings,
-        cluster: eks.ICluster,
-        vpc: ec2.IVpc,
-    ) -> None:
-        super().__init__(scope, "nodes", "Trainium2 nodes", experiment=experiment, settings=settings)
-        end = ScaleToZero(self, "TimeToLive", experiment=experiment)
-        nodes = NeuronNodes(
-            self,
-            "NeuronNodes",
-            experiment=experiment,
-            settings=settings,
-            cluster=cluster,
-            vpc=vpc,
-        )
+    def __init__(self, scope: Construct, control: StackOfCluster) -> None:
+        super().__init__(scope, "nodes", "Trainium2 nodes", control.deployed)
+        end = ScaleToZero(self, "TimeToLive", experiment=self.experiment)
+        nodes = NeuronNodes(self, "NeuronNodes", control)
         # A group that waits for its first node may take hours to be made, and what ends it is there before.
         nodes.group.node.add_dependency(end)

@@ -11,7 +11,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from infra.deployment_file import Settings
+from infra.deployment_file import DeployedExperiment, Settings
 from infra.monitoring.alarms import CompositeAlarm, MetricAlarm, alarms
 from infra.monitoring.dashboards import dashboard
 from infra.monitoring.panels import CloudWatchMetric
@@ -29,13 +29,11 @@ class ObservabilityStack(ExperimentStack):
     They are plain data. CDK's constructs of a higher level would take a call to its process for every line of every graph.
     """
 
-    def __init__(self, scope: Construct, *, experiment: Experiment, settings: Settings) -> None:
-        super().__init__(
-            scope, "observability", "dashboards and alarms", experiment=experiment, settings=settings
-        )
-        made = Construct(self, "Alarms")
-        self.key, topic = _topic(made, experiment, settings)
-        if email := settings.alarm_email:  # the address first gets a mail to confirm
+    def __init__(self, scope: Construct, deployed: DeployedExperiment) -> None:
+        super().__init__(scope, "observability", "dashboards and alarms", deployed)
+        experiment, made = self.experiment, Construct(self, "Alarms")
+        self.key, topic = _topic(made, experiment, self.settings)
+        if email := self.settings.alarm_email:  # the address first gets a mail to confirm
             sns.Subscription(
                 topic,
                 email,

@@ -13,17 +13,16 @@ from typing import Any
 import aws_cdk as cdk
 from aws_cdk import aws_codebuild as codebuild
 from aws_cdk import aws_ec2 as ec2
-from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3_assets as s3_assets
+from constructs import Construct
 
-from infra.deployment_file import Settings
 from infra.stacks.cluster import reach_endpoint
-from infra.stacks.experiment_stack import ExperimentStack, allow, service_role
+from infra.stacks.experiment_stack import ExperimentStack, StackOfCluster, allow, service_role
 from infra.stacks.identity import admit_builds
 from trnspec.core.checkout import ROOT
-from trnspec.experiment import Experiment, naming
+from trnspec.experiment import naming
 from trnspec.experiment.naming import MAX_BUILD_MINUTES
 
 SOURCES = (
@@ -49,14 +48,9 @@ class BuildsStack(ExperimentStack):
     """CodeBuild projects in the private subnets, their role, and its access to the cluster by the rendered roles of one group."""
 
     def __init__(
-        self,
-        *arguments: Any,
-        role_name: str,
-        cluster: eks.ICluster,
-        vpc: ec2.IVpc,
-        **common: Any,
+        self, scope: Construct, part: str, description: str, control: StackOfCluster, *, role_name: str
     ) -> None:
-        super().__init__(*arguments, **common)
+        super().__init__(scope, part, description, control.deployed)
         source = s3_assets.Asset(
             self,
             "Source",
@@ -67,11 +61,10 @@ class BuildsStack(ExperimentStack):
         self.role = service_role(self, "Role", "codebuild", role_name=role_name)
         self._cluster = self._arn("eks", "cluster", naming.cluster_name(self.experiment))
         self._allow("SeeCluster", "eks:DescribeCluster", self._cluster)
-        admit_builds(self, self.role, cluster=cluster)
+        admit_builds(self, self.role, control.cluster)
         group = reach_endpoint(
             self,
-            cluster=cluster,
-            vpc=vpc,
+            control,
             description="builds",
             outwards="AWS, registries, the cluster",
             inwards="kubectl of the builds",
@@ -79,7 +72,7 @@ class BuildsStack(ExperimentStack):
         self._common: dict[str, Any] = {
             "source": codebuild.Source.s3(bucket=source.bucket, path=source.s3_object_key),
             "environment": codebuild.BuildEnvironment(build_image=codebuild.LinuxBuildImage.STANDARD_7_0),
-            "vpc": vpc,
+            "vpc": control.vpc,
             "subnet_selection": ec2.SubnetSelection(subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS),
             "security_groups": [group],
             "role": self.role,
@@ -129,27 +122,17 @@ class RunnerStack(BuildsStack):
 
     def __init__(
         self,
-        scope: Any,
+        scope: Construct,
+        control: StackOfCluster,
         *,
-        experiment: Experiment,
-        settings: Settings,
-        cluster: eks.ICluster,
-        vpc: ec2.IVpc,
         store: kms.IKey,
         notices: kms.IKey,
         arguments: str = "",
         afterwards: Sequence[str] = (),
     ) -> None:
-        super().__init__(
-            scope,
-            "run",
-            "runs of the experiment in CodeBuild",
-            experiment=experiment,
-            settings=settings,
-            role_name=naming.runner_role_name(experiment),
-            cluster=cluster,
-            vpc=vpc,
-        )
+        experiment = control.experiment
+        name = naming.runner_role_name(experiment)
+        super().__init__(scope, "run", "runs of the experiment in CodeBuild", control, role_name=name)
         self.project("run", RUN, *afterwards, variables={naming.RUN_ARGUMENTS: arguments})
         self._allow_run(store)
         topic = self._arn("sns", naming.notices_topic(experiment))

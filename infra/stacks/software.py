@@ -14,7 +14,7 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from infra.pins import ADDON_VERSIONS, NEURON_CHART, SCHEDULER_TAGS
-from infra.stacks.experiment_stack import allow, pod_identity
+from infra.stacks.experiment_stack import StackOfCluster, allow, pod_identity
 from trnspec.experiment import Experiment, naming
 
 CNI_POLICY = "AmazonEKS_CNI_Policy"
@@ -55,17 +55,10 @@ class ManagedAddons(Construct):
     """The add-ons at their pinned versions. Those that call AWS have a role through Pod Identity that exists before their first
     pod. Not verified on AWS."""
 
-    def __init__(
-        self,
-        scope: Construct,
-        construct_id: str,
-        *,
-        experiment: Experiment,
-        cluster: eks.ICluster,
-        nodes: Construct,
-    ) -> None:
-        super().__init__(scope, construct_id)
-        self._cluster_name = cluster.cluster_name
+    def __init__(self, control: StackOfCluster, construct_id: str, *, nodes: Construct) -> None:
+        super().__init__(control, construct_id)
+        experiment = control.experiment
+        self._cluster_name = control.cluster.cluster_name
         self._versions = ADDON_VERSIONS[experiment.cluster.kubernetes]
         self._roles = {
             "vpc-cni": ("aws-node", self._network_plugin_role()),

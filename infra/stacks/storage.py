@@ -8,9 +8,8 @@ import aws_cdk as cdk
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from infra.deployment_file import Settings
+from infra.deployment_file import DeployedExperiment
 from infra.stacks.experiment_stack import ExperimentStack, encryption_key
-from trnspec.experiment import Experiment
 from trnspec.experiment.naming import STALE_TAG, bucket
 
 ACCESS_LOG_DAYS = 90
@@ -47,13 +46,11 @@ class ModelStore(Construct):
     the key; `./trnspec teardown` leaves this stack alone, so that the next deployment goes on with both.
     """
 
-    def __init__(
-        self, scope: Construct, construct_id: str, *, experiment: Experiment, settings: Settings
-    ) -> None:
-        super().__init__(scope, construct_id)
-        self._experiment = experiment
-        described = f"weights, artifacts and results of {experiment.name}"
-        self.key = encryption_key(self, "Key", settings, description=described, removal_policy=_KEPT)
+    def __init__(self, stack: ExperimentStack, construct_id: str) -> None:
+        super().__init__(stack, construct_id)
+        self._experiment = stack.experiment
+        described = f"weights, artifacts and results of {stack.experiment.name}"
+        self.key = encryption_key(self, "Key", stack.settings, description=described, removal_policy=_KEPT)
         days = cdk.Duration.days
         uploads = s3.LifecycleRule(abort_incomplete_multipart_upload_after=days(_INCOMPLETE_UPLOAD_DAYS))
         # S3 writes access logs with its own key only when the bucket uses S3's encryption:
@@ -101,11 +98,9 @@ class ModelStore(Construct):
 class StorageStack(ExperimentStack):
     """Buckets for checkpoints, artifacts and results, and the key that they share."""
 
-    def __init__(self, scope: Construct, *, experiment: Experiment, settings: Settings) -> None:
-        super().__init__(
-            scope, "storage", "checkpoints, artifacts and results", experiment=experiment, settings=settings
-        )
-        self.store = ModelStore(self, "Store", experiment=experiment, settings=settings)
+    def __init__(self, scope: Construct, deployed: DeployedExperiment) -> None:
+        super().__init__(scope, "storage", "checkpoints, artifacts and results", deployed)
+        self.store = ModelStore(self, "Store")
         for purpose in ("checkpoints", "artifacts", "results"):
             made = getattr(self.store, purpose).bucket_name
             cdk.CfnOutput(self, f"{purpose.capitalize()}Bucket", value=made)

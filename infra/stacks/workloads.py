@@ -9,18 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import aws_cdk as cdk
-from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_ecr_assets as ecr_assets
 from aws_cdk import aws_eks_v2 as eks
 from aws_cdk.lambda_layer_kubectl_v35 import KubectlV35Layer
 from constructs import Construct
 
 from cdk8s_charts.manifests import PLACEHOLDERS, ManifestFile, fill, names_in
-from infra.deployment_file import Settings
-from infra.stacks.experiment_stack import ExperimentStack
+from infra.stacks.experiment_stack import ExperimentStack, StackOfCluster
 from infra.stacks.software import KUBECTL_TIMEOUT_S, install_neuron_software
 from trnspec.core.checkout import ROOT
-from trnspec.experiment import Experiment
 
 
 class KubectlAccess(Construct):
@@ -30,14 +27,15 @@ class KubectlAccess(Construct):
     entry must be sufficient, and in force before the first manifest is applied. Not verified on AWS.
     """
 
-    def __init__(self, scope: Construct, construct_id: str, *, cluster: eks.ICluster, vpc: ec2.IVpc) -> None:
+    def __init__(self, scope: Construct, construct_id: str, control: StackOfCluster) -> None:
         super().__init__(scope, construct_id)
+        cluster = control.cluster
         provider = eks.KubectlProvider(
             self,
             "Provider",
             cluster=cluster,
             kubectl_layer=KubectlV35Layer(self, "Kubectl"),
-            private_subnets=vpc.private_subnets,
+            private_subnets=control.vpc.private_subnets,
         )
         role = provider.role
         assert role is not None, "only an imported provider may lack its role"
@@ -82,21 +80,10 @@ class KubectlAccess(Construct):
 class WorkloadsStack(ExperimentStack):
     """Applies the reviewed manifests but their Jobs, file by file, with only the placeholders filled in."""
 
-    def __init__(
-        self,
-        scope: Construct,
-        *,
-        experiment: Experiment,
-        settings: Settings,
-        files: tuple[ManifestFile, ...],
-        cluster: eks.ICluster,
-        vpc: ec2.IVpc,
-    ) -> None:
-        super().__init__(
-            scope, "workloads", "Neuron driver and workloads", experiment=experiment, settings=settings
-        )
-        access = KubectlAccess(self, "Access", cluster=cluster, vpc=vpc)
-        applied = install_neuron_software(self, experiment=experiment, cluster=access.cluster)
+    def __init__(self, scope: Construct, control: StackOfCluster) -> None:
+        super().__init__(scope, "workloads", "Neuron driver and workloads", control.deployed)
+        access, files = KubectlAccess(self, "Access", control), self.deployed.files
+        applied = install_neuron_software(self, experiment=self.experiment, cluster=access.cluster)
         applied.node.add_dependency(access.entry)
         # A placeholder that no object of this experiment names may stay empty.
         values = dict.fromkeys(PLACEHOLDERS, "") | self._images(files) | {"AWS_ACCOUNT": cdk.Aws.ACCOUNT_ID}

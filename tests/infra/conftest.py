@@ -19,7 +19,7 @@ from unittest.mock import patch
 import pytest
 
 from cdk8s_charts.render import render
-from infra.deployment_file import DeploymentSettings
+from infra.deployment_file import DeployedExperiment, DeploymentSettings
 from infra.synthesis import app_of, configure
 from tests.conftest import ROOT
 from tests.infra.findings import Found, nag
@@ -136,7 +136,7 @@ def _synthesized(variants: Variants) -> Iterator[tuple[Path, Found]]:
             boundary = cdk.PermissionsBoundary.from_name("bounds") if wider else None
             stage = cdk.Stage(app, name, permissions_boundary=boundary)
             with patch.object(nodes, "SYSTEM_INSTANCE_TYPE", "m7i.2xlarge") if wider else nullcontext():
-                add_stacks(stage, experiment=one, files=render(one), settings=settings)
+                add_stacks(stage, DeployedExperiment(experiment=one, files=render(one), settings=settings))
         app.synth()
         yield Path(outdir), nag(app)
 

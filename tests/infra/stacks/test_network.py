@@ -6,7 +6,7 @@ from pathlib import Path
 import aws_cdk as cdk
 from aws_cdk.assertions import Template
 
-from infra.deployment_file import DeploymentSettings
+from infra.deployment_file import DeployedExperiment, DeploymentSettings
 from infra.stacks.network import NetworkStack
 from tests.infra.conftest import Variants, changed
 from tests.infra.templates import ROOT, STACKS, Deployments, json_of
@@ -30,7 +30,8 @@ def test_a_region_that_is_not_in_the_table_has_the_zones_that_the_file_names(
 ) -> None:
     zones = ("eu-north-1c", "eu-north-1a")
     north = changed(experiment, "north", region="eu-north-1", availability_zones=zones)
-    template = Template.from_stack(NetworkStack(cdk.App(), experiment=north, settings=DeploymentSettings()))
+    deployed = DeployedExperiment(experiment=north, files=(), settings=DeploymentSettings())
+    template = Template.from_stack(NetworkStack(cdk.App(), deployed))
     for zone in zones:
         template.resource_properties_count_is("AWS::EC2::Subnet", {"AvailabilityZone": zone}, 2)
 
