@@ -170,7 +170,7 @@ def _heading(experiment: Experiment) -> Iterator[str]:
     yield f"  capacity    {how}, at most {count(cluster.max_nodes, 'node')}"
     if vpc := cluster.network.vpc:
         yield f"  existing    VPC {vpc}"
-    yield f"  off         {cluster.off_when}; {count(cluster.nodes, 'Trn2 node')} at deploy time"
+    yield f"  off         {cluster.off_when}"
 
 
 def _answering(arm: Arm) -> str:

@@ -167,13 +167,6 @@ def end(cluster: Cluster) -> Iterator[Finding]:
         yield refused("cluster.capacity.ends_at malformed", value)
 
 
-def counts(cluster: Cluster) -> Iterator[Finding]:
-    """The nodes at deploy time are limited by the maximum."""
-    nodes, maximum = cluster.nodes, cluster.max_nodes
-    if nodes > maximum:
-        yield refused("cluster.nodes too-many", nodes, maximum=maximum)
-
-
 def existing_vpc(cluster: Cluster) -> Iterator[Finding]:
     """An existing VPC needs a subnet in each zone of the nodes, and at least two zones."""
     subnets, path = cluster.network.private_subnets, "cluster.network.private_subnets"
@@ -194,7 +187,7 @@ def existing_vpc(cluster: Cluster) -> Iterator[Finding]:
             yield refused(f"{path} incomplete", None, zone=zone)
 
 
-CLUSTER_RULES = (kubernetes_version, zones, admin_access, purchase, end, counts, existing_vpc)
+CLUSTER_RULES = (kubernetes_version, zones, admin_access, purchase, end, existing_vpc)
 """They need no arm."""
 
 
