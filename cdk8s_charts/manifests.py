@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,16 +21,11 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from trnspec.core.findings import Misuse
-from trnspec.experiment.arms import digest
+from trnspec.experiment.arms import Experiment, digest
 from trnspec.experiment.naming import namespace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
     import cdk8s
-
-    from trnspec.experiment.arms import Experiment
-
 
 PLACEHOLDERS = {
     "AWS_ACCOUNT": "id of the account, part of bucket names",

@@ -5,18 +5,14 @@ Resource Allocation) or by the device plugin and its scheduler extension.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cdk8s_charts import vllm_command
 from cdk8s_charts.manifests import content_suffix, kubernetes_object
 from trnspec.experiment import naming
+from trnspec.experiment.arms import Arm, Experiment, Weights
 from trnspec.experiment.catalogue.models import BYTES_PER_VALUE
-from trnspec.experiment.placement import GIB
-
-if TYPE_CHECKING:
-    from trnspec.experiment.arms import Arm, Experiment, Weights
-    from trnspec.experiment.placement import Share
-
+from trnspec.experiment.placement import GIB, Share
 
 PodSpec = dict[str, Any]
 Container = dict[str, Any]

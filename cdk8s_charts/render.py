@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cdk8s
 
 from cdk8s_charts.manifests import ManifestFile
-from cdk8s_charts.workloads import (
-    admission,
-    artifact_jobs,
-    benchmark_pod,
-    check_jobs,
-    namespace,
-)
+from cdk8s_charts.workloads import admission, artifact_jobs, benchmark_pod, check_jobs, namespace
 from cdk8s_charts.workloads.serving import arm_objects, chat_template, promoted_objects
 from trnspec.experiment import naming
-
-if TYPE_CHECKING:
-    from trnspec.experiment.arms import Experiment
+from trnspec.experiment.arms import Experiment
 
 Objects = list[dict[str, Any]]
 
@@ -32,7 +24,7 @@ def render(experiment: Experiment) -> tuple[ManifestFile, ...]:
         "10-claims": namespace.claim_templates(experiment),
         "20-storage": namespace.volumes_and_claims(experiment),
         "21-chat-template": chat_template(experiment),
-        "22-fetch": artifact_jobs.fetch_jobs(experiment),
+        "22-fetch": [artifact_jobs.fetching_job(experiment, one) for one in experiment.weights],
         "24-arguments": check_jobs.arguments_objects(experiment),
         f"40-{naming.BENCHMARK_NAME}": benchmark_pod.benchmark_objects(experiment),
         f"45-{naming.LMEVAL_NAME}": [benchmark_pod.quality_job(experiment)]

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cdk8s_charts import pods, vllm_command
 from cdk8s_charts.manifests import content_suffix, kubernetes_object
 from trnspec.experiment import naming
+from trnspec.experiment.arms import Arm, Experiment
 from trnspec.experiment.compilation import artifact_key
-
-if TYPE_CHECKING:
-    from trnspec.experiment.arms import Arm, Experiment
 
 STORES = {"checkpoints": vllm_command.CHECKPOINTS_MOUNT, "artifacts": vllm_command.ARTIFACTS_MOUNT}
 """Buckets that pods on devices read, with their mount paths."""
 _CAPACITY = "1Ti"
 """Kubernetes requires a number; an S3 bucket has no size."""
+
+
+def address(experiment: Experiment, purpose: str, path: str) -> str:
+    """Return the S3 address of a path in one of the experiment's buckets."""
+    return f"s3://{naming.bucket(experiment, purpose, naming.ACCOUNT_PLACEHOLDER)}/{path}"
 
 
 def volume_and_claim(experiment: Experiment, purpose: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -92,7 +95,7 @@ def marker_check(arm: Arm) -> pods.Container:
     Without it vLLM 0.9.1 would answer a missing artifact by compiling for tens of minutes, into a read-only mount. It is
     a script for the server's own image, which certainly has a shell.
     """
-    files = " ".join(vllm_command.dialect_of(arm).artifact_files)
+    files = " ".join(vllm_command.artifact_files(arm))
     command = ["/bin/sh", "-c", _CHECK, "check-artifact", _mounted_artifact(arm), artifact_key(arm), files]
     return pods.container(
         "check-artifact",

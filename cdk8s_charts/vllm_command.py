@@ -20,9 +20,9 @@ version. The dialects:
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from trnspec.experiment.arms import Arm, Weights
 from trnspec.experiment.catalogue.runtimes import version
 from trnspec.experiment.compilation import (
     cache_blocks,
@@ -35,11 +35,6 @@ from trnspec.experiment.naming import SERVICE_PORT
 from trnspec.experiment.naming import artifact_path as artifact_folder
 from trnspec.experiment.naming import weights_path as weights_folder
 from trnspec.experiment.placement import compile_share, compilers_at_once, pod_share
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from trnspec.experiment.arms import Arm, Weights
 
 CHECKPOINTS_MOUNT = "/checkpoints"
 ARTIFACTS_MOUNT = "/artifacts"
@@ -63,29 +58,31 @@ def serve_argv(arm: Arm, *, answer_limit: int | None = None) -> list[str]:
     default: vLLM takes the least of it, what a request asks for and what the context leaves (`to_sampling_params` of
     0.9.1, `get_max_tokens` later).
     """
-    dialect = dialect_of(arm)
     listening = {"served_model_name": arm.served_name, "host": "0.0.0.0", "port": SERVICE_PORT}
-    options = listening | dialect.engine_options(arm, True) | dialect.server_options
-    options |= _answering(arm) | _acceptance(arm)
+    # The options of one vLLM are not those of another.
+    quiet = (
+        {"disable_log_requests": True} if arm.runtime.dialect == "nxdi-v0" else {"enable_log_requests": False}
+    )
+    options = listening | _engine_options(arm, serving=True) | quiet | _answering(arm) | _acceptance(arm)
     if answer_limit is not None:
         options["override_generation_config"] = {"max_new_tokens": answer_limit}
     return ["vllm", "serve", weights_path(arm.target), *_flags(options)]
 
 
 def serve_environment(arm: Arm) -> dict[str, str]:
-    return dialect_of(arm).environment(arm, artifact_path(arm), True) | _ALONE
+    return _environment(arm, artifact_path(arm), serving=True) | _ALONE
 
 
 def compile_argv(arm: Arm) -> list[str]:
     """Return the command that compiles an arm into `compile_environment`'s folder and exits."""
-    options = {"model": weights_path(arm.target)} | dialect_of(arm).engine_options(arm, False)
+    options = {"model": weights_path(arm.target)} | _engine_options(arm, serving=False)
     # On several lines, so that a reviewer sees which key changed: Python reads it, not vLLM's parser.
     bound = "" if arm.runtime.dialect == "native" else _BOUNDED.format(compilers_at_once(compile_share(arm)))
     return ["python3", "-c", bound + _BUILD_AND_EXIT, json.dumps(options, sort_keys=True, indent=1)]
 
 
 def compile_environment(arm: Arm) -> dict[str, str]:
-    return {"HOME": WORK_FOLDER} | dialect_of(arm).environment(arm, compiled_path(arm), False) | _ALONE
+    return {"HOME": WORK_FOLDER} | _environment(arm, compiled_path(arm), serving=False) | _ALONE
 
 
 def weights_path(weights: Weights) -> str:
@@ -105,12 +102,25 @@ def compiled_path(arm: Arm) -> str:
     return f"{SCRATCH_MOUNT}/artifacts/{artifact_folder(arm)}"
 
 
+def artifact_files(arm: Arm) -> tuple[str, ...]:
+    """Return what an artifact contains, not empty: names, or a pattern of which it has one file at least. An artifact without it is not
+    stored and not served.
+
+    NxD Inference would compile silently without these files, which it has in addition to the sharded weights. The native plugin names
+    its graphs by hashes.
+    """
+    return ("**/*.neff",) if arm.runtime.dialect == "native" else ("neuron_config.json", "model.pt")
+
+
 def fixed_caches(arm: Arm) -> dict[str, str]:
-    """Return the folders that a compiled graph names by an absolute path outside of the artifact, and where they lie in the volume."""
-    return {
-        path: f"artifacts/{artifact_folder(arm)}/{folder}"
-        for path, folder in dialect_of(arm).fixed_caches.items()
-    }
+    """Return the folders that a compiled graph names by an absolute path outside of the artifact, and where they lie in the volume.
+
+    A graph of the native plugin names its NKI kernels by this path; a cache restored on another host without them ends in NCC_EVRF059 (a
+    public account of SDK 2.32, 2026-10-03).
+    """
+    if arm.runtime.dialect != "native":
+        return {}
+    return {"/var/tmp/nki-intermediate-cache": f"artifacts/{artifact_folder(arm)}/nki-intermediate"}
 
 
 def _flags(options: dict[str, Any]) -> list[str]:
@@ -130,85 +140,57 @@ def _flags(options: dict[str, Any]) -> list[str]:
     return argv
 
 
-@dataclass(frozen=True, kw_only=True)
-class Dialect:
-    """The options and variables of a family of runtimes."""
-
-    engine_options: Callable[[Arm, bool], dict[str, Any]]
-    """Arguments of vLLM's engine by their Python names, for a server or for a compilation."""
-    server_options: dict[str, Any]
-    """Arguments that only the server takes."""
-    environment: Callable[[Arm, str, bool], dict[str, str]]
-    """The variables of a server that loads the artifact in a folder, or of a compilation that leaves it there."""
-    artifact_files: tuple[str, ...]
-    """What an artifact contains, not empty: names, or a pattern of which it has one file at least. An artifact without it is not stored
-    and not served."""
-    fixed_caches: Mapping[str, str] = field(default_factory=dict)
-    """Absolute paths that compiled graphs name, and their folders in the artifact."""
-
-
-def dialect_of(arm: Arm) -> Dialect:
-    return _DIALECTS[arm.runtime.dialect]
-
-
-def _nxdi_v0_options(arm: Arm, serving: bool) -> dict[str, Any]:
-    return {
-        "device": "neuron",
-        **_shape(arm),
-        "override_neuron_config": serve_config(arm) if serving else compile_config(arm),
-        **_speculation(arm),
+def _engine_options(arm: Arm, *, serving: bool) -> dict[str, Any]:
+    """Return arguments of vLLM's engine by their Python names, for a server or for a compilation."""
+    shape = {
+        "tensor_parallel_size": arm.serving.tensor_parallel,
+        "max_num_seqs": arm.serving.max_num_seqs,
+        "max_model_len": arm.serving.max_model_len,
     }
+    config = serve_config(arm) if serving else compile_config(arm)
+    match arm.runtime.dialect:
+        case "nxdi-v0":
+            options: dict[str, Any] = {"device": "neuron", **shape, "override_neuron_config": config}
+        case "nxdi-v1":
+            options = {
+                **shape,
+                # One block of the KV cache for each sequence, as the plugin asks without prefix caching.
+                "num_gpu_blocks_override": arm.serving.max_num_seqs,
+                "enable_prefix_caching": False,
+                "additional_config": {"override_neuron_config": config},
+            }
+        case _:
+            options = {
+                **shape,
+                "max_num_batched_tokens": arm.serving.max_model_len,
+                # One prompt in one piece, as the plugin's examples of DFlash have it, plain and drafted alike.
+                "enable_prefix_caching": False,
+                "enable_chunked_prefill": False,
+                "disable_hybrid_kv_cache_manager": True,
+                **({"async_scheduling": False} if synchronous(arm) else {}),
+                "num_gpu_blocks_override": cache_blocks(arm),
+                "additional_config": {"neuron_config": config},
+            }
+    return options | _speculation(arm)
 
 
-def _nxdi_v0_environment(arm: Arm, artifact: str, serving: bool) -> dict[str, str]:
-    return {
-        "VLLM_USE_V1": "0",
-        "VLLM_NEURON_FRAMEWORK": "neuronx-distributed-inference",
-        **_nxdi_environment(arm, artifact, serving),
-        **({"VLLM_RPC_TIMEOUT": "100000"} if serving else {}),
-    }
+def _environment(arm: Arm, artifact: str, *, serving: bool) -> dict[str, str]:
+    """Return the variables of a server that loads the artifact in a folder, or of a compilation that leaves it there.
 
-
-def _nxdi_v1_options(arm: Arm, serving: bool) -> dict[str, Any]:
-    """Return options with one block of the KV cache for each sequence, as the plugin asks without prefix caching."""
-    return {
-        **_shape(arm),
-        "num_gpu_blocks_override": arm.serving.max_num_seqs,
-        "enable_prefix_caching": False,
-        "additional_config": {
-            "override_neuron_config": serve_config(arm) if serving else compile_config(arm)
-        },
-        **_speculation(arm),
-    }
-
-
-def _nxdi_environment(arm: Arm, artifact: str, serving: bool) -> dict[str, str]:
-    """Return the variables of NxD Inference. The check of the artifact before a server sees to it that the server never compiles. A
-    compilation's scratch, tens of GB, stays off the container's layer."""
-    shared = {"NEURON_COMPILED_ARTIFACTS": artifact, **compiler_environment(arm)}
+    On NxD Inference the check of the artifact before a server sees to it that the server never compiles. A compilation's scratch, tens of
+    GB, stays off the container's layer.
+    """
+    if arm.runtime.dialect == "native":
+        return _native_environment(arm, artifact, serving=serving)
+    first = arm.runtime.dialect == "nxdi-v0"
+    framework = (
+        {"VLLM_USE_V1": "0", "VLLM_NEURON_FRAMEWORK": "neuronx-distributed-inference"} if first else {}
+    )
+    shared = {**framework, "NEURON_COMPILED_ARTIFACTS": artifact, **compiler_environment(arm)}
     if serving:
-        return shared | {"NEURON_RT_EXEC_TIMEOUT": "600"}
-    work = {
-        "BASE_COMPILE_WORK_DIR": f"{artifact}.work/",
-        "NEURON_COMPILE_CACHE_URL": f"{artifact}.cache",
-    }
-    return shared | work
-
-
-def _native_options(arm: Arm, _serving: bool) -> dict[str, Any]:
-    config, serving = compile_config(arm), arm.serving
-    return {
-        **_shape(arm),
-        "max_num_batched_tokens": serving.max_model_len,
-        # One prompt in one piece, as the plugin's examples of DFlash have it, plain and drafted alike.
-        "enable_prefix_caching": False,
-        "enable_chunked_prefill": False,
-        "disable_hybrid_kv_cache_manager": True,
-        **({"async_scheduling": False} if synchronous(arm) else {}),
-        "num_gpu_blocks_override": cache_blocks(arm),
-        "additional_config": {"neuron_config": config},
-        **_speculation(arm),
-    }
+        return shared | {"NEURON_RT_EXEC_TIMEOUT": "600"} | ({"VLLM_RPC_TIMEOUT": "100000"} if first else {})
+    work, cache = f"{artifact}.work/", f"{artifact}.cache"
+    return shared | {"BASE_COMPILE_WORK_DIR": work, "NEURON_COMPILE_CACHE_URL": cache}
 
 
 NATIVE_CACHES = {
@@ -225,17 +207,14 @@ NATIVE_CACHES = {
 `VLLM_CACHE_ROOT` for the native route (guide of the precompile cache, 2026-10-13); torch-neuronx keeps graphs in
 `TORCH_NEURONX_NEFF_CACHE_DIR`, by default in /tmp; lite without a root in `~/.cache/neuron_libtorch`. Which of them the image uses is not
 verified on AWS."""
-_NATIVE_WAIT_S = "10800"
-"""Whatever waits inside the engine waits longer than the pod's own limit, which depends on the prediction: for another process that
-compiles (default 600 s), for the engine (600 s), for the other ranks (3,600 s). One cold graph was seen to take 1,808 s."""
-_NATIVE_WAITS = (
-    "VLLM_NEURON_COMPILATION_TIMEOUT",
-    "VLLM_ENGINE_READY_TIMEOUT_S",
-    "VLLM_NEURON_BARRIER_TIMEOUT",
+_NATIVE_WAITS = dict.fromkeys(
+    ("VLLM_NEURON_COMPILATION_TIMEOUT", "VLLM_ENGINE_READY_TIMEOUT_S", "VLLM_NEURON_BARRIER_TIMEOUT"), "10800"
 )
+"""Seconds. Whatever waits inside the engine waits longer than the pod's own limit, which depends on the prediction: for another process that
+compiles (default 600 s), for the engine (600 s), for the other ranks (3,600 s). One cold graph was seen to take 1,808 s."""
 
 
-def _native_environment(arm: Arm, artifact: str, serving: bool) -> dict[str, str]:
+def _native_environment(arm: Arm, artifact: str, *, serving: bool) -> dict[str, str]:
     """Return the same variables for a compilation and a server, so that the server finds what was compiled. It compiles the rest.
 
     Flags of the compiler are part of the key that it finds its graphs by (design of the compilation cache, 2026-06-22), so
@@ -251,15 +230,7 @@ def _native_environment(arm: Arm, artifact: str, serving: bool) -> dict[str, str
         "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": "1200",
         "NEURON_SKIP_EFA_AFFINITY": "1",
         "VLLM_NEURON_PARALLEL_COMPILE_WORKERS": str(workers),
-        **dict.fromkeys(_NATIVE_WAITS, _NATIVE_WAIT_S),
-    }
-
-
-def _shape(arm: Arm) -> dict[str, Any]:
-    return {
-        "tensor_parallel_size": arm.serving.tensor_parallel,
-        "max_num_seqs": arm.serving.max_num_seqs,
-        "max_model_len": arm.serving.max_model_len,
+        **_NATIVE_WAITS,
     }
 
 
@@ -302,34 +273,3 @@ def _acceptance(arm: Arm) -> dict[str, Any]:
     Not verified on AWS."""
     reports = arm.speculation and version(arm.runtime.vllm) >= _REPORTS_ACCEPTANCE
     return {"per_request_spec_decode_metrics": "summary"} if reports else {}
-
-
-_NXDI_FILES = ("neuron_config.json", "model.pt")
-"""Files of NxD Inference in addition to the sharded weights; without them it would compile silently."""
-_NATIVE_FILES = ("**/*.neff",)
-"""Their names are hashes of graphs."""
-_NKI_KERNELS = {"/var/tmp/nki-intermediate-cache": "nki-intermediate"}
-"""A graph names its NKI kernels by this path; a cache restored on another host without them ends in NCC_EVRF059 (a public account of
-SDK 2.32, 2026-10-03)."""
-_QUIET = {"enable_log_requests": False}
-_DIALECTS = {
-    "nxdi-v0": Dialect(
-        engine_options=_nxdi_v0_options,
-        server_options={"disable_log_requests": True},
-        environment=_nxdi_v0_environment,
-        artifact_files=_NXDI_FILES,
-    ),
-    "nxdi-v1": Dialect(
-        engine_options=_nxdi_v1_options,
-        server_options=_QUIET,
-        environment=_nxdi_environment,
-        artifact_files=_NXDI_FILES,
-    ),
-    "native": Dialect(
-        engine_options=_native_options,
-        server_options=_QUIET,
-        environment=_native_environment,
-        artifact_files=_NATIVE_FILES,
-        fixed_caches=_NKI_KERNELS,
-    ),
-}

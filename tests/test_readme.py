@@ -17,7 +17,7 @@ from trnspec.experiment.purchase import file_prices, price_text
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 MISTAKES = (
     ("temperature: 0 ", "temperature: 0.7 "),
-    ("nodes: 0 ", "nodes: 2 "),
+    ('kubernetes: "1.35"', 'kubernetes: "1.34"'),
 )
 
 

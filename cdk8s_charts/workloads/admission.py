@@ -8,14 +8,12 @@ https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-pol
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cdk8s_charts.manifests import kubernetes_object, names_in
 from cdk8s_charts.pods import IPC_LOCK
 from trnspec.experiment import naming
-
-if TYPE_CHECKING:
-    from trnspec.experiment.arms import Experiment
+from trnspec.experiment.arms import Experiment
 
 _API = "admissionregistration.k8s.io/v1"
 SECRETS = "SECRETS"

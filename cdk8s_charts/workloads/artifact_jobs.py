@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cdk8s_charts import pods, stores, vllm_command
 from cdk8s_charts.workloads.namespace import JOBS, priority_name
 from trnspec.experiment import naming
+from trnspec.experiment.arms import Arm, Experiment, Weights
 from trnspec.experiment.compilation import artifact_inputs, artifact_key, declared_keys
 from trnspec.experiment.cost import compile_deadline_s
 from trnspec.experiment.model_config import wanted_config
 from trnspec.experiment.placement import compile_share
-
-if TYPE_CHECKING:
-    from trnspec.experiment.arms import Arm, Experiment, Weights
 
 WRONG_CONFIGURATION = 2
 """Exit code of `store` for errors that a retry does not fix: a gated model without a token, a bad address."""
@@ -84,20 +82,14 @@ def finite_job(
     )
 
 
-def fetch_jobs(experiment: Experiment) -> list[dict[str, Any]]:
-    """Return the Job of every model that some arm needs, each once."""
-    return [fetching_job(experiment, weights) for weights in dict.fromkeys(experiment.weights)]
-
-
-def checkpoint_address(experiment: Experiment, weights: Weights) -> str:
-    """Return the model's folder in S3."""
-    return f"s3://{naming.bucket(experiment, 'checkpoints', naming.ACCOUNT_PLACEHOLDER)}/{naming.weights_path(weights)}"
+def _weights_address(experiment: Experiment, weights: Weights) -> str:
+    return stores.address(experiment, "checkpoints", naming.weights_path(weights))
 
 
 def fetching_job(experiment: Experiment, weights: Weights) -> dict[str, Any]:
     """Return the Job that fetches one model, file by file, so that a system node's disk is enough."""
     model = weights.model
-    arguments = ["fetch", "--model", model.name, "--to", checkpoint_address(experiment, weights)]
+    arguments = ["fetch", "--model", model.name, "--to", _weights_address(experiment, weights)]
     arguments += ["--scratch", vllm_command.SCRATCH_MOUNT, "--region", experiment.cluster.region]
     if weights.address:
         arguments += ["--from", weights.address]
@@ -132,20 +124,20 @@ def fetching_job(experiment: Experiment, weights: Weights) -> dict[str, Any]:
     )
 
 
-def artifact_address(experiment: Experiment, arm: Arm) -> str:
-    """Return the folder of the arm's artifact in S3."""
-    return f"s3://{naming.bucket(experiment, 'artifacts', naming.ACCOUNT_PLACEHOLDER)}/{naming.artifact_path(arm)}"
-
-
 def compiling_job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     """Return the Job of one artifact. It needs the same devices as the arm, because only they can load the artifact.
 
     First a look into S3, so that an artifact that is complete is not compiled again; then the compiler; then the copy. A compiler that
     fails after it compiled a graph runs once more in the same pod: some failures are races, and its caches keep what is compiled.
     """
-    region = ["--region", experiment.cluster.region]
-    key, address = artifact_key(arm), artifact_address(experiment, arm)
-    look = pods.tool("look", ["check", address, "--key", key, "--note", _DONE, *region])
+    key, region = artifact_key(arm), ["--region", experiment.cluster.region]
+    address = stores.address(experiment, "artifacts", key)
+    checks = [pods.tool("look", ["check", address, "--key", key, "--note", _DONE, *region])]
+    # The pod ends if a model of the arm was not fetched.
+    checks += (
+        pods.tool(f"weights-{number}", ["check", _weights_address(experiment, weights), *region])
+        for number, weights in enumerate(arm.weights)
+    )
     share = compile_share(arm)
     compiler = pods.container(
         "compile",
@@ -156,24 +148,20 @@ def compiling_job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
             _COMPILE,
             "compile",
             vllm_command.compiled_path(arm),
-            " ".join(vllm_command.dialect_of(arm).artifact_files),
+            " ".join(vllm_command.artifact_files(arm)),
             *vllm_command.compile_argv(arm),
         ],
         environment=vllm_command.compile_environment(arm),
         resources=pods.part_of_node(share, disk_gib=pods.compile_ephemeral_gib(arm)),
         security=pods.container_security(writable_root=True, level=arm.serving.pod_security),
     )
-    push = pods.tool("push", _push_arguments(experiment, arm), cpu="4", memory="4Gi")
-    push["env"] = pods.variables(
-        {"ARTIFACT_INPUTS": json.dumps(artifact_inputs(arm), sort_keys=True, indent=1)}
-    )
-    checks = [look, *weights_checks(experiment, arm)]
+    push = _push(experiment, arm)
     body: pods.PodSpec = {"initContainers": [*checks, compiler], "containers": [push]}
     pods.hold_devices(body, compiler, experiment, arm)
     stores.mount_store(experiment, "checkpoints", body, compiler)
     pods.add_scratch(body, pods.compile_scratch_gib(arm))
     pods.add_volume(body, "shm", "/dev/shm", compiler, writable=True, emptyDir=pods.shared_memory(share))
-    for holder in (look, compiler):
+    for holder in (checks[0], compiler):
         pods.mount(holder, "scratch", vllm_command.SCRATCH_MOUNT, writable=True)
     pods.mount_fixed_caches(arm, compiler)
     pods.mount(push, "scratch", vllm_command.SCRATCH_MOUNT)
@@ -193,22 +181,22 @@ def compiling_job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
     )
 
 
-def weights_checks(experiment: Experiment, arm: Arm) -> list[pods.Container]:
-    """Return a check for each model of the arm that it was fetched; the pod ends if it was not."""
-    region = ["--region", experiment.cluster.region]
-    return [
-        pods.tool(f"weights-{number}", ["check", checkpoint_address(experiment, weights), *region])
-        for number, weights in enumerate(arm.weights)
-    ]
-
-
-def _push_arguments(experiment: Experiment, arm: Arm) -> list[str]:
+def _push(experiment: Experiment, arm: Arm) -> pods.Container:
+    """Return the container that copies the artifact to S3, with what it was made from and its baseline's to compare."""
     key, baseline = artifact_key(arm), experiment.baseline_of(arm)
-    arguments = ["push", vllm_command.compiled_path(arm), "--to", artifact_address(experiment, arm)]
+    arguments = [
+        "push",
+        vllm_command.compiled_path(arm),
+        "--to",
+        stores.address(experiment, "artifacts", key),
+    ]
     arguments += ["--key", key, "--inputs-from", "ARTIFACT_INPUTS", "--region", experiment.cluster.region]
-    for name in vllm_command.dialect_of(arm).artifact_files:
+    for name in vllm_command.artifact_files(arm):
         arguments += ["--require", name]
-    if artifact_key(baseline) != key:
-        arguments += ["--baseline", artifact_address(experiment, baseline)]
+    if (other := artifact_key(baseline)) != key:
+        arguments += ["--baseline", stores.address(experiment, "artifacts", other)]
         arguments += ["--declared", ",".join(declared_keys(baseline, arm))]
-    return arguments
+    inputs = json.dumps(artifact_inputs(arm), sort_keys=True, indent=1)
+    push = pods.tool("push", arguments, cpu="4", memory="4Gi")
+    push["env"] = pods.variables({"ARTIFACT_INPUTS": inputs})
+    return push

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from cdk8s_charts import pods
+from cdk8s_charts import pods, stores
 from cdk8s_charts.manifests import content_suffix, kubernetes_object, synthesize_one
 from cdk8s_charts.workloads.namespace import MEASURING, priority_name
 from cdk8s_charts.workloads.serving import api_key, service_url
@@ -17,15 +17,13 @@ from trnspec.benchmark import plan as plans
 from trnspec.benchmark.plan import Plan, PlannedPrompt
 from trnspec.core.findings import Finding, Misuse
 from trnspec.experiment import naming
+from trnspec.experiment.arms import Arm, Experiment
 from trnspec.experiment.catalogue.published import SLOWEST_TPOT_S
 from trnspec.experiment.cost import arm_usd_per_hour, loading_s, quality_s, quality_tokens
 from trnspec.experiment.model import WARMUP
 
 if TYPE_CHECKING:
     import cdk8s
-
-    from trnspec.experiment.arms import Arm, Experiment
-
 
 MAX_CONFIG_MAP_BYTES = 200_000
 """Maximum bytes of a plan in a ConfigMap. Kubernetes accepts 1 MiB, but `cdk deploy` passes objects to a Lambda function,
@@ -136,7 +134,7 @@ def benchmark_objects(experiment: Experiment) -> list[dict[str, Any]]:
     key, content = large
     copied = f"{_PLAN_MOUNT}/{naming.PLAN_FILE}"
     digest = key.rpartition("/")[2].removesuffix(".json")
-    arguments = ["get", f"{_results(experiment)}{key}", "--sha256", digest, "--to", copied]
+    arguments = ["get", stores.address(experiment, "results", key), "--sha256", digest, "--to", copied]
     arguments += ["--region", experiment.cluster.region]
     get = pods.tool("plan", arguments, cpu="100m", memory="256Mi")
     pods.mount(get, "plan", _PLAN_MOUNT, writable=True)
@@ -167,7 +165,7 @@ def benchmark_job(
     repeat = {**run, "name": "repeat", "volumeMounts": [*publish["volumeMounts"]]}
     run["args"] = [*run["args"], "--no-repeats"]
     region = ["--region", experiment.cluster.region]
-    kept = f"{_results(experiment)}{naming.RESULTS_PREFIX}unfinished/$(JOB_UID)"
+    kept = stores.address(experiment, "results", f"{naming.RESULTS_PREFIX}unfinished/$(JOB_UID)")
     restore = pods.tool("restore", ["restore", kept, "--to", RESULTS, *region], cpu="100m", memory="256Mi")
     keep = pods.tool("keep", ["keep", RESULTS, "--to", kept, *region], cpu="100m", memory="256Mi")
     keep["restartPolicy"] = "Always"  # a sidecar, which ends when the rest has
@@ -196,16 +194,12 @@ def benchmark_job(
     return measuring_job(experiment, naming.BENCHMARK_NAME, "load", body, deadline_s=deadline_s)
 
 
-def _results(experiment: Experiment) -> str:
-    return f"s3://{naming.bucket(experiment, 'results', naming.ACCOUNT_PLACEHOLDER)}/"
-
-
 def _add_publisher(chart: cdk8s.Chart, experiment: Experiment) -> None:
     """Add a Job with the container that publishes what was measured. The other containers of the pod are made of it."""
     import cdk8s
     import cdk8s_plus_27 as kplus  # here, because they start jsii
 
-    uploaded = ["--upload", f"{_results(experiment)}{naming.RESULTS_PREFIX}"]
+    uploaded = ["--upload", stores.address(experiment, "results", naming.RESULTS_PREFIX)]
     job = kplus.Job(
         chart,
         naming.BENCHMARK_NAME,
@@ -249,7 +243,7 @@ def quality_job(experiment: Experiment) -> dict[str, Any]:
 
     As with the benchmark, all arms are asked that stand: where they stand in batches, a Job is made with those of one.
     """
-    address = f"s3://{naming.bucket(experiment, 'results', naming.ACCOUNT_PLACEHOLDER)}/{naming.RESULTS_PREFIX}lmeval-$(JOB_UID)"
+    address = stores.address(experiment, "results", f"{naming.RESULTS_PREFIX}lmeval-$(JOB_UID)")
     region = ["--region", experiment.cluster.region]
     keep = pods.tool("keep", ["keep", RESULTS, "--to", address, *region], cpu="100m", memory="256Mi")
     keep |= {"env": [JOB_UID], "restartPolicy": "Always"}

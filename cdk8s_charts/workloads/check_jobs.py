@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cdk8s_charts import one_layer, pods, stores
 from cdk8s_charts.image_probe import VISIBLE_CORES
@@ -26,12 +26,9 @@ from cdk8s_charts.workloads.artifact_jobs import finite_job
 from cdk8s_charts.workloads.namespace import JOBS, priority_name
 from cdk8s_charts.workloads.serving import mount_chat_template
 from trnspec.experiment import naming
-from trnspec.experiment.arms import logical_cores
+from trnspec.experiment.arms import Arm, Experiment, logical_cores
+from trnspec.experiment.catalogue.runtimes import Runtime
 from trnspec.experiment.compilation import compile_config
-
-if TYPE_CHECKING:
-    from trnspec.experiment.arms import Arm, Experiment
-    from trnspec.experiment.catalogue.runtimes import Runtime
 
 ARGUMENTS_DEADLINE_S = 60 * 60
 """Pulling and unpacking tens of GiB onto a small node, a minute of imports, and `one_layer.SECONDS`."""
@@ -68,16 +65,11 @@ def arguments_objects(experiment: Experiment) -> list[dict[str, Any]]:
     """Return the questions for each image, and its Job."""
     program = _files(experiment, {path.name: path.read_text(encoding="utf-8") for path in _PROGRAMS})
     found = []
-    for runtime in runtimes(experiment):
+    for runtime in experiment.runtimes:
         questions = {_ASKED: json.dumps(asked(experiment, runtime), sort_keys=True, indent=1)}
         files = _files(experiment, questions)
         found += [files, _arguments_job(experiment, runtime, program, files)]
     return [*found, program]
-
-
-def runtimes(experiment: Experiment) -> tuple[Runtime, ...]:
-    """Return the runtimes of the arms, each once."""
-    return tuple({arm.runtime.name: arm.runtime for arm in experiment.arms}.values())
 
 
 def asked(experiment: Experiment, runtime: Runtime) -> list[dict[str, Any]]:

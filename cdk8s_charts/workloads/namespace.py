@@ -6,17 +6,13 @@ https://docs.aws.amazon.com/eks/latest/userguide/cni-network-policy.html; the ku
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from cdk8s_charts import pods, stores
 from cdk8s_charts.manifests import content_suffix, kubernetes_object
 from trnspec.experiment import naming
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from trnspec.experiment.arms import Experiment
-
+from trnspec.experiment.arms import Experiment
 
 SERVING = "serving"
 JOBS = "jobs"

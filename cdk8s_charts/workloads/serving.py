@@ -22,6 +22,7 @@ from cdk8s_charts.vllm_command import (
 from cdk8s_charts.workloads import artifact_jobs
 from cdk8s_charts.workloads.namespace import SERVING, priority_name
 from trnspec.experiment import naming
+from trnspec.experiment.arms import Arm, Experiment
 from trnspec.experiment.catalogue.published import SLOWEST_TPOT_S
 from trnspec.experiment.compilation import artifact_key
 from trnspec.experiment.cost import start_budget_s
@@ -29,9 +30,6 @@ from trnspec.experiment.placement import pod_share
 
 if TYPE_CHECKING:
     import cdk8s
-
-    from trnspec.experiment.arms import Arm, Experiment
-
 
 _STARTUP_PERIOD_S = 10
 _COMPLETION_TIMEOUT_S = 120

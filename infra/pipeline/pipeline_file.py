@@ -141,9 +141,7 @@ def read_pipeline(path: Path = FILE, *, manifests: Path = ROOT / "manifests") ->
             f"{file}: run = {settings.run!r}: {prod.settings.experiment} serves {prod.experiment.serve.arm}, and a run ends with "
             "every arm at 0; write run: never, or remove the serve section"
         )
-    # In dev no node may start at deployment, whatever the experiment says.
-    idle = replace(dev.experiment, cluster=dev.experiment.cluster.model_copy(update={"nodes": 0}))
-    return PipelineConfiguration(settings=settings, dev=replace(dev, experiment=idle), prod=prod)
+    return PipelineConfiguration(settings=settings, dev=dev, prod=prod)
 
 
 def _stage(name: str, settings: StageSection, file: str, manifests: Path, region: str) -> StageConfiguration:

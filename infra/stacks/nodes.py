@@ -162,7 +162,7 @@ def add_system_nodes(control: StackOfCluster) -> Construct:
 
 
 class NeuronNodes(Construct):
-    """A managed node group of the experiment's instance type in one zone, empty unless the experiment sets `nodes`.
+    """A managed node group of the experiment's instance type in one zone. A deployment leaves it at 0 nodes.
 
     The instance type is in the launch template, not in the group: aws_eks_v2 2.275 does not treat trn2 as an accelerator
     and refuses the Neuron image with it, and a capacity block also requires it there. Not verified on AWS.
@@ -171,7 +171,7 @@ class NeuronNodes(Construct):
     def __init__(self, scope: Construct, construct_id: str, control: StackOfCluster) -> None:
         super().__init__(scope, construct_id)
         experiment = control.experiment
-        wanted, image, instance = experiment.cluster.nodes, experiment.node_image, experiment.instance
+        image, instance = experiment.node_image, experiment.instance
         assert image is not None, "experiments without Neuron devices are not deployed"
         zone = experiment.cluster.trn2_zone
         taint = eks.TaintSpec(key=naming.NEURON_TAINT_KEY, value="true", effect=eks.TaintEffect.NO_SCHEDULE)
@@ -193,8 +193,8 @@ class NeuronNodes(Construct):
             release_version=image.release,
             capacity_type=_CAPACITY_TYPES.get(experiment.cluster.capacity.kind, eks.CapacityType.ON_DEMAND),
             min_size=0,
-            desired_size=wanted,
-            max_size=max(wanted, experiment.cluster.max_nodes),
+            desired_size=0,
+            max_size=experiment.cluster.max_nodes,
             # Reservations and EFA are limited to one zone.
             subnets=ec2.SubnetSelection(subnets=in_zone),
             labels={

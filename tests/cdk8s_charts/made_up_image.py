@@ -211,5 +211,5 @@ class Image:
 
 def image_of(folder: Path, name: str = "qwen3-32b") -> Image:
     experiment = load(ROOT / "experiments" / f"{name}.yaml")
-    runtime = check_jobs.runtimes(experiment)[0]
+    runtime = experiment.runtimes[0]
     return Image(folder, runtime, check_jobs.asked(experiment, runtime))

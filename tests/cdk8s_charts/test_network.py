@@ -5,7 +5,6 @@ from __future__ import annotations
 from ipaddress import ip_address, ip_network
 from itertools import product
 
-from cdk8s_charts.workloads.check_jobs import runtimes
 from tests.cdk8s_charts.objects import Case, Object, named, pods_of
 from trnspec.experiment.naming import ROLE
 
@@ -68,4 +67,4 @@ def test_pods_reach_and_let_in_what_is_listed_for_their_role_and_nothing_else(ca
             assert _allowed(policies, server, "ingress", 8000, own) is client, name
             assert _allowed(policies, own, "egress", 8000, server) is client, name
     asking_images = [name for name, own in labels.items() if own[ROLE] == "offline"]
-    assert len(asking_images) == len(runtimes(experiment))
+    assert len(asking_images) == len(experiment.runtimes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from cdk8s_charts import pods as sizes
-from cdk8s_charts.workloads.check_jobs import runtimes
 from tests.cdk8s_charts.objects import Case, Pod, experiment_at, objects_of, pods_of, the
 from tests.cdk8s_charts.placement import allocatable, misplaced
 from tests.conftest import REFERENCE
@@ -38,7 +37,7 @@ def test_the_core_counts_on_no_more_than_a_node_offers() -> None:
 
 def test_a_system_node_holds_the_images_that_are_asked_and_keeps_them(case: Case) -> None:
     """Both Jobs may come to one node; the kubelet removes images from 85 % of the disk on. 10 GiB: the system, our images."""
-    images = len(runtimes(case[0]))
+    images = len(case[0].runtimes)
     fetched, caches = 13, 2 * sizes.MOUNT_CACHE_GIB
     assert images * sizes.NEURON_IMAGE_GIB + fetched + caches + 10 <= 0.85 * SYSTEM_VOLUME_GIB
 

@@ -148,7 +148,7 @@ FORM: dict[str, Any] = {
     "serving.max_num_seq": 4,
     "benchmark.requests": "four",
     "arms.1.speculation.num_speculative_tokens": "seven",
-    "cluster.nodes": {},
+    "cluster.max_nodes": {},
 }
 VALUES: dict[str, Any] = {
     "serving.devices": 6,

@@ -52,13 +52,12 @@ def changed(experiment: Experiment, name: str, **cluster: Any) -> Experiment:
 def variants(experiment: Experiment) -> Variants:
     """What is deployed beside the reference, and with which settings."""
     found: Variants = {}
-    # Nodes to start, room for two, a public endpoint, AWS reached inside the network, an arm promoted.
+    # Room for two nodes, a public endpoint, AWS reached inside the network, an arm promoted.
     settings = experiment.benchmark.model_copy(update={"concurrency": (1, 4)})
     opened = changed(
         replace(experiment, benchmark=settings, serve=Serve(arm="qwen-sd-vllm")),
         "opened",
         admin_cidrs=("203.0.113.7/32",),
-        nodes=1,
         max_nodes=2,
         kubernetes="1.36",
     )
@@ -100,7 +99,6 @@ def variants(experiment: Experiment) -> Variants:
         kubernetes="1.36",
         admin_cidrs=("203.0.113.7/32",),
         availability_zones=("us-east-2c", "us-east-2a"),
-        nodes=1,
         max_nodes=3,
         capacity=Capacity(kind="reservation", reservation_id=RESERVATION),
         off_at_utc="05:00",

@@ -192,9 +192,14 @@ class Experiment:
         return next((arm for arm in self.arms if self.serve and arm.name == self.serve.arm), None)
 
     @property
+    def runtimes(self) -> tuple[Runtime, ...]:
+        """The runtimes of the arms, without duplicates."""
+        return tuple({arm.runtime.name: arm.runtime for arm in self.arms}.values())
+
+    @property
     def node_image(self) -> NodeImage | None:
         """The image of the Trn2 nodes; its driver supports the runtimes of all arms."""
-        return serving_image(self.cluster.kubernetes, [arm.runtime for arm in self.arms])
+        return serving_image(self.cluster.kubernetes, self.runtimes)
 
     @property
     def zones(self) -> tuple[str, ...]:

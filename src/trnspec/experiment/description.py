@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -12,7 +12,6 @@ from trnspec.core.words import count
 from trnspec.experiment import cost, expected
 from trnspec.experiment.arms import Arm, Experiment
 from trnspec.experiment.catalogue.instances import ZONES
-from trnspec.experiment.catalogue.runtimes import Runtime
 from trnspec.experiment.compilation import artifact_key, cold_start_s
 from trnspec.experiment.ledger import beside_dollars
 from trnspec.experiment.placement import GIB, ArmPlace, arm_memory_bytes, place
@@ -34,7 +33,7 @@ def as_json(experiment: Experiment) -> dict[str, Any]:
         "nodes": experiment.nodes,
         "support": [
             {"runtime": runtime.name, **asdict(said)}
-            for runtime in _runtimes(experiment)
+            for runtime in experiment.runtimes
             for said in runtime.support
         ],
         "node_image": image
@@ -77,17 +76,12 @@ def _arm(arm: Arm, where: ArmPlace) -> dict[str, Any]:
     }
 
 
-def _runtimes(experiment: Experiment) -> Iterable[Runtime]:
-    """Return the runtimes of the arms, without duplicates."""
-    return {arm.runtime.name: arm.runtime for arm in experiment.arms}.values()
-
-
 def _unknowns(experiment: Experiment) -> Iterator[str]:
     """Yield what the file leaves open; a run records it."""
     image, region = experiment.node_image, experiment.cluster.region
     for name in dict.fromkeys(entry.model.name for entry in experiment.weights if entry.revision is None):
         yield f"revision of {name}: resolved when its weights are fetched"
-    for tag in dict.fromkeys(runtime.image for runtime in _runtimes(experiment)):
+    for tag in dict.fromkeys(runtime.image for runtime in experiment.runtimes):
         if "@sha256:" not in tag:
             yield f"digest of {tag.rsplit('/', 1)[-1]}"
     spans = {arm.name: cold_start_s(arm) for arm in experiment.arms}
@@ -97,11 +91,11 @@ def _unknowns(experiment: Experiment) -> Iterator[str]:
         yield f"compile time of {name}: a start without a compile cache took {took} s elsewhere (quoted)"
     if len(known) < len(spans):
         yield f"compile time of {'the other arms' if known else 'each arm'}: no figure is published"
-    for runtime in _runtimes(experiment):
+    for runtime in experiment.runtimes:
         if image is not None and runtime.tested_driver not in (None, image.driver_line):
             tested = f"AWS tested it with driver {runtime.tested_driver}"
             yield f"driver {image.neuron_driver} of the node image with {runtime.name}: {tested}"
-    if image is not None and len(names := [runtime.name for runtime in _runtimes(experiment)]) > 1:
+    if image is not None and len(names := [runtime.name for runtime in experiment.runtimes]) > 1:
         driver = f"driver {image.neuron_driver}, the newest that all take"
         yield f"{' and '.join(names)} on one node: {driver}; what differs between them is also their software"
     if region not in ZONES:
@@ -143,7 +137,7 @@ def _heading(experiment: Experiment) -> Iterator[str]:
     yield ""
     yield f"  target      {experiment.baseline.target.model.name}"
     yield from (f"              {text}" for weights in experiment.weights for text in weights.declared)
-    for runtime in _runtimes(experiment):
+    for runtime in experiment.runtimes:
         yield (
             f"  runtime     {runtime.name}: vLLM {runtime.vllm}, Neuron SDK {runtime.neuron_sdk}, "
             f"driver {runtime.drivers}"
@@ -170,7 +164,7 @@ def _heading(experiment: Experiment) -> Iterator[str]:
     yield f"  capacity    {how}, at most {count(cluster.max_nodes, 'node')}"
     if vpc := cluster.network.vpc:
         yield f"  existing    VPC {vpc}"
-    yield f"  off         {cluster.off_when}; {count(cluster.nodes, 'Trn2 node')} at deploy time"
+    yield f"  off         {cluster.off_when}"
 
 
 def _answering(arm: Arm) -> str:

@@ -234,7 +234,7 @@ class Capacity(FileSection):
     """End of a capacity block, ISO 8601 in UTC."""
     max_usd_per_hour: Annotated[float, Field(gt=0, le=MAX_NUMBER)] | None = None
     """Spot only: the maximum price of a Trn2 node for an hour. A run asks for the price while it waits and works, and ends above it.
-    EC2 does not know this limit: nodes that `nodes` starts, or that stay after a run, cost the market price."""
+    EC2 does not know this limit: nodes that `./trnspec nodes` starts, or that stay after a run, cost the market price."""
 
 
 class Network(FileSection):
@@ -260,8 +260,6 @@ class Cluster(FileSection):
     """Public networks that may reach the cluster's endpoint; without any it is private."""
     instance: str = "trn2.48xlarge"
     """Instance type of the Trn2 nodes."""
-    nodes: Annotated[int, Field(ge=0, le=16)] = 0
-    """The number of Trn2 nodes to start at deployment. 0 nodes cost nothing."""
     max_nodes: Annotated[int, Field(ge=1, le=16)] = 1
     """The maximum number of Trn2 nodes. Arms that do not fit on them wait for a later batch."""
     capacity: Capacity = Capacity.model_construct()

@@ -10,16 +10,10 @@ from collections.abc import Iterator
 
 from trnspec.core.findings import Finding
 from trnspec.core.words import count
-from trnspec.experiment.arms import Arm, Experiment
+from trnspec.experiment.arms import Experiment
 from trnspec.experiment.catalogue.instances import GROUP_SIZES, INSTANCES, OFFERED_ON, REGION, ZONES
 from trnspec.experiment.catalogue.models import BYTES_PER_VALUE, Model, memory_bytes
-from trnspec.experiment.catalogue.runtimes import (
-    RUNTIMES,
-    Runtime,
-    images_of,
-    serving_image,
-    versions_serving,
-)
+from trnspec.experiment.catalogue.runtimes import RUNTIMES, images_of, serving_image, versions_serving
 from trnspec.experiment.model import Cluster
 from trnspec.experiment.placement import GIB
 from trnspec.experiment.refusals import refused
@@ -167,13 +161,6 @@ def end(cluster: Cluster) -> Iterator[Finding]:
         yield refused("cluster.capacity.ends_at malformed", value)
 
 
-def counts(cluster: Cluster) -> Iterator[Finding]:
-    """The nodes at deploy time are limited by the maximum."""
-    nodes, maximum = cluster.nodes, cluster.max_nodes
-    if nodes > maximum:
-        yield refused("cluster.nodes too-many", nodes, maximum=maximum)
-
-
 def existing_vpc(cluster: Cluster) -> Iterator[Finding]:
     """An existing VPC needs a subnet in each zone of the nodes, and at least two zones."""
     subnets, path = cluster.network.private_subnets, "cluster.network.private_subnets"
@@ -194,16 +181,8 @@ def existing_vpc(cluster: Cluster) -> Iterator[Finding]:
             yield refused(f"{path} incomplete", None, zone=zone)
 
 
-CLUSTER_RULES = (kubernetes_version, zones, admin_access, purchase, end, counts, existing_vpc)
+CLUSTER_RULES = (kubernetes_version, zones, admin_access, purchase, end, existing_vpc)
 """They need no arm."""
-
-
-def _runtimes(experiment: Experiment) -> dict[str, Runtime]:
-    """Return each runtime by the first path that names it."""
-    first = dict[str, Arm]()
-    for arm in experiment.arms:
-        first.setdefault(arm.runtime.name, arm)
-    return {arm.paths.runtime: arm.runtime for arm in first.values()}
 
 
 def groups(experiment: Experiment) -> Iterator[Finding]:
@@ -234,7 +213,7 @@ def memory(experiment: Experiment) -> Iterator[Finding]:
 def context_length(experiment: Experiment) -> Iterator[Finding]:
     """The context length is limited by the positions of the model and by the runtime."""
     length = experiment.baseline.serving.max_model_len
-    for runtime in _runtimes(experiment).values():
+    for runtime in experiment.runtimes:
         if runtime.longest_context and length > runtime.longest_context:
             yield refused("serving.max_model_len runtime", length, runtime=runtime)
     shortest = min(_largest_models(experiment), key=lambda model: model.max_positions)
@@ -252,7 +231,7 @@ def _largest_models(experiment: Experiment) -> list[Model]:
 def runtime_fits(experiment: Experiment) -> Iterator[Finding]:
     """Every image must support the model's class."""
     target = experiment.baseline.target.model
-    for runtime in _runtimes(experiment).values():
+    for runtime in experiment.runtimes:
         if target.architecture not in runtime.architectures | runtime.plain_only:
             remedy = f"use a model of: {', '.join(sorted(runtime.architectures))}"
             if able := [one.name for one in RUNTIMES.values() if target.architecture in one.plain_only]:
@@ -274,7 +253,7 @@ def parsers(experiment: Experiment) -> Iterator[Finding]:
     """The vLLM of every arm must have the parsers of tool calls and reasoning."""
     serving = experiment.baseline.serving
     for key in ("tool_call_parser", "reasoning_parser"):
-        for runtime in _runtimes(experiment).values():
+        for runtime in experiment.runtimes:
             name, known = getattr(serving, key), getattr(runtime, f"{key}s")
             if name is not None and name not in known:
                 close = difflib.get_close_matches(name, known, n=1)
@@ -286,8 +265,8 @@ def parsers(experiment: Experiment) -> Iterator[Finding]:
 
 def node_driver(experiment: Experiment) -> Iterator[Finding]:
     """A node image must have a Neuron driver that supports the runtime libraries of all arms, because the arms share their nodes."""
-    version, known = experiment.cluster.kubernetes, _runtimes(experiment)
-    images, paths, runtimes = images_of(version), list(known), list(known.values())
+    version, runtimes = experiment.cluster.kubernetes, experiment.runtimes
+    images = images_of(version)
     if not images or serving_image(version, runtimes):
         return
     last = next(n for n in range(len(runtimes)) if serving_image(version, runtimes[: n + 1]) is None)
@@ -296,7 +275,7 @@ def node_driver(experiment: Experiment) -> Iterator[Finding]:
     yield refused(
         "runtime without-image",
         runtimes[last].name,
-        at=paths[last],
+        at=next(arm.paths.runtime for arm in experiment.arms if arm.runtime is runtimes[last]),
         version=version,
         what="these runtimes" if last else "it",
         bounds=", ".join(f"{one.name} takes driver {one.drivers}" for one in runtimes[: last + 1]),

@@ -46,7 +46,6 @@ def test_the_committed_file_is_read_and_stale_manifests_and_a_missing_file_are_r
 ) -> None:
     found = reading("{}")
     assert (found.dev.settings.account, found.prod.settings.account) == ("222233334444", "444455556666")
-    assert found.dev.experiment.cluster.nodes == 0
     assert (found.settings.run, found.settings.baseline_run) == ("never", ""), "nothing starts a node unasked"
     assert reading("stages: {dev: {tags: {owner: ml}}}").dev.settings.tags == {"owner": "ml"}
     with pytest.raises(Misuse, match=r"run \./trnspec render"):

@@ -119,7 +119,7 @@ def test_spot_is_the_type_of_the_group_and_nothing_in_its_template(made: Deploym
 def test_the_trn2_group_is_empty_and_repaired_and_takes_what_is_meant_for_it_alone(made: Deployments) -> None:
     group = _group(made.reference)
     assert group["ScalingConfig"] == {"MinSize": 0, "DesiredSize": 0, "MaxSize": 1}
-    assert _group(made.opened)["ScalingConfig"] == {"MinSize": 0, "DesiredSize": 1, "MaxSize": 2}
+    assert _group(made.opened)["ScalingConfig"] == {"MinSize": 0, "DesiredSize": 0, "MaxSize": 2}
     assert group["NodeRepairConfig"] == {"Enabled": True}
     assert group["UpdateConfig"] == {"MaxUnavailable": 1, "UpdateStrategy": "MINIMAL"}
     assert group["Taints"] == [{"Key": "aws.amazon.com/neuron", "Value": "true", "Effect": "NO_SCHEDULE"}]

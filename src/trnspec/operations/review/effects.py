@@ -106,11 +106,10 @@ def _cost(old: Experiment | None, new: Experiment) -> Iterator[Note]:
         was, now = (f"${cost.per_hour(items(one)):.2f}" if one else "$0.00" for one in (old, new))
         if was != now:
             yield Note(f"an hour {when}: {was} -> {now} (quoted prices)")
-    for key in ("nodes", "max_nodes"):
-        before, after = (getattr(one.cluster, key) if one else 0 for one in (old, new))
-        if before != after:
-            price = f"${cost.node_price(new).usd_per_hour:.2f}"
-            yield Note(f"cluster.{key} {before} -> {after}; a Trn2 node is {price} per hour (quoted)")
+    before, after = (one.cluster.max_nodes if one else 0 for one in (old, new))
+    if before != after:
+        price = f"${cost.node_price(new).usd_per_hour:.2f}"
+        yield Note(f"cluster.max_nodes {before} -> {after}; a Trn2 node is {price} per hour (quoted)")
     if old and old.cluster.region != new.cluster.region:
         yield Note(f"another region, {old.cluster.region} -> {new.cluster.region}: {_left_behind(old)}")
 
