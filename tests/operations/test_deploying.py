@@ -81,7 +81,7 @@ def test_deploy_asks_what_preflight_asks_and_starts_nothing_that_would_end_in_th
     code, _, err = say("deploy", str(REFERENCE))
     assert (code, len(started)) == (0, 1), "nodes come later than a deployment"
     assert (
-        "preflight, quota: 8 vCPUs for running on-demand Trn instances, 1 x trn2.48xlarge need 192; aws"
+        "preflight, quota: 8 vCPUs for running on-demand Trn instances, 1 x trn2.48xlarge needs 192; aws"
         in err
     )
     assert (

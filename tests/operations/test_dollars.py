@@ -169,7 +169,7 @@ def test_without_acceptance_it_says_what_acceptance_would_be_needed(
     assert (
         "million output tokens at the earliest" in sentence
     )  # 1 + 0.8 + 0.8^2 + ... to the sixth power is 3.95
-    assert sentence.endswith("forecast experiments/qwen3-32b.yaml --run DIR")
+    assert sentence.endswith("forecast experiments/qwen3-32b.yaml --run results/gpu")
     assert main(["forecast", str(REFERENCE), *given, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["classes"], said["decision"]["advice"]) == ([], "measure")
@@ -219,7 +219,7 @@ def test_wrong_input_is_one_line_and_exit_2(tmp_path: Path, capsys: pytest.Captu
         f"--acceptance {whole}/acceptance.json --arm qwen-vllm": "has no such arm that speculates",
         "--run nowhere": "nowhere",
         "--mix a=1": "--mix: weighs classes whose acceptance is known",
-        f"--run nowhere --acceptance {whole}/acceptance.json": "give one of --run DIR and --acceptance FILE",
+        f"--run nowhere --acceptance {whole}/acceptance.json": "--run and --acceptance: give one of them",
     }
     for words, message in wrong.items():
         assert main(["forecast", str(REFERENCE), *words.split()]) == 2

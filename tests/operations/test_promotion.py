@@ -44,7 +44,7 @@ def test_the_printed_section_makes_the_arm_a_service_and_the_next_commands_follo
     ("arguments", "reason"),
     [
         ("qwen-sd-vlm", "qwen-sd-vlm: is not an arm of this experiment that serves requests; did you mean"),
-        ("qwen-sd-vllm --replicas 3", "--replicas 3: 1 x trn2.48xlarge hold 2 arms; use 2 or less"),
+        ("qwen-sd-vllm --replicas 3", "--replicas 3: 1 x trn2.48xlarge holds 2 arms; use 2 or less"),
     ],
 )
 def test_what_cannot_serve_is_refused_in_one_line(say: Say, arguments: str, reason: str) -> None:

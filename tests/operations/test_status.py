@@ -17,6 +17,7 @@ from tests.operations.conftest import Say
 from tests.operations.world import World
 from trnspec.core.findings import Refusal
 from trnspec.experiment import Experiment
+from trnspec.experiment.cost import idle, per_hour
 from trnspec.experiment.naming import neuron_nodegroup
 from trnspec.operations import status
 from trnspec.operations.cloud import cloudformation, nodegroup
@@ -219,8 +220,12 @@ def test_status_shows_what_there_is(world: World, say: Say) -> None:
     assert ready == {"qwen-vllm": 1, "qwen-sd-vllm": 0}
     assert page["artifacts"]["compiled"] == {"qwen-vllm": True, "qwen-sd-vllm": False}
     assert ({one["status"] for one in page["stacks"]}, page["run"]) == ({"absent"}, None)
-    make_stacks("qwen3-32b", "workloads")
+    assert "until teardown" not in say("status")[1], "no stack of the cluster is deployed"
+    make_stacks("qwen3-32b", "workloads", "cluster")
     _, text, _ = say("status")
+    quiet = per_hour(idle(world.experiment))
+    assert page["dollars"] == {"idle_usd_per_hour": pytest.approx(quiet)}
+    assert f"without Trn2 nodes ${quiet:.2f} an hour, ${24 * quiet:.2f} a day" in " ".join(text.split())
     assert "1 of 1 ready" in text
     assert "CREATE_COMPLETE" in text
     assert max(len(line) for line in text.splitlines()) <= 100

@@ -94,7 +94,7 @@ WRONG = {
     "nodes a.yaml b.yaml 1": "Got unexpected extra argument (b.yaml)",
     "nodes": "Missing argument 'N'.",
     "nodes 0 --hours nan": "Invalid value for '--hours': 'nan' is not a number of hours",
-    "forecast --mix a=1": "--mix: weighs classes whose acceptance is known; give --run DIR or --acceptance FILE",
+    "forecast --mix a=1": "--mix: weighs classes whose acceptance is known; give --run results/gpu, or --acceptance FILE",
 }
 
 

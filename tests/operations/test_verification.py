@@ -195,6 +195,8 @@ DEPARTURES: list[tuple[Depart, str, str, str]] = [
     (_node(spec={"taints": []}), READY, "taint aws.amazon.com/neuron is absent", "replace"),
     (_node(spec=EVICTING), READY, "is NoExecute, pods are rendered for", "replace"),
     (_node(status=OLD_KUBELET), READY, "kubelet v1.34.1-eks-1, resource claims need 1.34.2", "replace"),
+    (_node(status={"nodeInfo": None}), READY, "kubelet unknown, resource claims need 1.34.2", "replace"),
+    (_node(status={"allocatable": None}), SIZE, "0.0 CPU, 0 GiB of memory and 0 GiB of disk", "lower both"),
     (
         _allocatable(memory="1800Gi"),
         SIZE,

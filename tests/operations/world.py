@@ -87,7 +87,9 @@ class World:
         for purpose in ("checkpoints", "artifacts", "results"):
             name = naming.bucket(self.experiment, purpose, DEFAULT_ACCOUNT_ID)
             self.client("s3").create_bucket(Bucket=name, CreateBucketConfiguration=where)
-        eks.create_cluster(name=self.experiment.name, roleArn=role, resourcesVpcConfig={"subnetIds": subnets})
+        version = self.experiment.cluster.kubernetes
+        about: dict[str, Any] = {"roleArn": role, "resourcesVpcConfig": {"subnetIds": subnets}}
+        eks.create_cluster(name=self.experiment.name, version=version, **about)
         self._add_group(role, subnets)
         described = eks_backends[DEFAULT_ACCOUNT_ID][self.region].clusters[self.experiment.name]
         described.endpoint, described.certificate_authority = self.api.url, {}

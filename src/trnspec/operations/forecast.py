@@ -32,6 +32,7 @@ from trnspec.experiment.step_time import step_lines
 from trnspec.operations import pricing
 from trnspec.operations.options import FILE, experiment_argument, json_option
 from trnspec.operations.rental import (
+    EXAMPLE,
     NOTE,
     WHOLE,
     Prediction,
@@ -105,9 +106,9 @@ def command(
     if drafting pays or may pay for a class, 1 if it pays for none, 2 if nothing can be predicted.
     """
     if run and acceptance:
-        raise click.UsageError("give one of --run DIR and --acceptance FILE")
+        raise click.UsageError("--run and --acceptance: give one of them")
     if mix and not (run or acceptance):
-        why = "weighs classes whose acceptance is known; give --run DIR or --acceptance FILE"
+        why = f"weighs classes whose acceptance is known; give --run {EXAMPLE}, or --acceptance FILE"
         raise click.UsageError(f"--mix: {why}")
     experiment = load(path)
     try:

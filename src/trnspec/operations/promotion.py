@@ -34,9 +34,10 @@ def command(path: Path, arm: str, replicas: int, as_json: bool) -> int:
         raise Misuse(f"{arm}: is not an arm of this experiment that serves requests; {hint}")
     on_a_node = experiment.instance.devices // experiment.baseline.serving.devices
     if replicas > (most := on_a_node * cluster.max_nodes):
-        where = f"{cluster.max_nodes} x {experiment.instance.name}"
+        verb = "holds" if cluster.max_nodes == 1 else "hold"
+        where = f"{cluster.max_nodes} x {experiment.instance.name} {verb}"
         raise Misuse(
-            f"--replicas {replicas}: {where} hold {count(most, 'arm')}; use {most} or less, or raise cluster.max_nodes"
+            f"--replicas {replicas}: {where} {count(most, 'arm')}; use {most} or less, or raise cluster.max_nodes"
         )
     nodes = math.ceil(replicas / on_a_node)
     usd, next_ = (

@@ -18,6 +18,8 @@ from trnspec.experiment import Arm, Experiment
 from trnspec.experiment.expected import ArmForecast, expected_of
 from trnspec.experiment.purchase import RunPrice, usd_range
 
+EXAMPLE = "results/gpu"
+"""Folder of the run that docs/decide.md measures."""
 WHOLE = "all classes"
 """Class of the mixture."""
 NOTE = (
@@ -276,7 +278,7 @@ def without_acceptance(
         f"{likely:.1f} tokens{span}. A step yields at most {most}. For {likely:.1f}, each draft must be accepted "
         f"{100 * needed.accepted:.0f} % of the time.{paid_back} Measure your acceptance first, on any GPU (docs/decide.md). Then:",
     )
-    return decision | {"next": f"./trnspec forecast {file} --run DIR"}
+    return decision | {"next": f"./trnspec forecast {file} --run {EXAMPLE}"}
 
 
 def _decision(advice: str, sentence: str) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from trnspec.core.console import print_json, print_table, warn
 from trnspec.core.findings import Finding, Refusal, State
 from trnspec.core.words import count
 from trnspec.experiment import Experiment, load
-from trnspec.experiment.cost import node_price, per_hour, running
+from trnspec.experiment.cost import idle, node_price, per_hour, running
+from trnspec.experiment.naming import stack_name
 from trnspec.operations.cloud import cloudformation, experiment_resources, kubernetes, nodegroup
 from trnspec.operations.cloud.access import cluster_of
 from trnspec.operations.cloud.aws import Aws, aws_of
@@ -143,12 +144,13 @@ class _StatusSections:
         return {"name": str(found["id"]), "state": f"runs it, {remote.started_by(found)}"} if found else None
 
     def dollars(self) -> dict[str, Any]:
-        """Return what the nodes of the unfinished run have cost."""
+        """Return what the cluster costs without Trn2 nodes, and what the nodes of the unfinished run have cost."""
+        quiet = per_hour(idle(self.experiment))
         if self._state is None:
-            return {}
+            return {"idle_usd_per_hour": quiet}
         hours = trn2_nodes.node_hours(self._state, Clock().now())
         usd = hours / self.experiment.nodes * per_hour(running(self.experiment))
-        return {"node_hours": hours, "usd": usd}
+        return {"idle_usd_per_hour": quiet, "node_hours": hours, "usd": usd}
 
     def undescribed(self) -> dict[str, Any]:
         found, unread = cloudformation.orphaned_stacks(self.experiment, self.aws)
@@ -203,7 +205,13 @@ def _print(experiment: Experiment, page: dict[str, Any]) -> None:
         rows += [("run", run["id"], f"{NodesReplaced(**one).text} at {one['at']}") for one in gone]
     if (build := page["build"]) is not None:
         rows.append(("build", build["name"], build["state"]))
-    if dollars := page["dollars"]:
+    dollars = page["dollars"] or {}
+    cluster = stack_name(experiment, "cluster")
+    if dollars and any(one["name"] == cluster and one["status"] != "absent" for one in page["stacks"] or ()):
+        quiet = dollars["idle_usd_per_hour"]
+        text = f"${quiet:.2f} an hour, ${24 * quiet:.2f} a day at quoted prices, until teardown"
+        rows.append(("dollars", "without Trn2 nodes", text))
+    if "usd" in dollars:
         text = f"{dollars['node_hours']:.2f} node hours, ${dollars['usd']:.2f} at quoted prices"
         rows.append(("dollars", "this run", text))
     for stacks in (page["undescribed"] or {}).get("stacks", ()):

@@ -12,7 +12,7 @@ from typing import Any
 import click
 from jinja2 import Environment
 
-from trnspec.core.console import print_json, print_table, print_text, progress, warn
+from trnspec.core.console import print_json, print_table, print_text, warn
 from trnspec.core.findings import Misuse, Refusal
 from trnspec.core.words import count, listed
 from trnspec.experiment import Experiment, load
@@ -31,6 +31,8 @@ PATIENCE_S = 3600
 """Limit of one stack: deleting a cluster takes about ten minutes, node groups as long."""
 BALANCERS_S = 300
 """Seconds that controllers may take to delete load balancers."""
+SETTLES_S = 60
+"""Seconds for which CloudFormation may still answer with the status from before the deletion."""
 _GONE = ("absent", "DELETE_COMPLETE")
 _BILLS = {
     "cloudwatch:alarm": "$0.10 a month each",
@@ -138,20 +140,18 @@ def take_down(experiment: Experiment, aws: Aws, clock: Clock) -> list[Remaining]
     going = _going(experiment, aws)
     if cluster in [stack.name for stack in going]:
         volumes = _empty_cluster(experiment, aws, clock)
-    with progress(f"deleting the stacks of {experiment.name}", len(going)) as advance:
-        for stack in reversed(going):
-            in_network = stack.name == network and cluster not in dict(kept)
+    for stack in reversed(going):
+        in_network = stack.name == network and cluster not in dict(kept)
+        if in_network:
+            _look_again(experiment, aws, {})
+        print(f"    {stack.name}: deleting", file=sys.stderr)
+        why = _delete(stack, experiment, aws, clock)
+        if why is not None:
             if in_network:
-                _look_again(experiment, aws, {})
-            print(f"    {stack.name}: deleting", file=sys.stderr)
-            why = _delete(stack, experiment, aws)
-            if why is not None:
-                if in_network:
-                    with suppress(AwsError):
-                        why += still_billed.in_vpc(experiment, aws)
-                warn(f"{stack.name}: {why}")
-                kept.append((stack.name, why))
-            advance(steps=1)
+                with suppress(AwsError):
+                    why += still_billed.in_vpc(experiment, aws)
+            warn(f"{stack.name}: {why}")
+            kept.append((stack.name, why))
     if not kept:  # last, because EKS and the agents create them again until the cluster is deleted
         for name in experiment_resources.log_groups(experiment, aws):
             aws.client("logs").delete_log_group(logGroupName=name)
@@ -213,12 +213,12 @@ def _empty_cluster(experiment: Experiment, aws: Aws, clock: Clock) -> dict[str, 
     return volumes
 
 
-def _delete(stack: Stack, experiment: Experiment, aws: Aws) -> str | None:
+def _delete(stack: Stack, experiment: Experiment, aws: Aws, clock: Clock) -> str | None:
     """Delete a stack. Return why it still exists, with the remedy; None when it is deleted."""
     try:
         cloudformation.lift_protection(stack, experiment, aws)
         aws.client("cloudformation").delete_stack(StackName=stack.name)
-        return _await(stack, experiment, aws)
+        return _await(stack, experiment, aws, clock)
     except AwsError as error:
         again = f"then run {teardown_command(experiment)} again"
         if "TerminationProtection" in str(error):
@@ -233,12 +233,19 @@ def _delete(stack: Stack, experiment: Experiment, aws: Aws) -> str | None:
         raise
 
 
-def _await(stack: Stack, experiment: Experiment, aws: Aws) -> str | None:
-    """Return why a stack still exists; None when it is deleted."""
-    name, how = stack.name, {"every_s": POLL_S, "patience_s": PATIENCE_S}
-    with suppress(AwsError):  # the state of the stack says more
-        aws.client("cloudformation").wait("stack_delete_complete", StackName=name, **how)
-    now, again = cloudformation.stack_named(name, aws), f"then run {teardown_command(experiment)} again"
+def _await(stack: Stack, experiment: Experiment, aws: Aws, clock: Clock) -> str | None:
+    """Return why a stack still exists; None when it is deleted. A status from before the deletion, such as DELETE_FAILED of an earlier
+    teardown, is an answer only after `SETTLES_S`: CloudFormation is eventually consistent."""
+    name, settled, now = stack.name, clock.ticking() + SETTLES_S, stack
+
+    def deleting() -> str | None:
+        nonlocal now
+        now = cloudformation.stack_named(name, aws)
+        stale = now.status == stack.status and clock.ticking() < settled
+        return f"{name}: {now.status}" if stale or now.status == "DELETE_IN_PROGRESS" else None
+
+    poll(deleting, clock=clock, every_s=POLL_S, patience_s=PATIENCE_S)
+    again = f"then run {teardown_command(experiment)} again"
     if now.status in _GONE:
         return None
     if now.status == "DELETE_FAILED":

@@ -177,9 +177,9 @@ def nodes_ready(nodes: Objects, experiment: Experiment) -> Iterator[Finding]:
         remedy = f"./trnspec nodes {experiment.file} {wanted}; a node that does not come within 20 minutes is usually missing capacity"
         yield checked("nodes-ready", _CLUSTER, why, remedy)
     for name, node in found.items():
-        version = node["status"]["nodeInfo"]["kubeletVersion"]
+        version = str(node.get("status", {}).get("nodeInfo", {}).get("kubeletVersion", "unknown"))
         wrong = [] if is_ready(node) else ["not ready"]
-        taints = node["spec"].get("taints", [])
+        taints = node.get("spec", {}).get("taints", [])
         effects = [taint["effect"] for taint in taints if taint["key"] == NEURON_TAINT_KEY]
         if effects != ["NoSchedule"]:
             taint = f"taint {NEURON_TAINT_KEY} is {', '.join(effects) or 'absent'}"
@@ -195,6 +195,11 @@ def _neuron(nodes: Objects) -> dict[str, Object]:
     return {node["metadata"]["name"]: node for node in nodes if role(node) == "neuron"}
 
 
+def _allocatable(node: Object, resource: str) -> float:
+    """Return how much of a resource pods may use on a node; 0 if the kubelet has not said so."""
+    return quantity(node.get("status", {}).get("allocatable", {}).get(resource, "0"))
+
+
 def node_size(experiment: Experiment, nodes: Objects) -> Iterator[Finding]:
     """Check that nodes have the CPU, memory and disk that placement assumes; the catalogue has estimates."""
     instance = experiment.instance
@@ -203,9 +208,8 @@ def node_size(experiment: Experiment, nodes: Objects) -> Iterator[Finding]:
     at_once = min(instance.devices // experiment.baseline.serving.devices, len(experiment.arms))
     disk_asked = max(compiling, at_once * serving_ephemeral_gib(experiment))
     for name, node in _neuron(nodes).items():
-        has = node["status"]["allocatable"]
-        cpu, memory_gib = quantity(has["cpu"]), quantity(has["memory"]) / 2**30
-        disk_gib = quantity(has.get("ephemeral-storage", "0")) / 2**30
+        cpu, memory, disk = (_allocatable(node, what) for what in ("cpu", "memory", "ephemeral-storage"))
+        memory_gib, disk_gib = memory / 2**30, disk / 2**30
         text = f"{cpu:.1f} CPU, {memory_gib:.0f} GiB of memory and {disk_gib:.0f} GiB of disk allocatable"
         remedy = ""
         if cpu < instance.allocatable_cpu or memory_gib < instance.allocatable_memory_gib:
@@ -228,7 +232,7 @@ def device_class(experiment: Experiment, classes: Objects, nodes: Objects) -> It
         return
     wanted = experiment.instance.devices
     for name, node in _neuron(nodes).items():
-        offered = quantity(node["status"]["allocatable"].get(EXTENDED_RESOURCE, "0"))
+        offered = _allocatable(node, EXTENDED_RESOURCE)
         found = f"{wanted}" if offered == wanted else f"{offered:.0f} of {wanted}"
         remedy = "" if offered == wanted else "look at the device plugin's DaemonSet in kube-system"
         yield checked("device-class", name, f"{EXTENDED_RESOURCE}: {found}", remedy)

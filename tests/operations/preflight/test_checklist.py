@@ -115,6 +115,10 @@ def by_spot(experiment: Experiment, most: float | None = None) -> Experiment:
     return replace(experiment, cluster=experiment.cluster.model_copy(update={"capacity": capacity}))
 
 
+def of_version(experiment: Experiment, version: str) -> Experiment:
+    return replace(experiment, cluster=experiment.cluster.model_copy(update={"kubernetes": version}))
+
+
 def of_spot(most: float | None = None) -> Check:
     return lambda experiment, aws: ec2_offers.capacity(by_spot(experiment, most), aws, now=START)
 
@@ -170,6 +174,18 @@ FOUND: list[tuple[Check, Told, str, str]] = [
         cluster("1.36"),
         "cluster qwen3-32b has Kubernetes 1.36, the file asks for 1.35; EKS cannot downgrade",
         'write kubernetes: "1.36" into the section cluster',
+    ),
+    (
+        account_setup.cluster_version,
+        cluster("1.33"),
+        "cluster qwen3-32b has Kubernetes 1.33, the file asks for 1.35; EKS upgrades one minor version at a time",
+        "update-cluster-version --name qwen3-32b --kubernetes-version 1.34 --region us-east-2; then go on to 1.35",
+    ),
+    (
+        lambda one, aws: account_setup.cluster_version(of_version(one, "1.36"), aws),
+        cluster("1.34"),
+        "has Kubernetes 1.34, the file asks for 1.36; EKS upgrades one minor version at a time",
+        'write kubernetes: "1.35" into the section cluster, then make manifests, and deploy; then go on to 1.36',
     ),
     (account_setup.cluster_version, cluster("1.37"), "has Kubernetes 1.37", "catalogue/runtimes.py, then"),
     (account_setup.node_images, images(*IMAGES), "release 1.35.6-20260625 with Neuron driver 2.28.0.0", ""),

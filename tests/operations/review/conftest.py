@@ -12,7 +12,7 @@ import pytest
 
 from cdk8s_charts.render import render
 from trnspec.experiment import Experiment, load
-from trnspec.operations.review.file_state import FileState
+from trnspec.operations.review.effects import FileState
 
 Edit = Callable[[dict[str, Any]], object]
 Edited = Callable[[Edit], FileState]
@@ -21,7 +21,8 @@ Edited = Callable[[Edit], FileState]
 def state_of(experiment: Experiment) -> FileState:
     """A tree that has this experiment alone, freshly rendered."""
     files = {experiment.name: render(experiment)}
-    return FileState(experiments={experiment.name: experiment}, paths={}, manifests=files, deployment="")
+    found = {experiment.name: experiment}
+    return FileState(tree=Path(), experiments=found, manifests=files, deployment="")
 
 
 def copied(state: FileState) -> FileState:

@@ -10,8 +10,14 @@ import pytest
 from tests.conftest import NODE_USD
 from tests.operations.review.conftest import Edit, Edited, copied
 from trnspec.experiment import Experiment
-from trnspec.operations.review.effects import ArmReview, ExperimentReview, experiments
-from trnspec.operations.review.file_state import FileState, artifact_keys, by_key
+from trnspec.operations.review.effects import (
+    ArmReview,
+    ExperimentReview,
+    FileState,
+    artifact_keys,
+    by_key,
+    experiments,
+)
 from trnspec.operations.review.reviewing import Review, StackChange, markdown
 
 NAME, PLAIN, SPEC = "qwen3-32b", "qwen-vllm", "qwen-sd-vllm"

@@ -192,11 +192,6 @@ class CheckedClient:
         while (page := self._ask(operation, lambda: next(pages, None))) is not None:
             yield from page.get(key, ())
 
-    def wait(self, waiter: str, *, every_s: int, patience_s: int, **parameters: Any) -> None:
-        """Wait with a waiter of botocore. Raises `AwsError` if it fails or takes longer than `patience_s`."""
-        how = {"Delay": every_s, "MaxAttempts": patience_s // every_s}
-        self._guarded(waiter, lambda: self._client.get_waiter(waiter).wait(**parameters, WaiterConfig=how))
-
     def content(self, max_bytes: int | None = None, **where: str) -> tuple[bytes, str]:
         """Return the content (at most `max_bytes`) and the ETag of an object in S3."""
         answer = self.get_object(**where)

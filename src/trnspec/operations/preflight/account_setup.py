@@ -37,23 +37,28 @@ def kubernetes_version(experiment: Experiment, aws: Aws) -> Finding:
 
 
 def cluster_version(experiment: Experiment, aws: Aws) -> Finding:
-    """Compare the file's version with the cluster's. EKS upgrades a cluster after standard support, and cannot downgrade it
-    (https://docs.aws.amazon.com/eks/latest/userguide/update-cluster.html)."""
+    """Compare the file's version with the cluster's. EKS upgrades a cluster after standard support, by one minor version at a time, and
+    cannot downgrade it (https://docs.aws.amazon.com/eks/latest/userguide/update-cluster.html)."""
     name, version = cluster_name(experiment), experiment.cluster.kubernetes
     found = aws.client("eks").find("describe_cluster", "ResourceNotFoundException", name=name)
     if found is None:
         return fine(f"there is no cluster {name} yet")
     actual = str(found["cluster"]["version"])
-    if int(actual.partition(".")[2]) <= int(version.partition(".")[2]):
+    minor, wanted = (int(one.partition(".")[2]) for one in (actual, version))
+    if minor <= wanted <= minor + 1:
         return fine(f"cluster {name} has Kubernetes {actual}; the file asks for {version}")
-    remedy = f'write kubernetes: "{actual}" into the section cluster, then make manifests, and deploy'
+    why = f"cluster {name} has Kubernetes {actual}, the file asks for {version}; EKS"
+    first = actual if minor > wanted else f"1.{minor + 1}"
+    write = f'write kubernetes: "{first}" into the section cluster, then make manifests, and deploy'
+    if minor < wanted:
+        if first not in ADDON_VERSIONS:
+            write = f"aws eks update-cluster-version --name {name} --kubernetes-version {first} --region {aws.region}"
+        return finding(f"{why} upgrades one minor version at a time", f"{write}; then go on to {version}")
     if actual not in ADDON_VERSIONS:
-        remedy = (
-            f"pin {actual} in infra/pins.py and src/trnspec/experiment/catalogue/runtimes.py, then {remedy}"
+        write = (
+            f"pin {actual} in infra/pins.py and src/trnspec/experiment/catalogue/runtimes.py, then {write}"
         )
-    return finding(
-        f"cluster {name} has Kubernetes {actual}, the file asks for {version}; EKS cannot downgrade", remedy
-    )
+    return finding(f"{why} cannot downgrade", write)
 
 
 def node_images(experiment: Experiment, aws: Aws) -> Finding:

@@ -22,10 +22,9 @@ def quota(experiment: Experiment, aws: Aws) -> Finding:
     cluster = experiment.cluster
     if cluster.capacity.kind == "capacity-block":
         return fine("a capacity block does not count against the on-demand quota")
-    user, need = (
-        f"{cluster.max_nodes} x {cluster.instance} need",
-        experiment.instance.vcpus * cluster.max_nodes,
-    )
+    verb = "needs" if cluster.max_nodes == 1 else "need"
+    user = f"{cluster.max_nodes} x {cluster.instance} {verb}"
+    need = experiment.instance.vcpus * cluster.max_nodes
     if cluster.capacity.kind == "spot":
         return _vcpus(aws, ec2.SPOT_QUOTA, need, f"Trn spot instances, {user}")
     return _vcpus(aws, ec2.TRN_QUOTA, need, f"on-demand Trn instances, {user}")

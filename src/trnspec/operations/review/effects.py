@@ -1,24 +1,44 @@
-"""The content of a review, before it is formatted: what merging does to the arms, objects and cost of each experiment."""
+"""The content of a review, before it is formatted: what merging does to the arms, objects and cost of each experiment.
+
+Both sides are read by this tree's code, so no code of BASE is run. Where this code cannot read BASE, that is the answer of the review.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from cdk8s_charts.manifests import ManifestFile, read
 from cdk8s_charts.parity import as_read
 from trnspec.core.differences import Difference, differences
-from trnspec.experiment import Experiment, cost
-from trnspec.experiment.naming import REVIEWED_JOBS
+from trnspec.core.findings import Misuse, Refusal
+from trnspec.experiment import Experiment, cost, load
+from trnspec.experiment.naming import ARTIFACT_KEY, NAME, REVIEWED_JOBS, STEP
 from trnspec.operations.cloud.cloudformation import removal
-from trnspec.operations.review.file_state import FileState, Key, Object, artifact_keys, by_key
 
-Objects = Mapping[Key, Object]
+DEPLOYMENT = Path("deployment.yaml")
+Key = tuple[str, str, str]
+"""Kind, namespace, name that all versions of an object share."""
+Objects = Mapping[Key, Mapping[str, Any]]
 _ACCESS = re.compile(
     "(Cluster)?Role(Binding)?|NetworkPolicy|ServiceAccount|ValidatingAdmissionPolicy(Binding)?"
 )
 """Kinds that say who may do what in the cluster."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileState:
+    """What the files of one side hold, by the name of the experiment."""
+
+    tree: Path
+    experiments: Mapping[str, Experiment]
+    manifests: Mapping[str, tuple[ManifestFile, ...]]
+    deployment: str
+    """The text of deployment.yaml."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +79,28 @@ class ExperimentReview:
     notes: tuple[Note, ...]
 
 
+def read_state(name: str, tree: Path, *, fresh: bool, without: Sequence[str] = ()) -> FileState:
+    """Read the files of a side in `tree`, but for the experiments `without`; if `fresh`, manifests must be rendered by this code.
+
+    Raises `Misuse` that names the side with a line for each problem, because missing parts would look removed or new.
+    """
+    experiments, manifests, problems = {}, {}, list[str]()
+    with contextlib.chdir(tree):  # messages then name the paths of the repository
+        for path in sorted({*Path("experiments").glob("*.yaml")} - {*map(Path, without)}):
+            try:
+                experiment = load(path)
+                manifests[experiment.name] = read(experiment, Path("manifests"), fresh=fresh)
+                experiments[experiment.name] = experiment
+            except Refusal as error:
+                problems += [f"{name}: {line}" for line in error.lines]
+        deployment = DEPLOYMENT.read_text(encoding="utf-8") if DEPLOYMENT.exists() else ""
+    if problems:
+        or_else = "" if fresh else ", or name another BASE"
+        why = f"nothing was compared, because the code of this tree cannot read {name}"
+        raise Misuse(*problems, f"{why}: fix what is named above{or_else}")
+    return FileState(tree=tree, experiments=experiments, manifests=manifests, deployment=deployment)
+
+
 def experiments(base: FileState, head: FileState) -> Iterator[ExperimentReview]:
     """Yield what merging does to each experiment that it changes."""
     for name, new in head.experiments.items():
@@ -73,6 +115,27 @@ def experiments(base: FileState, head: FileState) -> Iterator[ExperimentReview]:
     for name in sorted(base.experiments.keys() - head.experiments.keys()):
         text = f"experiment removed or renamed: {_left_behind(base.experiments[name])}"
         yield ExperimentReview(name, (), (Note(text),))
+
+
+def by_key(files: Sequence[ManifestFile]) -> Objects:
+    """Return the objects of an experiment by names without a hash of their content. The name of a step's Job is all hash, so its label
+    counts."""
+    found = {}
+    for item in (item for file in files for item in file.objects if item):
+        metadata = item["metadata"]
+        labels = metadata.get("labels", {})
+        name = labels[NAME] if STEP in labels else re.sub(r"-[0-9a-f]{8}$", "", metadata["name"])
+        found[item["kind"], metadata.get("namespace", ""), name] = item
+    return found
+
+
+def artifact_keys(objects: Objects) -> dict[str, str]:
+    """Return the artifact key of each arm from its rendered Deployment. This code would compute another key for BASE if the
+    catalogue changed."""
+    deployments = (item for (kind, *_), item in objects.items() if kind == "Deployment")
+    noted = {one["metadata"]["name"]: one["spec"]["template"]["metadata"] for one in deployments}
+    found = {name: one.get("annotations", {}).get(ARTIFACT_KEY) for name, one in noted.items()}
+    return {name: str(key) for name, key in found.items() if key}
 
 
 def _arms(old: Experiment | None, new: Experiment, before: Objects, after: Objects) -> Iterator[ArmReview]:

@@ -23,8 +23,7 @@ from trnspec.core.findings import Misuse, Outside
 from trnspec.core.words import count
 from trnspec.operations.options import json_option
 from trnspec.operations.review import effects
-from trnspec.operations.review.effects import ExperimentReview
-from trnspec.operations.review.file_state import FileState, read_state, synthesized
+from trnspec.operations.review.effects import DEPLOYMENT, ExperimentReview, FileState, read_state
 
 MAX_CHARACTERS = 60_000
 """GitHub accepts 65,536 characters in a comment."""
@@ -96,28 +95,16 @@ def command(base: str, as_json: bool) -> int:
         untracked = sorted(os.fsdecode(names).split("\0")[:-1])
         for file in untracked:
             warn(f"{file}: not compared, because git does not track it; git add it to compare it")
-        states = _read(base, tree, untracked)
-        review = reviewed(*states, outdir=outdir, code=_code_changed(commit))
+        old = read_state(base, tree, fresh=False)
+        new = read_state("this tree", ROOT, fresh=True, without=untracked)
+        changed = os.fsdecode(git("diff", "--name-only", "--relative", "-z", commit, "--", *_CODE) or b"")
+        review = reviewed(old, new, outdir=outdir, code=changed.split("\0")[:-1])
     if as_json:
         about = {"base": commit, "needs_human": bool(review.reasons), "untracked": untracked}
         print_json({**about, **dataclasses.asdict(review)})
     else:
         print(markdown(review, base=base), end="")
     return 1 if review.reasons else 0
-
-
-def _read(base: str, tree: Path, untracked: Sequence[str]) -> tuple[FileState, FileState]:
-    """Read both sides. Raises `Misuse` that names the side, BASE first, because missing parts would look removed or new."""
-    states = []
-    for name, root in {base: tree, "this tree": ROOT}.items():
-        try:
-            states.append(read_state(root, fresh=root == ROOT, without=untracked if root == ROOT else ()))
-        except Misuse as error:
-            lines = [f"{name}: {line}" for line in error.lines]
-            or_else = "" if root == ROOT else ", or name another BASE"
-            why = f"nothing was compared, because the code of this tree cannot read {name}"
-            raise Misuse(*lines, f"{why}: fix what is named above{or_else}") from None
-    return states[0], states[1]
 
 
 def reviewed(base: FileState, head: FileState, *, outdir: Path, code: Sequence[str] = ()) -> Review:
@@ -131,10 +118,23 @@ def reviewed(base: FileState, head: FileState, *, outdir: Path, code: Sequence[s
     stacks = list[StackChange]()
     with progress("synthesizing", len(names)) as done:
         for name in names:
-            before = synthesized(base, name, outdir / f"{name}-base")
-            stacks += _stack_changes(before, synthesized(head, name, outdir / name), outdir / name)
+            before = _synthesized(base, name, outdir / f"{name}-base")
+            stacks += _stack_changes(before, _synthesized(head, name, outdir / name), outdir / name)
             done(steps=1)
     return Review(experiments=tuple(effects.experiments(base, head)), stacks=tuple(stacks), code=tuple(code))
+
+
+def _synthesized(state: FileState, name: str, outdir: Path) -> dict[str, Any]:
+    """Write the templates of an experiment to `outdir`, and return them by name of stack. Raises `Misuse`."""
+    from infra.synthesis import app_of, configure  # starts jsii
+
+    path, deployment = state.tree / (state.experiments[name].path or ""), state.tree / DEPLOYMENT
+    try:
+        configured = configure({"experiment": str(path)}, deployment=deployment, files=state.manifests[name])
+        assembly = app_of(configured, outdir=str(outdir), validation=False).synth()
+    except RuntimeError as error:
+        raise Misuse(f"{path.name}: no templates ({str(error).splitlines()[0]})") from None
+    return {stack.stack_name: stack.template for stack in assembly.stacks}
 
 
 def _stack_changes(
@@ -142,18 +142,16 @@ def _stack_changes(
 ) -> Iterator[StackChange]:
     """Yield what the CDK says of each stack that differs."""
     for stack in sorted(before.keys() - after.keys()):
-        yield StackChange(
-            stack=stack, security="", resources=("[-] the whole stack; the verb status names it",)
-        )
-    for stack in after:
-        if before.get(stack) == after[stack]:
-            continue
+        gone = ("[-] the whole stack; the verb status names it",)
+        yield StackChange(stack=stack, security="", resources=gone)
+    for stack in (name for name in after if before.get(name) != after[name]):
         earlier = assembly / f"{stack}.base.json"
         earlier.write_text(json.dumps(before.get(stack, {"Resources": {}})), encoding="utf-8")
         said = _cdk_diff(stack, "--template", str(earlier), "--app", str(assembly), cwd=assembly)
-        opens = [found[0].rstrip() for found in _OPENS.finditer(said)]
-        lines = (line.group().rstrip() for line in _RESOURCE.finditer(said))
-        yield StackChange(stack=stack, security="\n\n".join(opens), resources=tuple(lines))
+        opens = "\n\n".join(found[0].rstrip() for found in _OPENS.finditer(said))
+        lines = tuple(line.group().rstrip() for line in _RESOURCE.finditer(said))
+        if opens or lines:
+            yield StackChange(stack=stack, security=opens, resources=lines)
 
 
 def _cdk_diff(stack: str, *arguments: str, cwd: Path) -> str:
@@ -169,12 +167,6 @@ def _cdk_diff(stack: str, *arguments: str, cwd: Path) -> str:
     if ended.returncode:
         raise Outside(f"cdk diff {stack}: {said.strip().splitlines()[-1]}")
     return said
-
-
-def _code_changed(commit: str) -> list[str]:
-    """Return the files of the code that differ from BASE's."""
-    names = git("diff", "--name-only", "--relative", "-z", commit, "--", *_CODE) or b""
-    return os.fsdecode(names).split("\0")[:-1]
 
 
 def _check_out(base: str, into: Path) -> str:
