@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from tests.benchmark.records import store
 from tests.benchmark.show.runs import all_runs
 from tests.conftest import REFERENCE, ROOT
 from trnspec.benchmark.__main__ import main as benchmark
-from trnspec.core.screen import table
+from trnspec.core.screen import table, wrapped
 from trnspec.experiment import load
 from trnspec.experiment.__main__ import main as experiment
 from trnspec.experiment.cost import run_hours
@@ -36,8 +37,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def narrowest(text: str) -> int:
-    """The columns that a text needs; a path or a command to copy stays on its line."""
-    return max(len(line) for line in text.splitlines() if "Report " not in line and "./trnspec " not in line)
+    """The columns that a text needs; a path, an address or a command to copy stays on its line."""
+    copied = re.compile(r"Report |\./trnspec |\S\.\w+/\S")
+    return max(len(line) for line in text.splitlines() if not copied.search(line))
 
 
 @WIDTHS
@@ -123,3 +125,15 @@ def test_a_table_loses_nothing(columns: int, names: set[int] | None, monkeypatch
             assert sorted(printed) == letters
         else:  # a heading is repeated for each row
             assert all(cell.replace(" ", "") in printed for row in rows for cell in row)
+
+
+def test_a_name_and_an_address_stay_whole_where_other_words_can_be_folded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    address = "computingforgeeks.com/aws-costs-explained"
+    rows = [("llama-3.3-70b-native", "Does a head pay for it on this chip?", f"2026, {address}, us-east-1")]
+    text = "\n".join(table(("name", "answers", "quoted"), rows))
+    assert "llama-3.3-70b-native " in text
+    assert address in text
+    assert f"{address}/{'x' * 60}" in wrapped(f"see {address}/{'x' * 60} for more")

@@ -9,7 +9,7 @@ import pytest
 
 from trnspec.core.differences import ABSENT, Difference, differences
 from trnspec.core.json_text import json_text
-from trnspec.core.words import as_ascii, count, is_label, listed
+from trnspec.core.words import as_ascii, count, is_label, listed, span
 
 COUNTS = [(1, "arm", "1 arm"), (0, "problem", "0 problems"), (1024, "request", "1,024 requests")]
 COUNTS += [(3, "class", "3 classes"), (2, "Trn2 node", "2 Trn2 nodes"), (2, "query", "2 queries")]
@@ -24,6 +24,13 @@ def test_names_are_listed_as_a_person_lists_them() -> None:
     texts = ["", "a", "a and b", "a, b and c"]
     assert [listed(names) for names in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == texts
     assert listed(list("abcdef"), max_names=3) == "a, b and 4 more"
+
+
+def test_a_range_shows_both_ends() -> None:
+    assert span(1.74, 1.86, digits=2) == "1.74 to 1.86"
+    assert span(1.62, 1.8, digits=0) == "1.6 to 1.8"
+    assert span(1234.2, 1234.3, digits=0, to=", ") == "1,234.2, 1,234.3"
+    assert span(2, 2, digits=0) == "2 to 2"
 
 
 ESCAPED = {"open-ended": "open-ended", "100 % code": "100 % code"}

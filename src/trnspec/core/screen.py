@@ -8,19 +8,20 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from itertools import zip_longest
+from itertools import product, zip_longest
 from pathlib import Path
 
 MIN_WIDTH, MAX_WIDTH = 60, 100
 _GAP = "  "
+_ADDRESS = re.compile(r"\S\.\w+/\S")
 _LONG_NAME = 24
 """Characters that a text column keeps while other columns can be folded."""
 _HEAD = re.compile(r" *(?:\S+(?: \S+)* {2,})?")
 """The beginning of a line: its indent, and a label that is followed by at least two spaces."""
-_PART = re.compile(
-    r"\[[^\]]*\]|(?:->|/) \S+|\d{4}-\d\d-\d\d\S*|[^\s/]{3,}/(?=\S{4})|[^\s/]{6,}?-(?=[^\s-]{2})|\S+"
-)
-"""Parts of a cell that are not folded: a word, an interval, a change of a value, a time. Long names may be folded after a / or a -."""
+_WORD = re.compile(r"\[[^\]]*\]|(?:->|/) \S+|\d{4}-\d\d-\d\d\S*|\S+")
+"""A part of a cell that stays on one line: a word, an interval, a change of a value, a time."""
+_PIECE = re.compile(r"[^\s/]{3,}/(?=\S{4})|[^\s/]{6,}?-(?=[^\s-]{2})|\S+")
+"""A piece of a name or an address, which is cut after a / or a - only where the table does not fit otherwise."""
 Column = list[list[str]]
 """A column of a table: the lines of each cell, the heading first."""
 
@@ -45,10 +46,14 @@ def width() -> int:
 
 def wrapped(text: str, first: str = "", rest: str | None = None, *, free: int = 0) -> list[str]:
     """Wrap `text` to lines of at most `width()` less `free` columns. The first line begins with `first`, the others with `rest`,
-    by default spaces of the same width."""
-    indent = " " * len(first) if rest is None else rest
+    by default spaces of the same width. A longer word is cut, but not in a text with an address, which must stay whole to be copied."""
     return textwrap.wrap(
-        text, width() - free, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False
+        text,
+        width() - free,
+        initial_indent=first,
+        subsequent_indent=" " * len(first) if rest is None else rest,
+        break_on_hyphens=False,
+        break_long_words=not _ADDRESS.search(text),
     )
 
 
@@ -109,27 +114,38 @@ def _narrowed(
     """Fold the widest column that can be folded, and return whether a column became narrower. A long column is folded alone,
     shorter columns a little at a time."""
     numbers = [index for index in range(len(columns)) if index not in words]
-    for chosen, alone in ((words, True), (words, False), (numbers, False)):
+    ways = ((words, True), (words, False))
+    for cut, (chosen, alone) in (*product((False, True), ways), (True, (numbers, False))):
         order = sorted(chosen, key=lambda index: _wide(columns[index]), reverse=True)
         for index, following in zip_longest(order, order[1:]):
             wide = _wide(columns[index])
             second = 1 if following is None else _wide(columns[following])
             max_length = max(wide - excess, _LONG_NAME if alone else min(wide - 1, second))
-            narrower = [_folded(text, max_length) for text in texts[index]]
+            narrower = _folded(texts[index], max_length, cut=cut)
             if _wide(narrower) < wide:
                 columns[index] = narrower
                 return True
     return False
 
 
-def _folded(cell: str, max_length: int) -> list[str]:
-    """Return the cell in lines of at most `max_length` characters, if its parts allow it."""
+def _folded(cells: Sequence[str], max_length: int, *, cut: bool) -> Column:
+    """Return the lines of each cell, of at most `max_length` characters. A longer word is `cut`, or the column is as wide as that word."""
+    words = [_WORD.findall(cell) for cell in cells]
+    if not cut:
+        max_length = max(max_length, *(len(word) for own in words for word in own))
+    return [_lines(own, max_length) for own in words]
+
+
+def _lines(words: Sequence[str], max_length: int) -> list[str]:
+    """Return the words in lines; one that is longer than a line is cut, if it has a / or a -."""
     lines = [""]
-    for match in _PART.finditer(cell):
-        part, gap = match.group(), " " * cell[: match.start()].endswith(" ")
-        if lines[-1] and len(lines[-1]) + len(gap) + len(part) > max_length:
-            lines.append("")
-        lines[-1] += f"{gap}{part}" if lines[-1] else part
+    for word in words:
+        gap = " "
+        for piece in _PIECE.findall(word) if len(word) > max_length and " " not in word else [word]:
+            if lines[-1] and len(lines[-1]) + len(gap) + len(piece) > max_length:
+                lines.append("")
+            lines[-1] += f"{gap}{piece}" if lines[-1] else piece
+            gap = ""
     return lines
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import string
 from collections.abc import Sequence
 from urllib.parse import quote
@@ -33,6 +34,14 @@ def listed(names: Sequence[str], *, max_names: int | None = None) -> str:
     if max_names is not None and len(names) > max_names:
         names = [*names[: max_names - 1], f"{len(names) - max_names + 1} more"]
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def span(low: float, high: float, *, digits: int, to: str = " to ") -> str:
+    """Return a range as `1.74 to 1.86`, with more digits where both ends would be the same figure."""
+    ends = [f"{end:,.{digits}f}" for end in (low, high)]
+    if ends[0] == ends[1] and not math.isclose(low, high):
+        return span(low, high, digits=digits + 1, to=to)
+    return to.join(ends)
 
 
 _MAX_LENGTH, _MAX_ASCII_LENGTH = 128, 250

@@ -125,11 +125,11 @@ TWO, EACH = "spec-k7 (7 draft tokens)", "all classes weighted equally"
 IN_WORDS: list[tuple[RawRun, str, str]] = [
     (one(pair(2.0, 3.0), usd=EQUAL_PRICES), "use", f"Use {TWO}. It decodes 2.40 times as fast (2.37 to 2.43, {EACH}). It costs $6.19 instead of $14.37 per million output tokens. Faster in every class: a 2.01, b 2.99."),
     (held(one(pair(2.0, 1.0))), "use", "Faster: a 2.01. Same: b 1.00."),
-    (one(pair(2.0, 0.7)), "use for some", f"Use {TWO} for a: 2.01 times as fast (1.96 to 2.06). Keep plain for b: spec-k7 is 0.70 times as fast there (0.68 to 0.72, slower). Used for everything, it is 1.04 times as fast"),
+    (one(pair(2.0, 0.7)), "use for some", f"Use {TWO} for a: 2.01 times as fast (1.96 to 2.06). Keep plain for b: spec-k7 is 0.70 times as fast there (0.68 to 0.72, slower). Used for all classes, spec-k7 is "),
     (one(pair(0.8, 0.6)), "keep", f"Keep plain: {TWO} is 0.69 times as fast (0.68 to 0.70, {EACH}, slower). Slower in every class: b 0.60, a 0.80."),
     (one(pair(1.0, 1.0)), "cannot tell", f"Cannot tell, so keep plain: {TWO} is 1.00 times as fast (0.99 to 1.02, {EACH}). The load was not held while it was measured, so a ratio near 1 has no verdict. Withheld in every class: b 1.00, a 1.01."),
     (held(one(pair(1.0, 1.0))), "keep", f"INCOMPLETE (32 of 320 requests): keep plain: {TWO} is 1.00 times as fast (0.99 to 1.02, {EACH}, same). A restart can change a ratio by 10 %: run it again and compare. Same in every class: b 1.00, a 1.01."),
-    (held(one(LITTLE, spread=0.005)), "keep for now", f"keep plain for now: {TWO} is 1.08 times as fast (1.08 to 1.08, {EACH}, faster). A restart can change"),
+    (held(one(LITTLE, spread=0.005)), "keep for now", f"keep plain for now: {TWO} is 1.08 times as fast (1.076 to 1.084, {EACH}, faster). A restart can change"),
     (held(one({"a": 1.06}, spread=0.03)), "keep for now", "times as fast (1.04 to 1.10, a little faster). A restart can change"),
     (held(one(pair(0.92, 1.4), spread=0.005)), "use for some", "for b: 1.40 times as fast (1.39 to 1.41). Keep plain for a: spec-k7 is 0.92 times as fast there (0.92 to 0.93, slower, which a restart can change)."),
     (one(pair(1.1, 1.1), spread=0.5), "cannot tell", "About 97 prompts would tell in each class; this run had 8. Cannot tell: a 1.27 (0.67 to 2.43, 99 prompts would tell). Withheld: b 1.01."),

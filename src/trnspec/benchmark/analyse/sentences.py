@@ -6,7 +6,7 @@ Jinja2 is imported when the first sentence is needed. A client that sends reques
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, get_args
@@ -14,7 +14,7 @@ from typing import Any, get_args
 from trnspec.benchmark.analyse.request_table import CellKey
 from trnspec.benchmark.analyse.result import Comparison, Verdict
 from trnspec.benchmark.analyse.speed_up import EQUIVALENT
-from trnspec.core.words import count, listed
+from trnspec.core.words import count, listed, span
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -43,7 +43,7 @@ def environment_of_sentences() -> Any:
     }
     filters["listed"] = lambda names, most=None: listed(list(names), max_names=most)
     names: dict[str, Any] = templates.globals
-    names |= {"interval": interval, "equivalent": EQUIVALENT}
+    names |= {"interval": interval, "equivalent": EQUIVALENT, "span": partial(span, digits=2)}
     return templates
 
 
@@ -56,7 +56,7 @@ def _by_verdict(ones: Sequence[Comparison]) -> list[tuple[str, list[Comparison]]
 
 def interval(low: float | None, high: float | None) -> str:
     """The interval after a ratio, as text; empty if unknown."""
-    return "" if low is None or high is None else f" [{low:.2f}, {high:.2f}]"
+    return "" if low is None or high is None else f" [{span(low, high, digits=2, to=', ')}]"
 
 
 def money(usd: float) -> str:

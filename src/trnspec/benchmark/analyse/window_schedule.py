@@ -24,7 +24,7 @@ from trnspec.benchmark.analyse.speed_up import FASTER, SLOWER
 from trnspec.benchmark.analyse.window_advice import advise
 from trnspec.benchmark.errors import ResultsError
 from trnspec.core.screen import wrapped
-from trnspec.core.words import count
+from trnspec.core.words import count, span
 
 VERSIONS = "vLLM 0.24 and later"
 _TAX = (
@@ -105,7 +105,7 @@ def window_for(windows: Sequence[WindowAtLoad], load: int) -> str:
 def _window(one: WindowAtLoad) -> str:
     told = count(one.window, "draft token") if one.window else "no drafts"
     if one.ratio:
-        ends = f", {one.ci_low:.2f} to {one.ci_high:.2f}" if one.ci_low and one.ci_high else ""
+        ends = f", {span(one.ci_low, one.ci_high, digits=2)}" if one.ci_low and one.ci_high else ""
         told += f", {one.arm} ({one.ratio:.2f} times as fast{ends})"
     return f"{told}; {one.cannot_tell}" if one.cannot_tell else told
 
