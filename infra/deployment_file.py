@@ -75,10 +75,12 @@ _Destination = Annotated[
         "write one like arn:aws:logs:us-east-2:111122223333:destination:central",
     ),
 ]
-_Retention = Literal[
+_Days = Literal[
     1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653,
 ]  # fmt: skip
 """https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutRetentionPolicy.html"""
+_Retention = Annotated[_Days, BeforeValidator(lambda days: str(days) if isinstance(days, bool) else days)]
+"""`true` equals 1 for Python."""
 _TAG_REMEDY = "write texts of letters, digits, spaces and _.:/=+-@, numbers in quotes; `experiment`, `Name` and what begins with aws: are taken"
 # As most services of AWS take them: https://docs.aws.amazon.com/tag-editor/latest/userguide/best-practices-and-strats.html
 _TAG = r"(?u:[\w .:/=+@-])"
