@@ -71,8 +71,9 @@ def test_the_same_command_goes_on_after_its_process_is_gone_and_ends_with_the_re
     assert re.search(r"\nat most +3\.87\n", plan)
     assert "nodes are set to 0 after 3.87 hours" in plan
     world.on_tick.append(killed)
+    myself = f"{state.myself().partition(':')[0]}:1"
     with monkeypatch.context() as patch:
-        patch.setattr(state, "myself", lambda machine=state.myself().partition(":")[0]: f"{machine}:1")
+        patch.setattr(state, "myself", lambda: myself)
         with pytest.raises(SystemExit):
             say(*command)
     begun = left()
