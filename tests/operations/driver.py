@@ -47,7 +47,7 @@ class Driver:
             store=self.store,
             held=claimed(experiment, self.store, held, now=now),
             files=self.files,
-            plan=RunPlan.of(experiment, now, hours=self.hours),
+            plan=RunPlan(experiment=experiment, now=now, asked_hours=self.hours),
             out=self.out,
             say=self.said.append,
             report=self.reports.append,

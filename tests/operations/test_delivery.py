@@ -133,7 +133,7 @@ def test_a_build_that_fails_or_takes_too_long_is_one_line_with_what_goes_on(stag
         stage.run()
     assert "\n" not in str(caught.value)
     stage.admit()
-    stage.begin(*({"currentPhase": "BUILD"},) * 4)
+    stage.begin(*({"currentPhase": "BUILD"},) * 5)
     with pytest.raises(Refusal, match="still BUILD after 2 minutes; it continues in that account"):
         stage.run(minutes=2)
 

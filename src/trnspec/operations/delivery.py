@@ -83,9 +83,8 @@ def run_project(
     build: Build = started["build"]
     name, log = str(build["id"]), build.get("logs", {}).get("deepLink", "in CloudWatch")
     say(f"{name}: started; log {log}")
-    until = clock.now() + timedelta(minutes=minutes)
-    how: Any = {"clock": clock, "say": say, "every_s": POLL_S, "until": until}
-    build = wait_for_build(lambda: code_build().batch_get_builds(ids=[name])["builds"][0], build, **how)
+    how: Any = {"clock": clock, "say": say, "every_s": POLL_S, "patience_s": 60 * minutes}
+    build = wait_for_build(lambda: code_build().batch_get_builds(ids=[name])["builds"][0], **how)
     if build["buildStatus"] == "IN_PROGRESS":
         phase = build.get("currentPhase", "")
         why = f"still {phase} after {count(minutes, 'minute')}; it continues in that account and is billed"

@@ -52,22 +52,13 @@ def command(path: Path, out: Path, as_json: bool, verbose: bool, max_tokens: int
         kept = f"; what was measured is in {out}" if (out / "requests.jsonl").exists() else ""
         warn(f"interrupted, servers are stopped{kept}")
         return 130
-    answer = _as_data(demonstration, path, out)
-    if as_json:
-        print_json(answer | {"stages": stages.finished})
-    else:
-        print("\n".join(as_lines(demonstration, answer, inventory=verbose)))
-    return 0
-
-
-def _as_data(demonstration: Demonstration, path: Path, out: Path) -> dict[str, Any]:
-    rehearsal = demonstration.rehearsal
-    return {
+    rehearsal, result = demonstration.rehearsal, demonstration.result
+    answer = {
         "schema": 1,
         "experiment": pasted(path),
-        "provenance": demonstration.result.run.provenance,
-        "question": demonstration.result.question,
-        "sentence": demonstration.result.sentence,
+        "provenance": result.run.provenance,
+        "question": result.question,
+        "sentence": result.sentence,
         "rehearsal": {
             "stacks": list(rehearsal.stacks),
             "resources": Counter(resource.outcome for resource in rehearsal.resources),
@@ -81,6 +72,11 @@ def _as_data(demonstration: Demonstration, path: Path, out: Path) -> dict[str, A
         "report": pasted(out / "report.html"),
         "next": next_command(path),
     }
+    if as_json:
+        print_json(answer | {"stages": stages.finished})
+    else:
+        print("\n".join(as_lines(demonstration, answer, inventory=verbose)))
+    return 0
 
 
 def next_command(path: Path) -> str:

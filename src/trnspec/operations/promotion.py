@@ -40,10 +40,8 @@ def command(path: Path, arm: str, replicas: int, as_json: bool) -> int:
             f"--replicas {replicas}: {where} {count(most, 'arm')}; use {most} or less, or raise cluster.max_nodes"
         )
     nodes = math.ceil(replicas / on_a_node)
-    usd, next_ = (
-        nodes * node_price(experiment).usd_per_hour,
-        [f"./trnspec {verb} {experiment.file}" for verb in _NEXT],
-    )
+    usd = nodes * node_price(experiment).usd_per_hour
+    next_ = [f"./trnspec {verb} {experiment.file}" for verb in ("render", "deploy")]
     section = {"arm": arm, "replicas": replicas}
     if as_json:
         told = {"experiment": experiment.name, "serve": section, "nodes": nodes, "usd_per_hour": usd}
@@ -57,6 +55,3 @@ def command(path: Path, arm: str, replicas: int, as_json: bool) -> int:
     )
     print(*(f"    {line}" for line in next_), sep="\n")
     return 0
-
-
-_NEXT = ("render", "deploy")

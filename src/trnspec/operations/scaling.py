@@ -53,18 +53,9 @@ def command(path: Path, wanted: int, hours: float, dry_run: bool, as_json: bool)
         nodegroup.set_size(experiment, aws, nodes=wanted, group=group)
     elif wanted:
         off = min(now + timedelta(hours=hours), nodegroup.off_next(experiment, aws, now=now))
-    _print(
-        experiment,
-        as_json,
-        nodegroup=group.name,
-        before=group.desired,
-        nodes=wanted,
-        usd_per_hour=wanted * price.usd_per_hour,
-        price=price.quoted,
-        off_at=stamp(off) if off else None,
-        hours=hours if wanted else None,
-        dry_run=dry_run,
-    )
+    done = {"nodes": wanted, "usd_per_hour": wanted * price.usd_per_hour, "price": price.quoted}
+    done |= {"off_at": stamp(off) if off else None, "hours": hours if wanted else None, "dry_run": dry_run}
+    _print(experiment, {"nodegroup": group.name, "before": group.desired, **done}, as_json=as_json)
     if off and off < now + timedelta(hours=hours, seconds=-1):
         when = experiment.cluster.off_when
         warn(f"the nodes are set to 0 at {stamp(off)}, before {hours:g} hours are over: {when}")
@@ -95,25 +86,10 @@ def _stop(experiment: Experiment, aws: Aws, *, as_json: bool) -> int:
         raise Outside(f"{name}: {late}; try from another network, or {by_hand}") from None
     for problem in problems:
         warn(f"{problem}; the nodes are set to 0 without it")
-    done = {"nodegroup": group.name, "before": None if problems else group.desired}
-    _print(
-        experiment,
-        as_json,
-        **done,
-        nodes=0,
-        usd_per_hour=0.0,
-        price=None,
-        off_at=None,
-        hours=None,
-        dry_run=False,
-    )
-    problems += _end_run(experiment, aws)
-    return 3 if problems else 0
-
-
-def _end_run(experiment: Experiment, aws: Aws) -> list[Refusal]:
-    """Remove the schedule and tell the alarms that no run is active. Return what failed."""
-    problems: list[Refusal] = []
+    done = {"nodegroup": group.name, "before": None if problems else group.desired, "nodes": 0}
+    none = {"usd_per_hour": 0.0, "price": None, "off_at": None, "hours": None, "dry_run": False}
+    _print(experiment, {**done, **none}, as_json=as_json)
+    # Other work: remove the schedule, and tell the alarms that no run is active.
     for what, act in (("schedule", nodegroup.forget_schedule), ("alarms", nodegroup.publish_run_inactive)):
         try:
             with within(LIMIT_S):
@@ -121,10 +97,10 @@ def _end_run(experiment: Experiment, aws: Aws) -> list[Refusal]:
         except (AwsError, TooLateError) as error:
             problems.append(Outside(str(error) or f"no answer within {LIMIT_S} s"))
             warn(f"0 nodes, but the {what} could not be updated: {problems[-1]}")
-    return problems
+    return 3 if problems else 0
 
 
-def _print(experiment: Experiment, as_json: bool, **done: Any) -> None:
+def _print(experiment: Experiment, done: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json({"experiment": experiment.name, **done})
         return

@@ -37,7 +37,7 @@ from trnspec.operations.cloud.kubernetes import (
     condition,
     is_ready,
     own_nodes,
-    role,
+    trn2_nodes,
 )
 from trnspec.operations.node_proof import checked, prove
 from trnspec.operations.options import manifests_option, with_experiment
@@ -171,7 +171,7 @@ def count_text(findings: Sequence[Finding]) -> str:
 
 def nodes_ready(nodes: Objects, experiment: Experiment) -> Iterator[Finding]:
     """Check that enough Trn2 nodes are ready, with the taint and a kubelet of the right version."""
-    found, wanted = _neuron(nodes), experiment.nodes
+    found, wanted = trn2_nodes(nodes), experiment.nodes
     if len(found) < wanted:
         why = f"{count(len(found), 'Trn2 node')}, {wanted} are needed"
         remedy = f"./trnspec nodes {experiment.file} {wanted}; a node that does not come within 20 minutes is usually missing capacity"
@@ -190,11 +190,6 @@ def nodes_ready(nodes: Objects, experiment: Experiment) -> Iterator[Finding]:
         yield checked("nodes-ready", name, "; ".join(wrong) or f"ready, kubelet {version}", remedy)
 
 
-def _neuron(nodes: Objects) -> dict[str, Object]:
-    """Return the Trn2 nodes by name."""
-    return {node["metadata"]["name"]: node for node in nodes if role(node) == "neuron"}
-
-
 def _allocatable(node: Object, resource: str) -> float:
     """Return how much of a resource pods may use on a node; 0 if the kubelet has not said so."""
     return quantity(node.get("status", {}).get("allocatable", {}).get(resource, "0"))
@@ -207,7 +202,7 @@ def node_size(experiment: Experiment, nodes: Objects) -> Iterator[Finding]:
     compiling = max(compile_ephemeral_gib(arm) for arm in experiment.arms)
     at_once = min(instance.devices // experiment.baseline.serving.devices, len(experiment.arms))
     disk_asked = max(compiling, at_once * serving_ephemeral_gib(experiment))
-    for name, node in _neuron(nodes).items():
+    for name, node in trn2_nodes(nodes).items():
         cpu, memory, disk = (_allocatable(node, what) for what in ("cpu", "memory", "ephemeral-storage"))
         memory_gib, disk_gib = memory / 2**30, disk / 2**30
         text = f"{cpu:.1f} CPU, {memory_gib:.0f} GiB of memory and {disk_gib:.0f} GiB of disk allocatable"
@@ -231,7 +226,7 @@ def device_class(experiment: Experiment, classes: Objects, nodes: Objects) -> It
         yield checked("device-class", DRIVER, "exists" if there else "does not exist", remedy)
         return
     wanted = experiment.instance.devices
-    for name, node in _neuron(nodes).items():
+    for name, node in trn2_nodes(nodes).items():
         offered = _allocatable(node, EXTENDED_RESOURCE)
         found = f"{wanted}" if offered == wanted else f"{offered:.0f} of {wanted}"
         remedy = "" if offered == wanted else "look at the device plugin's DaemonSet in kube-system"
@@ -244,7 +239,7 @@ def device_attributes(experiment: Experiment, slices: Objects, nodes: Objects) -
         return
     groups = sorted({arm.serving.devices for arm in experiment.arms})
     wanted = [f"{DRIVER}/instanceType", *map(group_attribute, groups)]
-    for name in _neuron(nodes):
+    for name in trn2_nodes(nodes):
         specs = [published["spec"] for published in slices]
         ours = [spec for spec in specs if (spec.get("driver"), spec.get("nodeName")) == (DRIVER, name)]
         devices = [_attributes(device) for spec in ours for device in spec.get("devices", [])]

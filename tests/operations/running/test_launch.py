@@ -29,7 +29,7 @@ from trnspec.experiment import Experiment, load
 from trnspec.experiment.naming import ACTIVE_RUN
 from trnspec.operations.cloud.clock import stamp
 from trnspec.operations.running import launch, state
-from trnspec.operations.running.run_plan import RunPlan, paid_hours
+from trnspec.operations.running.run_plan import RunPlan, most_per_hour, paid_hours
 from trnspec.operations.running.steps import run_to_end
 
 EVENING = START.replace(hour=21)
@@ -71,8 +71,9 @@ def test_the_same_command_goes_on_after_its_process_is_gone_and_ends_with_the_re
     assert re.search(r"\nat most +3\.87\n", plan)
     assert "nodes are set to 0 after 3.87 hours" in plan
     world.on_tick.append(killed)
+    myself = f"{state.myself().partition(':')[0]}:1"
     with monkeypatch.context() as patch:
-        patch.setattr(state, "myself", lambda: f"{state._host()}:1")
+        patch.setattr(state, "myself", lambda: myself)
         with pytest.raises(SystemExit):
             say(*command)
     begun = left()
@@ -219,7 +220,7 @@ BLOCK = {"reservation_id": "cr-0123456789abcdef0"}
 def test_a_run_says_first_what_it_costs(
     capacity: dict[str, Any], says: str, variation: Callable[..., Path]
 ) -> None:
-    plan = RunPlan.of(_capacity(variation, **capacity), START, hours=1.0)
+    plan = RunPlan(experiment=_capacity(variation, **capacity), now=START, asked_hours=1.0)
     assert re.match(says, plan.text.splitlines()[0])
 
 
@@ -229,7 +230,7 @@ def test_dollars_are_converted_into_hours_at_the_highest_price_that_the_file_all
     limited = _capacity(variation, kind="spot", max_usd_per_hour=20.0)
     hours = paid_hours(limited, 41.0)
     assert 1.9 < hours < 2.0
-    assert 40.5 < hours * RunPlan.of(limited, START).most_per_hour <= 41.0
+    assert 40.5 < hours * most_per_hour(limited) <= 41.0
     assert paid_hours(_capacity(variation, kind="spot"), 41.0) > 2.5, (
         "at $15.37 a node, the highest of 30 days"
     )

@@ -17,7 +17,7 @@ from tests.operations.clients import says
 from tests.operations.clock import START
 from tests.operations.driver import Driver, driver_of
 from trnspec.core.findings import Refusal
-from trnspec.experiment import load, naming
+from trnspec.experiment import Experiment, load, naming
 from trnspec.experiment.cost import per_hour, running
 from trnspec.experiment.naming import BENCHMARK_NAME
 from trnspec.operations import status
@@ -192,9 +192,11 @@ def test_a_node_that_is_taken_away_while_nobody_drives_the_run_is_known_to_the_n
 
 
 @pytest.mark.usefixtures("calm")
-def test_of_two_nodes_one_is_taken_away_and_the_other_bills_on(spot: Driver) -> None:
+def test_of_two_nodes_one_is_taken_away_and_the_other_bills_on(
+    spot: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world, run = spot.world, spot.take_run()
-    run.plan = replace(run.plan, nodes=2)
+    monkeypatch.setattr(Experiment, "nodes", 2)
     world.group.scaling_config.update(desiredSize=2, maxSize=2)
     world.tick()
     trn2_nodes.record_nodes(run, 2, off_at=stamp(START + timedelta(hours=9)))

@@ -239,12 +239,12 @@ def test_what_does_not_fit_into_a_block_is_said_before_and_left_to_a_later_run(
     world = swept.world
     left = [(step.name, step.title) for step in steps(world.experiment)]
     block: dict[str, Any] = {"off": START + timedelta(hours=4), "block": START, "wait_h": 12.0}
-    plan = RunPlan.of(world.experiment, START, left=left, **block)
+    plan = RunPlan(experiment=world.experiment, now=START, left=tuple(left), **block)
     assert [*plan.left_out][:2] == ["arms-2", "benchmark-2"], plan
     assert "does not fit before the block ends and is left to a later run: start " in plan.text
     assert plan.check_time() < 4
     run = swept.take_run()
-    run.plan = replace(run.plan, left_out=plan.left_out)
+    run.plan = plan
     first = run_to_end(run, keep_nodes=False)
     done = {name for name in run.state.results if name.isdecimal()}
     assert (done, world.nodes, swept.reports[-1].name) == ({"1"}, 0, "round-1")

@@ -97,9 +97,8 @@ def regions(aws: Aws) -> tuple[list[str], list[str]]:
     """Return the regions that the account has enabled, and the others."""
     entries = aws.client("ec2").describe_regions(AllRegions=True)["Regions"]
     enabled = {one["RegionName"]: one.get("OptInStatus") != "not-opted-in" for one in entries}
-    return sorted(name for name in enabled if enabled[name]), sorted(
-        name for name in enabled if not enabled[name]
-    )
+    yes, no = (sorted(name for name in enabled if enabled[name] is wanted) for wanted in (True, False))
+    return yes, no
 
 
 @_reads("service-quotas:GetServiceQuota")
@@ -130,16 +129,10 @@ def zones(aws: Aws) -> list[str]:
 def _history(aws: Aws, instance: str, *, since: datetime, now: datetime, **more: Any) -> dict[str, Any]:
     """Return times and prices by zone. The last change before `since` is in the answer
     (https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_DescribeSpotPriceHistory.html)."""
-    asked = {
-        "InstanceTypes": [instance],
-        "ProductDescriptions": ["Linux/UNIX"],
-        "StartTime": since,
-        "EndTime": now,
-    }
+    asked = {"InstanceTypes": [instance], "ProductDescriptions": ["Linux/UNIX"], "StartTime": since, **more}
+    operation = "describe_spot_price_history", "SpotPriceHistory"
     changes: dict[str, list[tuple[datetime, float]]] = defaultdict(list)
-    for entry in aws.client("ec2").paginate(
-        "describe_spot_price_history", "SpotPriceHistory", **asked, **more
-    ):
+    for entry in aws.client("ec2").paginate(*operation, **asked, EndTime=now):
         at = min(entry["Timestamp"].astimezone(UTC), now)
         changes[entry.get("AvailabilityZone", "")].append((at, _usd(entry, "SpotPrice")))
     return changes
@@ -216,14 +209,11 @@ def reservation(aws: Aws, name: str) -> Reservation | None:
     if not answer or not answer["CapacityReservations"]:
         return None
     (entry,) = answer["CapacityReservations"]
-    starts, ends = (
-        entry[name].astimezone(UTC) if name in entry else None for name in ("StartDate", "EndDate")
-    )
     return Reservation(
         state=entry["State"],
         instance=entry.get("InstanceType", ""),
         zone=entry.get("AvailabilityZone", ""),
         instances=entry.get("TotalInstanceCount", 0),
-        starts=starts,
-        ends=ends,
+        starts=entry["StartDate"].astimezone(UTC) if "StartDate" in entry else None,
+        ends=entry["EndDate"].astimezone(UTC) if "EndDate" in entry else None,
     )

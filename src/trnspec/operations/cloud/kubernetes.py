@@ -195,6 +195,11 @@ def own_nodes(nodes: Sequence[Object]) -> list[Object]:
     return [node for node in nodes if role(node) in ("neuron", "system")]
 
 
+def trn2_nodes(nodes: Sequence[Object]) -> dict[str, Object]:
+    """Return the Trn2 nodes by name."""
+    return {node["metadata"]["name"]: node for node in nodes if role(node) == "neuron"}
+
+
 def replicas(deployment: Object | None) -> tuple[int, int]:
     """Return the desired and the ready replicas."""
     if deployment is None:

@@ -172,7 +172,7 @@ def _watch(
     It raises `_NodeGone` if the nodes have changed. It removes the Job and raises `StepError` if a server has ended; on spot only
     after `_NOTICE_S`, because its node may be about to end."""
     # The questions are for some arms of a round; the other arms of that round also run.
-    beside = next(group for group in run.plan.rounds if all(arm in group for arm in arms))
+    beside = next(group for group in run.experiment.rounds if all(arm in group for arm in arms))
     dead_since: float | None = None
 
     def dead() -> str | None:
@@ -220,7 +220,7 @@ def check_quality(run: ActiveRun, number: int, arms: Sequence[Arm]) -> None:
     left = [arm for arm in arms if not _take_kept(run, arm)]
     if left:
         try:
-            results.fetch_round(run, number, run.plan.rounds[number - 1])
+            results.fetch_round(run, number, run.experiment.rounds[number - 1])
         except Refusal as error:
             run.say(f"    the report comes after the questions: {error}")
     for first in range(0, len(left), ASKED_AT_ONCE):

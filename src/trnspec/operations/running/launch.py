@@ -235,15 +235,15 @@ def _plan(
     left = steps_until_compile(experiment) if asked.until else remaining(steps(experiment), done)
     known: dict[str, Any] = {}
     if aws is not None:
-        known["to_compile"] = len(experiment_resources.missing_artifacts(experiment, aws))
+        known["missing"] = len(experiment_resources.missing_artifacts(experiment, aws))
         if any(step.name == "nodes" for step in left):
             known["off"] = nodegroup.off_next(experiment, aws, now=now)
             known["block"] = trn2_nodes.block_start(experiment, aws)
-    return RunPlan.of(
-        experiment,
-        now,
-        left=[(step.name, step.title) for step in left],
-        hours=asked.hours_of(experiment),
+    return RunPlan(
+        experiment=experiment,
+        now=now,
+        left=tuple((step.name, step.title) for step in left),
+        asked_hours=asked.hours_of(experiment),
         wait_h=asked.wait_h or 0.0,
         resumes=held.state.id if held else None,
         **known,

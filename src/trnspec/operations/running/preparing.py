@@ -15,6 +15,7 @@ from trnspec.experiment import Arm, Experiment
 from trnspec.experiment.compilation import artifact_key, declared_keys
 from trnspec.experiment.cost import compile_deadline_s, node_price
 from trnspec.experiment.naming import artifact_path, compile_job, fetch_job, weights_path
+from trnspec.experiment.placement import compilations_at_once
 from trnspec.operations.cloud import experiment_resources, kubernetes, nodegroup
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.cloud.clock import stamp
@@ -113,7 +114,7 @@ def start_nodes(run: ActiveRun) -> None:
 
 def _ask_for_nodes(run: ActiveRun) -> None:
     """Set the schedule that ends the nodes, then start them."""
-    experiment, aws, wanted = run.experiment, run.aws, run.plan.nodes
+    experiment, aws, wanted = run.experiment, run.aws, run.experiment.nodes
     group, now = nodegroup.read(experiment, aws), run.clock.now()
     nodegroup.check_maximum(experiment, wanted)
     trn2_nodes.refuse_price(run)
@@ -173,7 +174,7 @@ def compile_missing(run: ActiveRun, arms: Sequence[Arm]) -> None:
     missing = experiment_resources.missing_artifacts(experiment, aws, arms)
     chosen = [jobs[compile_job(arm)] for arm in missing]
     waiting = {str(job["metadata"]["name"]): job for job in chosen}
-    failures, at_once = dict[str, StepError](), run.plan.compilations_at_once
+    failures, at_once = dict[str, StepError](), compilations_at_once(run.experiment)
     created: dict[str, int] = {}
     run.wait(
         lambda: _compiling(run, waiting, created, failures, at_once),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
-from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from trnspec.core.words import count
 from trnspec.experiment import Experiment, naming
 from trnspec.experiment.arms import digest
 from trnspec.operations.cloud.aws import Aws
-from trnspec.operations.cloud.clock import Clock, stamp
+from trnspec.operations.cloud.clock import Clock, poll, stamp
 from trnspec.operations.cloud.cloudformation import not_deployed
 from trnspec.operations.cloud.experiment_resources import marker
 from trnspec.operations.options import MOST_HOURS
@@ -108,26 +108,20 @@ def started_by(build: Build) -> str:
 
 
 def wait_for_build(
-    ask: Callable[[], Build],
-    build: Build,
-    *,
-    clock: Clock,
-    say: Say,
-    every_s: float = POLL_S,
-    look: Callable[[Build], None] = lambda _: None,
-    until: datetime | None = None,
+    ask: Callable[[], Build], *, clock: Clock, say: Say, every_s: float = POLL_S, patience_s: float = math.inf
 ) -> Build:
-    """Wait until the build has ended, or until `until`; returns the build. `look` is called with every answer."""
-    name, phase = str(build["id"]), ""
-    while True:
-        look(build)
-        if build["buildStatus"] != "IN_PROGRESS" or (until and clock.now() >= until):
-            return build
-        clock.sleep(every_s)
+    """Ask for a build until it has ended, or for `patience_s`; returns the last answer."""
+    build, phase = Build(), ""
+
+    def running() -> str | None:
+        nonlocal build, phase
         build = ask()
-        if build.get("currentPhase", "") != phase:
-            phase = build.get("currentPhase", "")
-            say(f"{name}: {phase}")
+        if phase != (phase := build.get("currentPhase", "")):
+            say(f"{build['id']}: {phase}")
+        return f"{build['id']}: {phase}" if build["buildStatus"] == "IN_PROGRESS" else None
+
+    poll(running, clock=clock, every_s=every_s, patience_s=patience_s)
+    return build
 
 
 def failure_reason(build: Build) -> str:
@@ -188,10 +182,8 @@ class Follower:
                 "to 0, and the run can be continued after ten minutes"
             )
         answer = {"build": build["id"], "obeyed": obeyed}
-        return (
-            answer,
-            f"{build['id']}: {'stopped' if obeyed else 'was ended by force'}; {self._command()} continues the run",
-        )
+        ended_how = "stopped" if obeyed else "was ended by force"
+        return answer, f"{build['id']}: {ended_how}; {self._command()} continues the run"
 
     def fetch(self) -> Answer:
         """Download the results of the last build that finished a run."""
@@ -201,17 +193,15 @@ class Follower:
             f"{self.experiment.name}: no build has finished a run yet; {self._command()} starts one"
         )
 
-    def _follow(self, build: Build, *, patience_s: float | None = None) -> Build:
+    def _follow(self, build: Build, *, patience_s: float = math.inf) -> Build:
         """Follow a build and its successors; returns the last one when it has ended, or after `patience_s`."""
-        until = None if patience_s is None else self.clock.now() + timedelta(seconds=patience_s)
-        how: Any = {"clock": self.clock, "say": self.say, "look": self._look, "until": until}
         try:
             while True:
-                ask = partial(self._ask, build["id"])
-                ended = wait_for_build(ask, build, **how)
+                ask, how = partial(self._ask, build["id"]), {"clock": self.clock, "say": self.say}
+                ended = wait_for_build(ask, **how, patience_s=patience_s)
                 self.clock.sleep(POLL_S)  # the last lines of the log arrive a little later
-                self._look(ended)
-                after = build_in_progress(self.experiment, self.aws) if until is None else None
+                self._print_log(ended)
+                after = build_in_progress(self.experiment, self.aws) if patience_s == math.inf else None
                 if after is None:
                     return ended
                 self.say(f"{after['id']}: continues the run, {started_by(after)}")
@@ -224,13 +214,12 @@ class Follower:
 
     def _ask(self, name: str) -> Build:
         build: Build = self.aws.client("codebuild").batch_get_builds(ids=[name])["builds"][0]
+        self._print_log(build)
         return build
 
-    def _look(self, build: Build) -> None:
-        self._print_log(str(build.get("logs", {}).get("streamName", "")))
-
-    def _print_log(self, stream: str) -> None:
+    def _print_log(self, build: Build) -> None:
         """Print the new lines of the log."""
+        stream = str(build.get("logs", {}).get("streamName", ""))
         if stream != self._stream:
             self._stream, self._token = stream, ""
         group = naming.build_log_group(self.experiment, "run")
@@ -244,10 +233,6 @@ class Follower:
                 return
             self._token = page["nextForwardToken"]
 
-    @property
-    def _results(self) -> str:
-        return naming.bucket(self.experiment, "results", self.aws.account)
-
     def _last_answer(self) -> dict[str, Any]:
         return marker(self.experiment, self.aws, "results", naming.LAST_ANSWER) or {}
 
@@ -255,7 +240,8 @@ class Follower:
         """Download the results of a finished build."""
         run = str(last["run"])
         folder = self.asked.out or ROOT / "results" / run
-        files = fetch(self.aws, self._results, naming.brought_home(run), folder)
+        bucket = naming.bucket(self.experiment, "results", self.aws.account)
+        files = fetch(self.aws, bucket, naming.brought_home(run), folder)
         return {**last, "out": str(folder)}, f"run {run}: {count(files, 'file')} in {folder}"
 
     def _command(self, *options: str) -> str:

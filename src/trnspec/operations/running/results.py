@@ -23,7 +23,7 @@ from trnspec.store.bucket import Incomplete, inside
 
 def fetch_results(run: ActiveRun) -> None:
     """Fetch each round into a folder and report it; then report all rounds together."""
-    measured = run.plan.rounds
+    measured = run.experiment.rounds
     for number, arms in enumerate(measured, start=1):
         if f"benchmark-{number}" not in run.plan.left_out:
             fetch_round(run, number, arms)
@@ -36,7 +36,7 @@ def fetch_round(run: ActiveRun, number: int, arms: Sequence[Arm]) -> None:
     """Fetch the results of one round, and report them."""
     if (prefix := run.state.results.get(str(number))) is None:
         raise StepError(f"run {run.state.id}: its state does not say where round {number} is; run a new one")
-    several = len(run.plan.rounds) > 1
+    several = len(run.experiment.rounds) > 1
     folder = run.out / f"round-{number}" if several else run.out
     if not (files := fetch(run.aws, run.bucket("results"), prefix, folder)):
         where = f"s3://{run.bucket('results')}/{prefix}"

@@ -66,7 +66,7 @@ class ActiveRun:
     files: tuple[ManifestFile, ...]
     """The reviewed manifests, which have the Jobs."""
     plan: RunPlan
-    """Rounds, nodes, hours and dollars, computed once."""
+    """Steps, hours and dollars."""
     needs_h: float = 0.0
     """Nodes start only if this many Trn2 hours are left before a schedule sets them to 0."""
     out: Path

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 from infra.scale_to_zero_schedules import AGAIN_AFTER
 from trnspec.core.findings import Finding, Misuse, Refusal
 from trnspec.core.screen import table
 from trnspec.core.words import count, listed
-from trnspec.experiment import Arm, Experiment
+from trnspec.experiment import Experiment
 from trnspec.experiment.catalogue.prices import block_rates
 from trnspec.experiment.cost import (
     NODE_START_H,
@@ -23,7 +24,6 @@ from trnspec.experiment.cost import (
     run_parts,
     running,
 )
-from trnspec.experiment.placement import compilations_at_once
 from trnspec.experiment.purchase import file_prices, price_text
 from trnspec.operations.cloud import nodegroup
 from trnspec.operations.cloud.clock import stamp
@@ -41,69 +41,39 @@ class RunPlan:
 
     experiment: Experiment
     now: datetime
-    left: tuple[tuple[str, str], ...]
+    left: tuple[tuple[str, str], ...] = ()
     """Name and title of each step that is left."""
-    resumes: str | None
+    resumes: str | None = None
     """Id of the run to continue."""
-    to_compile: int
-    """Artifacts that are missing."""
-    off: datetime | None
+    missing: int | None = None
+    """Artifacts that are missing (default: all)."""
+    off: datetime | None = None
     """When the deployed schedules set the nodes to 0; None if no node has to start."""
-    block: datetime | None
+    block: datetime | None = None
     """When the Capacity Block begins; None without a block, or if no node has to start."""
-    wait_h: float
-    hours: float
-    """Hours after which the nodes are set to 0."""
-    rounds: tuple[tuple[Arm, ...], ...]
-    nodes: int
-    compilations_at_once: int
-    predicted: tuple[RunPart, ...]
-    """Predicted parts of the whole run."""
-    most_per_hour: float
-    """Dollars per hour of everything that is billed while nodes run, at the highest price that the file allows."""
-    left_out: Mapping[str, str]
-    """Steps that do not fit before a Capacity Block ends, with their titles."""
+    wait_h: float = 0.0
+    asked_hours: float | None = None
+    """Hours that the user gave (default: 1.5 times the predicted hours)."""
 
-    @classmethod
-    def of(
-        cls,
-        experiment: Experiment,
-        now: datetime,
-        *,
-        left: Iterable[tuple[str, str]] = (),
-        to_compile: int | None = None,
-        hours: float | None = None,
-        wait_h: float = 0.0,
-        resumes: str | None = None,
-        off: datetime | None = None,
-        block: datetime | None = None,
-    ) -> RunPlan:
-        """Compute the plan. `to_compile` artifacts are missing (default: all). Without `hours` the nodes live 1.5 times the
-        predicted hours."""
-        missing, steps = len(experiment.arms) if to_compile is None else to_compile, tuple(left)
-        predicted = run_parts(experiment, to_compile=missing)
-        allowed = hours or round(sum(part.hours for part in predicted) * 1.5, 2)
-        needs = [(name, _hours_of(name, predicted, len(experiment.rounds))) for name, _ in steps]
-        out: tuple[str, ...] = ()
-        if wait_h and block:
-            out = _steps_beyond(needs, (off - max(now, block)) / timedelta(hours=1) if off else allowed)
-        return cls(
-            experiment=experiment,
-            now=now,
-            left=steps,
-            resumes=resumes,
-            to_compile=missing,
-            off=off,
-            block=block,
-            wait_h=wait_h,
-            hours=allowed,
-            rounds=experiment.rounds,
-            nodes=experiment.nodes,
-            compilations_at_once=compilations_at_once(experiment),
-            predicted=predicted,
-            most_per_hour=most_per_hour(experiment),
-            left_out={name: title for name, title in steps if name in out},
-        )
+    @property
+    def to_compile(self) -> int:
+        """Artifacts to compile."""
+        return len(self.experiment.arms) if self.missing is None else self.missing
+
+    @cached_property
+    def predicted(self) -> tuple[RunPart, ...]:
+        """Predicted parts of the whole run."""
+        return run_parts(self.experiment, to_compile=self.to_compile)
+
+    @property
+    def predicted_h(self) -> float:
+        """Trn2 hours of the whole run."""
+        return sum(part.hours for part in self.predicted)
+
+    @property
+    def hours(self) -> float:
+        """Hours after which the nodes are set to 0."""
+        return self.asked_hours or round(self.predicted_h * 1.5, 2)
 
     @property
     def begins(self) -> datetime:
@@ -115,19 +85,31 @@ class RunPlan:
         """Maximum hours of the nodes: `hours`, or less if a schedule ends them before."""
         return min(self.hours, (self.off - self.begins) / timedelta(hours=1)) if self.off else self.hours
 
-    @property
-    def predicted_h(self) -> float:
-        """Trn2 hours of the whole run."""
-        return sum(part.hours for part in self.predicted)
-
-    @property
-    def usd_per_hour(self) -> float:
-        """All nodes, and everything else that is billed while they run."""
-        return per_hour(running(self.experiment))
+    @cached_property
+    def left_out(self) -> Mapping[str, str]:
+        """Steps that do not fit before a Capacity Block ends, with their titles: the first that does not fit, and all after it. The
+        steps of a round stay together. Empty if not even one round fits; `check_time` refuses that."""
+        if not (self.wait_h and self.block):
+            return {}
+        rounds: dict[str, list[tuple[str, str]]] = {}
+        for name, title in self.left:
+            if name not in LAST:
+                rounds.setdefault(name.partition("-")[2] or name, []).append((name, title))
+        fits_h = (self.off - self.begins) / timedelta(hours=1) if self.off else self.hours
+        used_h, out = 0.0, dict[str, str]()
+        for steps in rounds.values():
+            used_h += sum(self.hours_of(name) for name, _ in steps)
+            if out or used_h > fits_h:
+                out |= dict(steps)
+        first = next((name for name, _ in self.left if name.startswith("benchmark-")), None)
+        return {} if first in out else out
 
     def hours_of(self, step: str) -> float:
         """Return the predicted Trn2 hours of a step."""
-        return _hours_of(step, self.predicted, len(self.rounds))
+        name, _, number = step.partition("-")
+        wanted = _PARTS.get(name, name)
+        predicted = sum(part.hours for part in self.predicted if part.step == wanted)
+        return predicted / len(self.experiment.rounds) if number else predicted
 
     @property
     def hours_left(self) -> float:
@@ -153,7 +135,7 @@ class RunPlan:
             {
                 "step": name,
                 "title": title,
-                "nodes": 0 if name in _WITHOUT_NODES else self.nodes,
+                "nodes": 0 if name in _WITHOUT_NODES else self.experiment.nodes,
                 "hours": round(self.hours_of(name), 2),
             }
             for name, title in self.left
@@ -174,7 +156,7 @@ class RunPlan:
             "begins_at": stamp(self.block) if self.block else None,
             "wait_hours": round(self.wait_h, 2),
             "to_compile": self.to_compile,
-            "nodes": self.nodes,
+            "nodes": self.experiment.nodes,
             "predicted_trn2_hours": round(self.predicted_h, 2),
             "trn2_hours_left": round(self.hours_left, 2),
             "hours": self.hours,
@@ -201,7 +183,7 @@ class RunPlan:
         return "\n".join(
             [
                 self._costs,
-                f"{self.experiment.name}: {begins}, {count(self.to_compile, 'artifact')} to compile, {count(self.nodes, 'Trn2 node')}",
+                f"{self.experiment.name}: {begins}, {count(self.to_compile, 'artifact')} to compile, {count(self.experiment.nodes, 'Trn2 node')}",
                 *table(("step", "nodes", "hours"), cells, names=(0,)),
                 f"nodes are set to 0 {ends}",
                 *([f"does not fit before the block ends and is left to a later run: {out}"] if out else []),
@@ -213,7 +195,11 @@ class RunPlan:
         """The maximum cost; None if the hourly price of a node is not known."""
         capacity = self.experiment.cluster.capacity
         known = capacity.max_usd_per_hour is not None or file_spot_rates(self.experiment)
-        return round(self.billed_h * self.most_per_hour, 2) if capacity.kind == "spot" and known else None
+        return (
+            round(self.billed_h * most_per_hour(self.experiment), 2)
+            if capacity.kind == "spot" and known
+            else None
+        )
 
     @property
     def _costs(self) -> str:
@@ -222,7 +208,8 @@ class RunPlan:
         if kind in ("capacity-block", "reservation"):
             return f"{hours}, of a {kind} that is paid already"
         if self._most_usd is not None:
-            return f"{hours}: ${self._most_usd:.2f} at ${self.most_per_hour:.2f} an hour; spot can rise, the hours are the limit"
+            rate = f"${most_per_hour(self.experiment):.2f} an hour"
+            return f"{hours}: ${self._most_usd:.2f} at {rate}; spot can rise, the hours are the limit"
         unknown = (
             "no spot price of its zones is published"
             if kind == "spot"
@@ -232,13 +219,6 @@ class RunPlan:
             f"{hours}. {unknown[:1].upper()}{unknown[1:]}. "
             f"A first run costs {price_text(file_prices(self.experiment, self.predicted_h))}"
         )
-
-
-def _hours_of(step: str, predicted: Iterable[RunPart], rounds: int) -> float:
-    name, _, number = step.partition("-")
-    wanted = _PARTS.get(name, name)
-    assumed = sum(part.hours for part in predicted if part.step == wanted)
-    return assumed / rounds if number else assumed
 
 
 def most_per_hour(experiment: Experiment) -> float:
@@ -280,19 +260,3 @@ def not_begun(experiment: Experiment, start: datetime) -> Finding:
 
 def block_name(experiment: Experiment) -> str:
     return f"capacity block {experiment.cluster.capacity.reservation_id}"
-
-
-def _steps_beyond(needs: Sequence[tuple[str, float]], hours: float) -> tuple[str, ...]:
-    """Return the first step that does not fit into the Trn2 hours, and all steps after it. The steps of a round stay together.
-    Returns nothing if not even one round fits; `check_time` refuses that."""
-    groups: dict[str, list[tuple[str, float]]] = {}
-    for name, need in needs:
-        if name not in LAST:
-            groups.setdefault(name.partition("-")[2] or name, []).append((name, need))
-    used, out = 0.0, list[str]()
-    for steps in groups.values():
-        used += sum(need for _, need in steps)
-        if out or used > hours:
-            out += [name for name, _ in steps]
-    first = next((name for name, _ in needs if name.startswith("benchmark-")), None)
-    return () if first in out else tuple(out)

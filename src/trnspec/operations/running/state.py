@@ -147,9 +147,8 @@ class RunStore:
         self._aws, self._experiment = aws, experiment
 
     def current(self) -> VersionedState | None:
-        if (
-            answer := stored(self._experiment, self._aws, "results", ACTIVE_RUN, max_bytes=MOST_BYTES + 1)
-        ) is None:
+        answer = stored(self._experiment, self._aws, "results", ACTIVE_RUN, max_bytes=MOST_BYTES + 1)
+        if answer is None:
             return None
         return VersionedState(parse(answer[0], self.address, self._experiment), answer[1])
 
@@ -249,12 +248,6 @@ def check_owner(
 
 
 def myself() -> str:
-    """Return this process as the owner of a run."""
-    return f"{_host()}:{os.getpid()}"
-
-
-def _host() -> str:
-    """Return the name of this machine; in CodeBuild the id of the build."""
-    return re.sub(r"[^A-Za-z0-9_.:-]", "-", os.environ.get("CODEBUILD_BUILD_ID") or socket.gethostname())[
-        :200
-    ]
+    """Return this process as the owner of a run: the machine, in CodeBuild the build, and the process id."""
+    host = os.environ.get("CODEBUILD_BUILD_ID") or socket.gethostname()
+    return f"{re.sub(r'[^A-Za-z0-9_.:-]', '-', host)[:200]}:{os.getpid()}"

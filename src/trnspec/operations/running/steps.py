@@ -12,7 +12,7 @@ from trnspec.core.command_line import refusal_of
 from trnspec.core.words import count
 from trnspec.experiment import Arm, Experiment
 from trnspec.experiment.compilation import native_arms
-from trnspec.experiment.cost import node_price
+from trnspec.experiment.cost import node_price, per_hour, running
 from trnspec.experiment.placement import first_rounds
 from trnspec.operations.cloud import experiment_resources, nodegroup
 from trnspec.operations.cloud.aws import Aws
@@ -131,7 +131,7 @@ def run_to_end(run: ActiveRun, *, keep_nodes: bool) -> dict[str, Any]:
         raise
     state = run.state
     kind = run.experiment.cluster.capacity.kind
-    usd = state.node_hours / run.plan.nodes * run.plan.usd_per_hour
+    usd = state.node_hours / run.experiment.nodes * per_hour(running(run.experiment))
     return {
         "id": state.id,
         "state": address,

@@ -54,9 +54,8 @@ def missing(run: ActiveRun) -> str | None:
 
     Raises `StepError` if nodes cannot start, `NoCapacityError` if EC2 has none.
     """
-    group, wanted, now = check_group(run), run.plan.nodes, run.clock.now()
-    found = kubernetes.own_nodes(run.cluster.list("nodes"))
-    own = {node["metadata"]["name"]: node for node in found if kubernetes.role(node) == "neuron"}
+    group, wanted, now = check_group(run), run.experiment.nodes, run.clock.now()
+    own = kubernetes.trn2_nodes(run.cluster.list("nodes"))
     names = tuple(sorted(name for name, node in own.items() if kubernetes.is_usable(node)))
     gone = sorted({*run.state.node_names} - {*names})
     if len(names) >= wanted:
@@ -279,10 +278,9 @@ def release_nodes(run: ActiveRun) -> None:
 def _any_there(run: ActiveRun) -> bool:
     """Return whether the cluster has a Trn2 node; true if it does not answer."""
     try:
-        found = kubernetes.own_nodes(run.cluster.list("nodes"))
+        return bool(kubernetes.trn2_nodes(run.cluster.list("nodes")))
     except Refusal:
         return True
-    return any(kubernetes.role(node) == "neuron" for node in found)
 
 
 def set_nodes_to_zero(run: ActiveRun) -> str:
