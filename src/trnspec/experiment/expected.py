@@ -10,7 +10,6 @@ from trnspec.core.screen import table, wrapped
 from trnspec.core.words import count
 from trnspec.experiment.arms import Arm, Experiment
 from trnspec.experiment.benchmark_rules import figure
-from trnspec.experiment.catalogue.models import Shape
 from trnspec.experiment.catalogue.prices import Price
 from trnspec.experiment.catalogue.published import DRAFTED, PLAIN, KnownSlowdown, Plain
 from trnspec.experiment.compilation import compile_config, synchronous
@@ -62,19 +61,6 @@ class ArmForecast(NamedTuple):
             else None
         )
 
-    @property
-    def multiple_of_bound(self) -> float | None:
-        """Ratio of the likely plain step to the time for reading the weights once."""
-        return self.plain.likely_s / self.plain.bound_s if self.plain.likely_s else None
-
-    def drafted_tpot_s(self, tokens_per_step: float) -> tuple[float, float, float] | None:
-        """Return low, likely and high seconds per token at an acceptance; `None` if nothing is published."""
-        plain, step = self.plain.likely_s, self.drafted
-        if plain is None or step is None or step.likely is None or step.high is None:
-            return None
-        low, likely, high = (plain * ratio / tokens_per_step for ratio in (step.low, step.likely, step.high))
-        return low, likely, high
-
 
 def expected(experiment: Experiment) -> tuple[ArmForecast, ...]:
     """Return the forecast of every arm."""
@@ -92,14 +78,17 @@ def expected_of(experiment: Experiment, arm: Arm) -> ArmForecast:
     if own.compiled_tokens > MAX_CONTEXT:
         own = own._replace(compiled_tokens=_bucket(experiment, arm))
     slowdown, at_once = known_slowdown(arm), concurrent_sequences(experiment, arm)
-    plain, drafted = step(
-        own,
-        known_slowdown=slowdown,
-        mode=treatment.mode if treatment else None,
-        draft=treatment.draft.model.shape if treatment else None,
-        window=arm.num_speculative_tokens,
-        at_once=at_once,
-    )
+    by = published_forecaster()
+    plain, drafted = by.plain(own, slowdown), None
+    if treatment is not None:
+        drafted = by.drafted(
+            own,
+            mode=treatment.mode,
+            draft=treatment.draft.model.shape,
+            num_speculative_tokens=treatment.num_speculative_tokens,
+            at_once=at_once,
+            known_slowdown=slowdown,
+        )
     alike = (
         row for row in PLAIN if of_row(row) == own and row.known_slowdown in (None, slowdown, "unexplained")
     )
@@ -220,7 +209,7 @@ def as_json(forecast: ArmForecast) -> dict[str, Any]:
         "plain_tpot_low_s": plain.low_s,
         "plain_tpot_high_s": forecast.plain_s[1] if forecast.plain_s else None,
         "bound_s": plain.bound_s,
-        "multiple_of_bound": forecast.multiple_of_bound,
+        "multiple_of_bound": plain.likely_s / plain.bound_s if plain.likely_s else None,
         "plain_usd_per_million": forecast.usd_per_million(plain.likely_s)
         if plain.likely_s and forecast.published is None
         else None,
@@ -233,7 +222,9 @@ def as_json(forecast: ArmForecast) -> dict[str, Any]:
             "break_even_tokens_per_step": drafted.likely,
             "most_tokens_per_step": drafted.most_tokens,
             "speed_up_ceiling": drafted.ceiling,
-            "tpot_at_ceiling_s": (forecast.drafted_tpot_s(drafted.most_tokens) or (None, None))[1],
+            "tpot_at_ceiling_s": plain.likely_s * drafted.likely / drafted.most_tokens
+            if plain.likely_s and drafted.likely
+            else None,
             "why_unknown": drafted.why,
         },
         "published_tpot_s": forecast.published.tpot_s if forecast.published else None,
@@ -312,26 +303,3 @@ def _notes(forecast: ArmForecast) -> Iterator[str]:
         yield f"{forecast.arm.name}: the forecast leaves out what its scheduler costs"
     if not forecast.plain.why and drafted is not None and drafted.why:
         yield f"{forecast.arm.name}: {drafted.why}"
-
-
-def step(
-    own: PlainEngine,
-    *,
-    known_slowdown: KnownSlowdown | None,
-    mode: str | None,
-    draft: Shape | None,
-    window: int,
-    at_once: int,
-) -> tuple[PlainStep, DraftedStep | None]:
-    """Return the plain step of one engine, and the drafted step if a mode is given."""
-    by, drafted = published_forecaster(), None
-    if mode is not None:
-        drafted = by.drafted(
-            own,
-            mode=mode,
-            draft=draft or own.shape,
-            num_speculative_tokens=window,
-            at_once=at_once,
-            known_slowdown=known_slowdown,
-        )
-    return by.plain(own, known_slowdown), drafted

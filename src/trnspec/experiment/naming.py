@@ -11,12 +11,8 @@ from trnspec.experiment.compilation import artifact_key
 
 ACCOUNT_PLACEHOLDER = "${AWS_ACCOUNT}"
 """Placeholder for the account id in rendered manifests; filled in at deploy time."""
-SERVING_ACCOUNT, BENCHMARK_ACCOUNT, FETCH_ACCOUNT, COMPILE_ACCOUNT = (
-    "serving",
-    "benchmark",
-    "fetch",
-    "compile",
-)
+SERVING_ACCOUNT, BENCHMARK_ACCOUNT = "serving", "benchmark"
+FETCH_ACCOUNT, COMPILE_ACCOUNT = "fetch", "compile"
 BENCHMARK_NAME, LMEVAL_NAME = "qwen-llmperf", "qwen-lmeval"
 PROMOTED_SUFFIX = "-service"
 """After the experiment's name: the Service of the promoted arm."""
