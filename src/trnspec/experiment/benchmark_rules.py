@@ -26,10 +26,11 @@ markers of each further message."""
 
 
 def lengths(experiment: Experiment) -> Iterator[Finding]:
-    """Prompt (upper bound: its stated `tokens`, else its UTF-8 bytes) and answer must fit `max_model_len`, and where a drafting arm takes a step
-    whole or ends, so must a step.
+    """A prompt and its answer must fit `max_model_len`; the bound of a prompt is its stated `tokens`, else its UTF-8 bytes. One more step must
+    fit if an arm drafts on a runtime whose server ends at a step that does not.
 
-    Where prompts of several classes do not fit, or most, the limit of the answers is named; else the longest prompt.
+    If most prompts do not fit, or prompts of several classes, the refusal names the limit of the answers. Otherwise it names the longest
+    prompt of the class.
     """
     prompts, limit = experiment.prompts, experiment.baseline.serving.max_model_len
     answer, drafting = experiment.benchmark.max_tokens, max(experiment.arms, key=lambda arm: arm.step_room)

@@ -97,7 +97,7 @@ def _unknowns(experiment: Experiment) -> Iterator[str]:
             yield f"driver {image.neuron_driver} of the node image with {runtime.name}: {tested}"
     if image is not None and len(names := [runtime.name for runtime in experiment.runtimes]) > 1:
         driver = f"driver {image.neuron_driver}, the newest that all take"
-        yield f"{' and '.join(names)} on one node: {driver}; what differs between them is also their software"
+        yield f"{' and '.join(names)} on one node: {driver}; the arms also differ in their software"
     if region not in ZONES:
         yield f"region {region}: whether EC2 offers {experiment.instance.name} there (./trnspec preflight {experiment.file} asks)"
 
@@ -186,9 +186,7 @@ def _batch(experiment: Experiment, number: int) -> Iterator[str]:
     gib = arms[0].serving.devices * experiment.instance.hbm_gib_per_device
     headings = ("arm", "place", "draft", "mode", "k", "yield", "GiB", "artifact")
     rows = [_row(experiment, arm, places[arm.name]) for arm in arms]
-    yield f"  batch {number + 1}" + (
-        " (starts when the arms of the batch before have stopped)" if number else ""
-    )
+    yield f"  batch {number + 1}" + (f" (starts when batch {number} has stopped)" if number else "")
     yield from table(headings, rows, indent="    ")
     yield f"    Place: node:devices. k: draft tokens per step. Yield: tokens from one step. GiB: memory used, of {gib}."
 
@@ -224,7 +222,7 @@ def _declared(experiment: Experiment) -> Iterator[str]:
         arms_of.setdefault(arm.also_changes, []).append(arm.name)
     for texts, (first, *others) in arms_of.items():
         if texts:
-            yield f"  declared    {first}{f' and {len(others)} more' if others else ''}, apart from speculation"
+            yield f"  differs     {first}{f' and {len(others)} more' if others else ''}, besides speculation"
             yield from (f"              {text}" for text in texts)
 
 

@@ -68,8 +68,8 @@ def expected(experiment: Experiment) -> tuple[ArmForecast, ...]:
 
 
 def expected_of(experiment: Experiment, arm: Arm) -> ArmForecast:
-    """Return the forecast of one arm, as if each step read the whole `max_model_len` or, if that is longer than anything published, the first bucket that
-    holds the longest request, by its estimated length.
+    """Return the forecast of one arm. Each step is assumed to read the whole `max_model_len`. If that is longer than anything published, it
+    is assumed to read the first bucket that holds the longest request, by its estimated length.
 
     With buckets (always on NxD Inference, where listed on the native plugin) a step reads the first that holds its request
     (`get_target_bucket` of NxD Inference's models/model_wrapper.py at v0.6.10598), so shorter requests take less.
@@ -142,8 +142,9 @@ def file_text(experiment: Experiment) -> str:
     plain = {row.row: row for row in PLAIN if row.model.name == target}
     quoted = [
         {
-            "text": f"{target} with {row.draft} as draft ({row.mode}, k = {row.num_speculative_tokens}, {row.concurrency} at "
-            f"once, TP {plain[row.base].tensor_parallel}): {row.plain_tpot_s * 1000:.1f} to {row.tpot_s * 1000:.1f} ms a token"
+            "text": f"{target} with {row.draft} as draft ({row.mode}, k = {row.num_speculative_tokens}, "
+            f"{count(row.concurrency, 'concurrent request')}, TP {plain[row.base].tensor_parallel}): {row.tpot_s * 1000:.1f} ms per token "
+            f"instead of {row.plain_tpot_s * 1000:.1f} ms"
             + (f"; derived: {row.derived}" if row.derived else ""),
             "source": row.source,
         }
@@ -153,7 +154,7 @@ def file_text(experiment: Experiment) -> str:
     quoted += [{**note, "about": "cost"} for note in beside_dollars(experiment)]
     arms = [as_json(one) for one in expected(experiment)]
     quoted += [
-        {"text": f"known to be different from what was published: {text}", "source": "the experiment's file"}
+        {"text": f"known difference from what was published: {text}", "source": "the experiment's file"}
         for text in (experiment.expect.differences if experiment.expect else ())
     ]
     content = {"schema": 1, "arms": arms, "quoted": quoted, "figures": should_meet(experiment)}
@@ -296,10 +297,10 @@ def _span(low: float, high: float) -> str:
 def _notes(forecast: ArmForecast) -> Iterator[str]:
     drafted, length = forecast.drafted, forecast.arm.serving.max_model_len
     if forecast.read_tokens < length:
-        yield f"of max_model_len {length:,}, steps read {forecast.read_tokens:,} tokens: the longest request fits, as estimated"
+        yield f"steps read {forecast.read_tokens:,} of the {length:,} tokens of max_model_len: the longest request fits into them (estimated)"
     if forecast.arm.engine:
-        yield f"{forecast.arm.name}: the forecast leaves out what its engine sets"
+        yield f"{forecast.arm.name}: the forecast does not include its engine keys"
     if forecast.arm.scheduler:
-        yield f"{forecast.arm.name}: the forecast leaves out what its scheduler costs"
+        yield f"{forecast.arm.name}: the forecast does not include the cost of its scheduler"
     if not forecast.plain.why and drafted is not None and drafted.why:
         yield f"{forecast.arm.name}: {drafted.why}"

@@ -112,8 +112,8 @@ class _Sweep(NamedTuple):
 def _resolved(
     file: ExperimentFile, prompts: tuple[Prompt, ...], folder: Path, prompt_format: str
 ) -> tuple[Experiment | None, list[Finding]]:
-    """Return the experiment, with every value that a list repeats and a chat template that cannot be used; no experiment if a name is unknown or
-    there are too many arms."""
+    """Return the experiment, and its values that appear twice or a chat template that cannot be used. Return no experiment if a name is
+    unknown or there are too many arms."""
     problems, repeated = [*_unknown_names(file)], list[Finding]()
     if not file.arms:
         problems.append(refused("arms too-few", None, number=0))

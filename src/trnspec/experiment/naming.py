@@ -57,7 +57,7 @@ def cluster_name(experiment: Experiment) -> str:
 
 
 def driver_label(allocation: str) -> dict[str, str]:
-    """On the Trn2 nodes, so that the driver for this allocation runs there and on no other node."""
+    """Label of the Trn2 nodes. The driver for this allocation runs only on nodes with it."""
     return {"speculation.trn2/devices": allocation}
 
 
@@ -67,8 +67,8 @@ def bucket(experiment: Experiment, purpose: str, account: str) -> str:
 
 
 def account_wide(experiment: Experiment) -> str:
-    """Beginning of names that an account has once for all its regions: of roles and dashboards. Roles begin with the
-    experiment's name, by which the delivery's policies know them (`infra/bootstrap/policies.yaml`)."""
+    """Beginning of names that an account may have only once in all its regions: roles and dashboards. The pipeline's policies allow
+    roles by the experiment's name, with which they begin (`infra/bootstrap/policies.yaml`)."""
     return f"{experiment.name}-{experiment.cluster.region}"
 
 
@@ -173,7 +173,7 @@ def build_log_group(experiment: Experiment, step: str) -> str:
 
 
 def brought_home(run: str) -> str:
-    """Where a build leaves what its run brought home, in the results bucket."""
+    """Prefix of the results that a build stores for its run, in the results bucket."""
     return f"{RESULTS_PREFIX}{run}/results/"
 
 
