@@ -68,7 +68,7 @@ def idle(experiment: Experiment) -> tuple[Price, ...]:
 
 
 def running(experiment: Experiment) -> tuple[Price, ...]:
-    """Return what is billed while the largest batch of arms runs."""
+    """Return what is billed while the largest round of arms runs."""
     nodes = experiment.nodes
     volumes = PRICES["gp3 GiB"].of(nodes * NEURON_VOLUME_GIB)
     return (node_price(experiment).of(nodes), volumes, *idle(experiment))
@@ -180,7 +180,7 @@ def _compiling(experiment: Experiment, missing: int, arms: Sequence[Arm]) -> Run
     at_once = compilations_at_once(experiment)
     known = [span[1] for arm in arms if (span := cold_start_s(arm))]
     likely = [one for arm in arms if (one := cold_start_like(arm))]
-    of = f"for {count(min(missing, at_once), 'artifact')} at once, {missing} in all"
+    of = f"for {count(missing, 'artifact')}" + (f", {at_once} at once" if at_once < missing else "")
     turns = -(-missing // at_once)
     if arms and len(known) == len(arms):
         why = f"quoted: a start of up to {max(known):.0f} s without a compile cache, {of}"

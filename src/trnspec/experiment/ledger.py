@@ -152,8 +152,9 @@ def beside_dollars(experiment: Experiment) -> list[dict[str, str]]:
     arms, node = experiment.instance.devices // experiment.baseline.serving.devices, experiment.instance.name
     sizes = [first.serving.max_num_seqs for first, *_ in experiment.by_batch]
     arm_full, node_full = (" or ".join(str(size * times) for size in sizes) for times in (1, arms))
+    requests = "request" if arm_full == "1" else "requests"
     text = (
-        f"An arm is full at {arm_full} concurrent requests, and a {node} ({count(arms, 'such arm')}) at {node_full}. With fewer requests a "
+        f"An arm is full at {arm_full} concurrent {requests}, and a {node} ({count(arms, 'such arm')}) at {node_full}. With fewer requests a "
         "token costs more. With more, requests wait."
     )
     target = experiment.baseline.target.shape_of or experiment.baseline.target.model.name

@@ -261,7 +261,7 @@ class Cluster(FileSection):
     instance: str = "trn2.48xlarge"
     """Instance type of the Trn2 nodes."""
     max_nodes: Annotated[int, Field(ge=1, le=16)] = 1
-    """The maximum number of Trn2 nodes. Arms that do not fit on them wait for a later batch."""
+    """The maximum number of Trn2 nodes. Arms that do not fit on them wait for a later round."""
     capacity: Capacity = Capacity.model_construct()
     network: Network = Network.model_construct()
     off_at_utc: Annotated[str, Field(pattern=HOUR)] = "22:00"

@@ -251,7 +251,7 @@ REVIEWED_JOBS = "reviewed-jobs"
 STEP = "speculation.trn2/step"
 """Label of Jobs, which a run or `verify` creates: `fetch`, `arguments`, `verify`, `compile`, `load` or `quality`."""
 BATCH = "speculation.trn2/batch"
-"""Arms with the same number run at the same time."""
+"""Arms with the same number (a round) run at the same time."""
 
 ARTIFACT_KEY = "speculation.trn2/artifact-key"
 """Annotation of a server's pods."""
@@ -263,5 +263,5 @@ def labels(experiment: Experiment, name: str, role: str) -> dict[str, str]:
 
 
 def batch_of(experiment: Experiment, arm: Arm) -> str:
-    """Return the number of the arm's batch."""
+    """Return the number of the first round that has the arm."""
     return next((str(number) for number, arms in enumerate(experiment.rounds) if arm in arms), "0")
