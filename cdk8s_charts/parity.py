@@ -13,7 +13,7 @@ from typing import Any
 
 from cdk8s_charts.vllm_command import NATIVE_CACHES
 from trnspec.core.differences import differences
-from trnspec.experiment.compilation import TREATED_KEYS, and_what_follows
+from trnspec.experiment.compilation import TREATED_KEYS, with_derived_key
 from trnspec.experiment.naming import ARTIFACT_KEY, BATCH, NAME
 
 _POD = r"spec\.template\.spec\."
@@ -64,7 +64,7 @@ def undeclared_differences(
     `other_runtime`: the arms declare different runtimes. `engine`: keys of the Neuron configuration that one of them sets.
     """
     allowed = _ALLOWED_OF_A_RUNTIME if other_runtime else _ALLOWED
-    keys = "|".join(map(re.escape, and_what_follows(engine)))
+    keys = "|".join(map(re.escape, with_derived_key(engine)))
     of_the_engine = re.compile(rf"{_CONFIG}({keys})(\..*)?") if engine else None
     return [
         one.path

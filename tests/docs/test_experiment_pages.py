@@ -17,7 +17,7 @@ from tests.experiment.edits import BLOCK, DFLASH, EAGLE, SMALL, Edit, put, remov
 from trnspec.experiment import load
 from trnspec.experiment.description import as_json
 from trnspec.experiment.header import PRICES, read_header
-from trnspec.experiment.loading import read
+from trnspec.experiment.refusals import form_problems
 
 PATHS = sorted(EXPERIMENTS.glob("*.yaml"))
 FIRST_LINE = "# yaml-language-server: $schema=./experiment.schema.json\n"
@@ -75,7 +75,7 @@ def test_every_experiment_names_the_schema_is_taken_and_its_header_says_what_is_
 )
 def test_what_the_model_takes_the_schema_takes(edit: Edit) -> None:
     data = _varied(edit)
-    assert not read(data)[1]
+    assert not form_problems(data)
     VALIDATOR.validate(data)
 
 
@@ -95,7 +95,7 @@ def test_what_the_model_takes_the_schema_takes(edit: Edit) -> None:
 )
 def test_what_the_model_refuses_the_schema_refuses(edit: Edit) -> None:
     data = _varied(edit)
-    assert read(data)[1]
+    assert form_problems(data)
     assert not VALIDATOR.is_valid(data)
 
 
@@ -113,7 +113,7 @@ def test_model_and_schema_judge_alike_whatever_stands_at_a_key() -> None:
             for value in VALUES:
                 data = _varied(put(path, value))
                 left_to_the_checks = path in CHOSEN and isinstance(value, str)
-                if VALIDATOR.is_valid(data) != (not read(data)[1] and not left_to_the_checks):
+                if VALIDATOR.is_valid(data) != (not form_problems(data) and not left_to_the_checks):
                     otherwise.append((path, value))
                 tried += 1
     assert otherwise == [("serving.logical_nc_config", True)], "which the model reads as 1"

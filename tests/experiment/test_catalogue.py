@@ -256,7 +256,7 @@ def test_a_published_start_is_quoted_and_an_hour_assumed_where_none_is(variation
     quoted = compiling(native)
     assert quoted.hours == pytest.approx(214.3 / 3600)
     assert quoted.assumption.startswith(
-        "quoted: a start of up to 214 s without a compile cache, for 1 artifact at once, 1 in all"
+        "quoted: a start of up to 214 s without a compile cache, for 1 artifact"
     )
     small = compiling(native, put("target.model", "Qwen/Qwen3-8B"))
     assert small.hours == pytest.approx(491.4 / 3600), "the longest of what was published"

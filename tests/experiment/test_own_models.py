@@ -52,7 +52,7 @@ def test_a_fine_tune_has_the_shape_of_its_base_and_its_own_name_and_check_says_w
     assert quoted[0] == quoted[1]
     stored = load(variation(put("target", MINE | {"weights": "s3://my-bucket/models/mine/"})))
     text = as_text(stored)
-    assert "my-org/mine: shape of Qwen/Qwen3-32B, as declared; compared with its config.json" in text
+    assert "my-org/mine: declared to have the shape of Qwen/Qwen3-32B; a fetch compares" in text
     assert "my-org/mine: weights of s3://my-bucket/models/mine\n" in text
     assert len(as_json(stored)["arms"][0]["declared"]) == 2
     assert "declared" not in as_text(reference)
@@ -134,7 +134,7 @@ BROKEN: tuple[tuple[dict[str, Any], str], ...] = (
     ),
     ({"hidden_act": "gelu"}, "has hidden_act gelu; known: silu"),
     ({"architectures": ["MineForCausalLM"]}, "known: ['Qwen3ForCausalLM']"),
-    ({"auto_map": {}}, "has keys that are not known: auto_map; remove them where"),
+    ({"auto_map": {}}, "has keys that are not known: auto_map; remove those that"),
 )
 NO_CONFIGURATION = ("", "[]", "[1]", "3", "null", "{", '{"text_config": 7}', "[" * 9000)
 
@@ -158,7 +158,7 @@ PLAIN_ARMS = [{"name": "plain"}, {"name": "other", "engine": {"sequence_parallel
     [
         (put("arms", PLAIN_ARMS), {}, ""),
         (put("arms", PLAIN_ARMS), {"sliding_window": 4096}, "has sliding_window 4096; known: None"),
-        (both(), {}, "serves MistralForCausalLM, and drafting for it was not seen"),
+        (both(), {}, "serves MistralForCausalLM, but no source shows drafting for it"),
         (
             both(NATIVE, put("arms", PLAIN_ARMS[:1])),
             {},

@@ -122,7 +122,7 @@ def test_long_prompts_in_other_languages_keep_their_bound_and_their_forecast(var
     assert drafted.plain.likely_s is not None
     assert drafted.drafted is not None
     assert drafted.drafted.likely is not None
-    assert "of max_model_len 16,384, steps read 8,192 tokens" in as_text(experiment)
+    assert "steps read 8,192 of the 16,384 tokens of max_model_len" in as_text(experiment)
     counted = loaded(4096, tokens=3300)
     assert expected(counted)[0].plain.likely_s is not None
     assert digest(counted) != digest(experiment)

@@ -62,7 +62,7 @@ def test_check_declares_what_speculation_changes_in_an_engine(
     """DFlash's drafter refuses asynchronous scheduling; EAGLE3 keeps it."""
     path = str(variation(QWEN_DFLASH))
     lines = _check(capsys, path)[1].splitlines()
-    at = lines.index("  declared    qwen-sd-vllm, apart from speculation")
+    at = lines.index("  differs     qwen-sd-vllm, besides speculation")
     assert lines[at + 1].startswith("              asynchronous scheduling is off")
     assert max(map(len, lines[at : at + 3])) <= 100
     plain, drafting = json.loads(_check(capsys, path, "--json")[1])["arms"]

@@ -169,7 +169,7 @@ def test_what_is_written_for_a_model_and_a_mode_passes_every_check(
         ("--model Qwen/Qwen3-1.7B", "drafts with heads only, and the catalogue has none for Qwen/Qwen3-1.7B"),
         (
             "--prompts long.jsonl",
-            f"not eagle3 on {NATIVE}: runtime {NATIVE} reads a prompt in one piece up to",
+            f"not eagle3 on {NATIVE}: runtime {NATIVE} takes 16384 tokens of context at most",
         ),
         (
             "--model Qwen/Qwen3-4B",
@@ -269,7 +269,7 @@ def test_it_writes_into_the_nearest_folder_of_experiments_or_where_it_is_told_an
         ("mine --model Qwen/Qwen3-8B --draft Qwen/Qwen3-14B", "not smaller than the target"),
         ("mine --draft my/head", "For another head add its --mode"),
         ("mine --draft z-lab/Qwen3-4B-DFlash-b16", "was trained for Qwen/Qwen3-4B"),
-        ("mine --draft Qwen/Qwen3-1.7B --mode eagle3", "needs a head, and this is a model of its own"),
+        ("mine --draft Qwen/Qwen3-1.7B --mode eagle3", "needs a head, and this is a separate model"),
         ("mine --draft my/head --mode dflash", "is fixed by its training; start from a copy of"),
         (
             "mine --mode dflash",

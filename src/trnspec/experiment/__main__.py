@@ -1,4 +1,4 @@
-"""`check`: what an experiment or a file of prompts holds, or everything that is wrong with it. It needs no checkout."""
+"""Check an experiment or a file of prompts: show what it holds, or list all its problems. No checkout is needed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _YAML = {".yaml", ".yml"}
 
 
 def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m trnspec.experiment") -> int:
-    """Exit 0 for a file that can work, 2 for one that cannot."""
+    """Return exit code 0 for a file that can work, 2 for one that cannot."""
     return carried_out(door, arguments, prog=prog)
 
 
@@ -72,7 +72,8 @@ def _prompts(file: Path, machine: bool) -> None:
             f"{file.name}: {count(len(prompts), 'prompt')} of {count(len(classes), 'class')}, {form}", ""
         )
         print_table(
-            ("class", "prompts", "longest", "tokens"), [tuple(map(str, one.values())) for one in classes]
+            ("class", "prompts", "longest prompt", "its tokens"),
+            [tuple(map(str, one.values())) for one in classes],
         )
     if refused:
         raise Misuse(*refused)

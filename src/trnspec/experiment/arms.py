@@ -31,14 +31,14 @@ class Weights:
     revision: str | None
     """Commit on Hugging Face; `None` until the weights are fetched, when it is resolved and recorded."""
     shape_of: str | None = None
-    """Where the file says that its shape is: a model of the catalogue, or a `config.json`; `None` for a model of the catalogue."""
+    """What the file takes the shape from: `like` or `config`; `None` if the catalogue lists the model itself."""
     address: str | None = None
     """Folder in S3 with the weights; `None` for Hugging Face."""
 
     @property
     def declared(self) -> tuple[str, ...]:
         """What the file says about the model. It is verified when the model is fetched."""
-        shape = f"{self.model.name}: shape of {self.shape_of}, as declared; compared with its config.json when fetched"
+        shape = f"{self.model.name}: declared to have the shape of {self.shape_of}; a fetch compares it with its config.json"
         weights = f"{self.model.name}: weights of {self.address}"
         return (*([shape] if self.shape_of else []), *([weights] if self.address else []))
 
@@ -59,7 +59,7 @@ def logical_cores(serving: CommonServing, instance: Instance, devices: int | Non
 
 @dataclass(frozen=True, kw_only=True)
 class Paths:
-    """Where the file has an arm and its values, as `arms[1]` and `arms[1].runtime`."""
+    """Paths of an arm and its values in the file, such as `arms[1]` and `arms[1].runtime`."""
 
     at: str = ""
     runtime: str = ""

@@ -26,10 +26,11 @@ markers of each further message."""
 
 
 def lengths(experiment: Experiment) -> Iterator[Finding]:
-    """Prompt (upper bound: its stated `tokens`, else its UTF-8 bytes) and answer must fit `max_model_len`, and where a drafting arm takes a step
-    whole or ends, so must a step.
+    """A prompt and its answer must fit `max_model_len`; the bound of a prompt is its stated `tokens`, else its UTF-8 bytes. One more step must
+    fit if an arm drafts on a runtime whose server ends at a step that does not.
 
-    Where prompts of several classes do not fit, or most, the limit of the answers is named; else the longest prompt.
+    If most prompts do not fit, or prompts of several classes, the refusal names the limit of the answers. Otherwise it names the longest
+    prompt of the class.
     """
     prompts, limit = experiment.prompts, experiment.baseline.serving.max_model_len
     answer, drafting = experiment.benchmark.max_tokens, max(experiment.arms, key=lambda arm: arm.step_room)
@@ -160,16 +161,6 @@ def figure(name: str, metric: str) -> tuple[float, str] | None:
     return (found[metric], f"row {name}, {row.source}") if row and metric in found else None
 
 
-def conditions(name: str) -> dict[str, int | float | str]:
-    """The k, mode, batch and chips that a row was measured with, as far as it says; k 0 and `plain` decode one token per step."""
-    row = _ROWS[name]
-    found: dict[str, int | float | str] = {"k": 0, "mode": "plain"}
-    if isinstance(row, Drafted):
-        found = {"k": row.num_speculative_tokens, "mode": row.mode}
-        row = _ROWS.get(row.base, row)
-    return found | ({"batch": row.batch, "chips": row.chips} if isinstance(row, Plain) else {})
-
-
 def expected_figures(experiment: Experiment) -> Iterator[Finding]:
     """An expected figure belongs to an arm, and has one source."""
     arms = [arm.name for arm in experiment.arms]
@@ -209,23 +200,29 @@ def _figures(experiment: Experiment) -> Iterator[tuple[str, ExpectedFigure]]:
         yield f"expect.figures[{number}]", expected
 
 
-def _other_conditions(row: str, path: str, arm: Arm) -> Iterator[Finding]:
-    """The k, mode, batch and number of chips of a row must be those of the arm."""
+def _other_conditions(name: str, path: str, arm: Arm) -> Iterator[Finding]:
+    """The k, mode, batch and number of chips of a row must be those of the arm, as far as the row says them."""
+    plain = row = _ROWS[name]
+    published: dict[str, Any] = {"k": 0, "mode": "plain"}
+    if isinstance(row, Drafted):
+        published = {"k": row.num_speculative_tokens, "mode": row.mode}
+        plain = _ROWS.get(row.base, row)
+    if isinstance(plain, Plain):
+        published |= {"batch": plain.batch, "chips": plain.chips}
     treatment, serving = arm.speculation, arm.serving
-    own: dict[str, Any] = {"k": 0, "mode": "plain"}
-    if treatment is not None:
-        own = {"k": treatment.num_speculative_tokens, "mode": treatment.mode}
-    own |= {"batch": serving.max_num_seqs, "chips": serving.devices}
-    published: dict[str, Any] = conditions(row)
-    other = [name for name in published if name in own and own[name] != published[name]]
+    own: dict[str, Any] = {
+        "k": arm.num_speculative_tokens,
+        "mode": treatment.mode if treatment else "plain",
+        "batch": serving.max_num_seqs,
+        "chips": serving.devices,
+    }
+    other = [key for key, value in published.items() if own[key] != value]
     if other:
         of_row, of_arm = (
-            ", ".join(
-                f"mode {known[name]}" if name == "mode" else f"{name} {known[name]:g}" for name in other
-            )
+            ", ".join(f"mode {known[key]}" if key == "mode" else f"{key} {known[key]:g}" for key in other)
             for known in (published, own)
         )
-        yield refused("figure of-others", row, at=path, arm=arm, of_row=of_row, of_arm=of_arm)
+        yield refused("figure of-others", name, at=path, arm=arm, of_row=of_row, of_arm=of_arm)
 
 
 RULES = (

@@ -18,9 +18,9 @@ from trnspec.experiment.catalogue.engine_keys import CONTEXT_BUCKETS, TILE, long
 from trnspec.experiment.catalogue.models import MODELS
 
 LIKE = 0.9
-"""Share of a published model's parameters from which another is assumed to compile as long."""
+"""A model with at least this share of a published model's parameters is assumed to compile as long."""
 DRAFTED_COLD_STARTS = 2
-"""How many times as long a drafting arm is assumed to compile where its plain arm has a figure: it has the head's graphs too."""
+"""A drafting arm is assumed to compile this many times as long as its plain arm: it has the head's graphs too."""
 COLD_STARTS_S = {"Qwen/Qwen3-8B": (135.0, 491.4), "Qwen/Qwen3-32B": (214.3, 214.3)}
 """Seconds that a plain server of vLLM Neuron needed to start with an empty compile cache, from the smallest to the largest
 prefill bucket that was tried (2,048 and 8,192 tokens). Loading is in them, so compiling alone is shorter: with everything
@@ -54,10 +54,10 @@ _GREEDY = {
 
 def declared_keys(baseline: Arm, arm: Arm) -> tuple[str, ...]:
     """Return the keys of a saved configuration that may differ: because one arm speculates, or because the file sets them."""
-    return tuple(dict.fromkeys((*TREATED_KEYS, *and_what_follows((*baseline.engine, *arm.engine)))))
+    return tuple(dict.fromkeys((*TREATED_KEYS, *with_derived_key((*baseline.engine, *arm.engine)))))
 
 
-def and_what_follows(engine: Iterable[str]) -> tuple[str, ...]:
+def with_derived_key(engine: Iterable[str]) -> tuple[str, ...]:
     """Return the keys that the file sets for an arm, and the key that follows from a list of buckets."""
     keys = tuple(engine)
     return (*keys, "max_context_length") if CONTEXT_BUCKETS in keys else keys
@@ -214,8 +214,8 @@ def _weights(weights: Weights) -> dict[str, Any]:
 
 
 def native_arms(experiment: Experiment) -> list[Arm]:
-    """Return the arms of the native plugin. Where there are several, a run compiles, starts and asks the first before it compiles another:
-    nobody has shown that a server of this route finds what was compiled for it."""
+    """Return the arms of the native plugin. If there are several, a run compiles and starts the first and sends it a request before it
+    compiles another: nobody has shown that such a server finds its compiled graphs."""
     return [arm for arm in experiment.arms if arm.runtime.dialect == "native"]
 
 

@@ -42,8 +42,8 @@ def idle(experiment: Experiment) -> tuple[Price, ...]:
     """Return what is billed to the experiment while no Trn2 node runs. Storage and traffic are not included, nor are dashboards
     beyond the three that are free in each account.
 
-    Alarms are billed per metric. For each cell of an arm these are its errors and its slowest tokens, and its errors again for
-    each alarm about silence; also the run, the nodes and four counts of the switch-off.
+    Alarms are billed per metric. Each cell of an arm has four: its errors, its slowest tokens, and its errors again for two alarms about
+    missing data. Six more are the run, the nodes and four counts of the switch-off.
     """
     cluster = experiment.cluster
     own_network = int(cluster.network.vpc is None)
@@ -68,7 +68,7 @@ def idle(experiment: Experiment) -> tuple[Price, ...]:
 
 
 def running(experiment: Experiment) -> tuple[Price, ...]:
-    """Return what is billed while the largest batch of arms runs."""
+    """Return what is billed while the largest round of arms runs."""
     nodes = experiment.nodes
     volumes = PRICES["gp3 GiB"].of(nodes * NEURON_VOLUME_GIB)
     return (node_price(experiment).of(nodes), volumes, *idle(experiment))
@@ -180,7 +180,7 @@ def _compiling(experiment: Experiment, missing: int, arms: Sequence[Arm]) -> Run
     at_once = compilations_at_once(experiment)
     known = [span[1] for arm in arms if (span := cold_start_s(arm))]
     likely = [one for arm in arms if (one := cold_start_like(arm))]
-    of = f"for {count(min(missing, at_once), 'artifact')} at once, {missing} in all"
+    of = f"for {count(missing, 'artifact')}" + (f", {at_once} at once" if at_once < missing else "")
     turns = -(-missing // at_once)
     if arms and len(known) == len(arms):
         why = f"quoted: a start of up to {max(known):.0f} s without a compile cache, {of}"
@@ -192,7 +192,9 @@ def _compiling(experiment: Experiment, missing: int, arms: Sequence[Arm]) -> Run
             f"assumed: as the published start of {model} without a compile cache{twice}, {longest:.0f} s {of}"
         )
         return RunPart("compile", longest / 3600 * turns, why)
-    why = f"assumed: {COMPILE_H:g} h {of}; no time is published" + (" for every arm" if known else "")
+    why = (
+        f"assumed: {COMPILE_H:g} h {of}; {'a published time is missing' if known else 'no time is published'}"
+    )
     return RunPart("compile", max(COMPILE_H, *(longest / 3600 for longest in known), 0.0) * turns, why)
 
 
@@ -261,7 +263,7 @@ def _quality(experiment: Experiment) -> RunPart:
     )
     why = (
         f"{count(experiment.benchmark.lm_eval or 0, 'question')} to each of {count(len(arms), 'arm')}, at the same time, at most "
-        f"{max(map(quality_tokens, arms))} tokens of {_TOKEN}; likely {likely_h:.2f} h with {likely} tokens (quoted of other "
-        "models); 0 where the answers of an earlier run are kept"
+        f"{max(map(quality_tokens, arms))} tokens of {_TOKEN}; likely {likely_h:.2f} h with {likely} tokens (quoted, of other "
+        "models); 0 if the answers of an earlier run are kept"
     )
     return RunPart("quality", most_h, why)

@@ -97,7 +97,7 @@ def _unknowns(experiment: Experiment) -> Iterator[str]:
             yield f"driver {image.neuron_driver} of the node image with {runtime.name}: {tested}"
     if image is not None and len(names := [runtime.name for runtime in experiment.runtimes]) > 1:
         driver = f"driver {image.neuron_driver}, the newest that all take"
-        yield f"{' and '.join(names)} on one node: {driver}; what differs between them is also their software"
+        yield f"{' and '.join(names)} on one node: {driver}; the arms also differ in their software"
     if region not in ZONES:
         yield f"region {region}: whether EC2 offers {experiment.instance.name} there (./trnspec preflight {experiment.file} asks)"
 
@@ -113,7 +113,9 @@ def _lines(experiment: Experiment) -> Iterator[str]:
     yield ""
     for number in range(len(experiment.rounds)):
         yield from [""] if number else ()
-        yield from _batch(experiment, number)
+        yield from _round(experiment, number)
+    gib = experiment.baseline.serving.devices * experiment.instance.hbm_gib_per_device
+    yield f"    Place: node:devices. k: draft tokens per step. Yield: tokens from one step. GiB: memory used, of {gib}."
     yield ""
     yield from _declared(experiment)
     yield from _asked(experiment)
@@ -132,8 +134,8 @@ def _lines(experiment: Experiment) -> Iterator[str]:
 def _heading(experiment: Experiment) -> Iterator[str]:
     cluster, serving, image = experiment.cluster, experiment.baseline.serving, experiment.node_image
     where = f"{cluster.instance} in {cluster.region}, Kubernetes {cluster.kubernetes}"
-    arms, standing = count(len(experiment.arms), "arm"), count(len(experiment.rounds), "batch")
-    yield f"{experiment.name}: {arms} in {standing} on {experiment.nodes} x {where}"
+    arms, rounds = count(len(experiment.arms), "arm"), count(len(experiment.rounds), "round")
+    yield f"{experiment.name}: {arms} in {rounds} on {experiment.nodes} x {where}"
     yield ""
     yield f"  target      {experiment.baseline.target.model.name}"
     yield from (f"              {text}" for weights in experiment.weights for text in weights.declared)
@@ -150,7 +152,7 @@ def _heading(experiment: Experiment) -> Iterator[str]:
     yield f"  node image  {image.release}, Neuron driver {image.neuron_driver}"
     yield (
         f"  serving     {count(serving.devices, 'device')} per arm by {allocation}, TP {serving.tensor_parallel} at LNC "
-        f"{serving.logical_nc_config}, {sizes} x {serving.max_model_len} tokens"
+        f"{serving.logical_nc_config}, {sizes} sequences of {serving.max_model_len} tokens"
     )
     if answering := _answering(experiment.baseline):
         yield f"  answers     {answering}"
@@ -164,7 +166,7 @@ def _heading(experiment: Experiment) -> Iterator[str]:
     yield f"  capacity    {how}, at most {count(cluster.max_nodes, 'node')}"
     if vpc := cluster.network.vpc:
         yield f"  existing    VPC {vpc}"
-    yield f"  off         {cluster.off_when}"
+    yield f"  nodes off   {cluster.off_when}"
 
 
 def _answering(arm: Arm) -> str:
@@ -179,18 +181,14 @@ def _answering(arm: Arm) -> str:
     return ", ".join(f"{what} {value}" for what, value in options.items() if value)
 
 
-def _batch(experiment: Experiment, number: int) -> Iterator[str]:
-    """Yield one table per batch: an arm's place (node:devices), tokens per step, weights and full KV cache."""
+def _round(experiment: Experiment, number: int) -> Iterator[str]:
+    """Yield the table of one round: an arm's place (node:devices), tokens per step, weights and full KV cache."""
     places = {entry.arm: entry for entry in place(experiment) if entry.batch == number}
     arms = experiment.rounds[number]
-    gib = arms[0].serving.devices * experiment.instance.hbm_gib_per_device
     headings = ("arm", "place", "draft", "mode", "k", "yield", "GiB", "artifact")
     rows = [_row(experiment, arm, places[arm.name]) for arm in arms]
-    yield f"  batch {number + 1}" + (
-        " (starts when the arms of the batch before have stopped)" if number else ""
-    )
+    yield f"  round {number + 1}" + (f" (starts when round {number} has ended)" if number else "")
     yield from table(headings, rows, indent="    ")
-    yield f"    Place: node:devices. k: draft tokens per step. Yield: tokens from one step. GiB: memory used, of {gib}."
 
 
 def _row(experiment: Experiment, arm: Arm, where: ArmPlace) -> tuple[str, ...]:
@@ -224,7 +222,7 @@ def _declared(experiment: Experiment) -> Iterator[str]:
         arms_of.setdefault(arm.also_changes, []).append(arm.name)
     for texts, (first, *others) in arms_of.items():
         if texts:
-            yield f"  declared    {first}{f' and {len(others)} more' if others else ''}, apart from speculation"
+            yield f"  differs     {first}{f' and {len(others)} more' if others else ''}, besides speculation"
             yield from (f"              {text}" for text in texts)
 
 

@@ -10,7 +10,6 @@ from trnspec.core.screen import table, wrapped
 from trnspec.core.words import count
 from trnspec.experiment.arms import Arm, Experiment
 from trnspec.experiment.benchmark_rules import figure
-from trnspec.experiment.catalogue.models import Shape
 from trnspec.experiment.catalogue.prices import Price
 from trnspec.experiment.catalogue.published import DRAFTED, PLAIN, KnownSlowdown, Plain
 from trnspec.experiment.compilation import compile_config, synchronous
@@ -62,19 +61,6 @@ class ArmForecast(NamedTuple):
             else None
         )
 
-    @property
-    def multiple_of_bound(self) -> float | None:
-        """Ratio of the likely plain step to the time for reading the weights once."""
-        return self.plain.likely_s / self.plain.bound_s if self.plain.likely_s else None
-
-    def drafted_tpot_s(self, tokens_per_step: float) -> tuple[float, float, float] | None:
-        """Return low, likely and high seconds per token at an acceptance; `None` if nothing is published."""
-        plain, step = self.plain.likely_s, self.drafted
-        if plain is None or step is None or step.likely is None or step.high is None:
-            return None
-        low, likely, high = (plain * ratio / tokens_per_step for ratio in (step.low, step.likely, step.high))
-        return low, likely, high
-
 
 def expected(experiment: Experiment) -> tuple[ArmForecast, ...]:
     """Return the forecast of every arm."""
@@ -82,8 +68,8 @@ def expected(experiment: Experiment) -> tuple[ArmForecast, ...]:
 
 
 def expected_of(experiment: Experiment, arm: Arm) -> ArmForecast:
-    """Return the forecast of one arm, as if each step read the whole `max_model_len` or, if that is longer than anything published, the first bucket that
-    holds the longest request, by its estimated length.
+    """Return the forecast of one arm. Each step is assumed to read the whole `max_model_len`. If that is longer than anything published, it
+    is assumed to read the first bucket that holds the longest request, by its estimated length.
 
     With buckets (always on NxD Inference, where listed on the native plugin) a step reads the first that holds its request
     (`get_target_bucket` of NxD Inference's models/model_wrapper.py at v0.6.10598), so shorter requests take less.
@@ -92,14 +78,17 @@ def expected_of(experiment: Experiment, arm: Arm) -> ArmForecast:
     if own.compiled_tokens > MAX_CONTEXT:
         own = own._replace(compiled_tokens=_bucket(experiment, arm))
     slowdown, at_once = known_slowdown(arm), concurrent_sequences(experiment, arm)
-    plain, drafted = step(
-        own,
-        known_slowdown=slowdown,
-        mode=treatment.mode if treatment else None,
-        draft=treatment.draft.model.shape if treatment else None,
-        window=arm.num_speculative_tokens,
-        at_once=at_once,
-    )
+    by = published_forecaster()
+    plain, drafted = by.plain(own, slowdown), None
+    if treatment is not None:
+        drafted = by.drafted(
+            own,
+            mode=treatment.mode,
+            draft=treatment.draft.model.shape,
+            num_speculative_tokens=treatment.num_speculative_tokens,
+            at_once=at_once,
+            known_slowdown=slowdown,
+        )
     alike = (
         row for row in PLAIN if of_row(row) == own and row.known_slowdown in (None, slowdown, "unexplained")
     )
@@ -153,8 +142,9 @@ def file_text(experiment: Experiment) -> str:
     plain = {row.row: row for row in PLAIN if row.model.name == target}
     quoted = [
         {
-            "text": f"{target} with {row.draft} as draft ({row.mode}, k = {row.num_speculative_tokens}, {row.concurrency} at "
-            f"once, TP {plain[row.base].tensor_parallel}): {row.plain_tpot_s * 1000:.1f} to {row.tpot_s * 1000:.1f} ms a token"
+            "text": f"{target} with {row.draft} as draft ({row.mode}, k = {row.num_speculative_tokens}, "
+            f"{count(row.concurrency, 'concurrent request')}, TP {plain[row.base].tensor_parallel}): {row.tpot_s * 1000:.1f} ms per token "
+            f"instead of {row.plain_tpot_s * 1000:.1f} ms"
             + (f"; derived: {row.derived}" if row.derived else ""),
             "source": row.source,
         }
@@ -164,7 +154,7 @@ def file_text(experiment: Experiment) -> str:
     quoted += [{**note, "about": "cost"} for note in beside_dollars(experiment)]
     arms = [as_json(one) for one in expected(experiment)]
     quoted += [
-        {"text": f"known to be different from what was published: {text}", "source": "the experiment's file"}
+        {"text": f"known difference from what was published: {text}", "source": "the experiment's file"}
         for text in (experiment.expect.differences if experiment.expect else ())
     ]
     content = {"schema": 1, "arms": arms, "quoted": quoted, "figures": should_meet(experiment)}
@@ -220,7 +210,7 @@ def as_json(forecast: ArmForecast) -> dict[str, Any]:
         "plain_tpot_low_s": plain.low_s,
         "plain_tpot_high_s": forecast.plain_s[1] if forecast.plain_s else None,
         "bound_s": plain.bound_s,
-        "multiple_of_bound": forecast.multiple_of_bound,
+        "multiple_of_bound": plain.likely_s / plain.bound_s if plain.likely_s else None,
         "plain_usd_per_million": forecast.usd_per_million(plain.likely_s)
         if plain.likely_s and forecast.published is None
         else None,
@@ -233,7 +223,9 @@ def as_json(forecast: ArmForecast) -> dict[str, Any]:
             "break_even_tokens_per_step": drafted.likely,
             "most_tokens_per_step": drafted.most_tokens,
             "speed_up_ceiling": drafted.ceiling,
-            "tpot_at_ceiling_s": (forecast.drafted_tpot_s(drafted.most_tokens) or (None, None))[1],
+            "tpot_at_ceiling_s": plain.likely_s * drafted.likely / drafted.most_tokens
+            if plain.likely_s and drafted.likely
+            else None,
             "why_unknown": drafted.why,
         },
         "published_tpot_s": forecast.published.tpot_s if forecast.published else None,
@@ -305,33 +297,10 @@ def _span(low: float, high: float) -> str:
 def _notes(forecast: ArmForecast) -> Iterator[str]:
     drafted, length = forecast.drafted, forecast.arm.serving.max_model_len
     if forecast.read_tokens < length:
-        yield f"of max_model_len {length:,}, steps read {forecast.read_tokens:,} tokens: the longest request fits, as estimated"
+        yield f"steps read {forecast.read_tokens:,} of the {length:,} tokens of max_model_len: the longest request fits into them (estimated)"
     if forecast.arm.engine:
-        yield f"{forecast.arm.name}: the forecast leaves out what its engine sets"
+        yield f"{forecast.arm.name}: the forecast does not include its engine keys"
     if forecast.arm.scheduler:
-        yield f"{forecast.arm.name}: the forecast leaves out what its scheduler costs"
+        yield f"{forecast.arm.name}: the forecast does not include the cost of its scheduler"
     if not forecast.plain.why and drafted is not None and drafted.why:
         yield f"{forecast.arm.name}: {drafted.why}"
-
-
-def step(
-    own: PlainEngine,
-    *,
-    known_slowdown: KnownSlowdown | None,
-    mode: str | None,
-    draft: Shape | None,
-    window: int,
-    at_once: int,
-) -> tuple[PlainStep, DraftedStep | None]:
-    """Return the plain step of one engine, and the drafted step if a mode is given."""
-    by, drafted = published_forecaster(), None
-    if mode is not None:
-        drafted = by.drafted(
-            own,
-            mode=mode,
-            draft=draft or own.shape,
-            num_speculative_tokens=window,
-            at_once=at_once,
-            known_slowdown=known_slowdown,
-        )
-    return by.plain(own, known_slowdown), drafted

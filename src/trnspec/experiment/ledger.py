@@ -59,7 +59,7 @@ def ledger() -> dict[str, Any]:
 
 
 def ledger_lines() -> Iterator[str]:
-    """Yield the same as lines; the sources come last, by row."""
+    """Yield every published row as lines of text. The sources come last, by row."""
     by, ratios = published_forecaster(), left_out(_INSIDE)
     folds = {
         shape: forecaster(other for other in PLAIN if other.model.shape != shape)
@@ -147,13 +147,14 @@ def _range(low: float, high: float, unit: str = "") -> str:
 
 
 def beside_dollars(experiment: Experiment) -> list[dict[str, str]]:
-    """Return what dollars per token are read with, as text and source: the load at which arms and nodes are full, and the same model
-    on GPUs."""
+    """Return notes that explain dollars per token, each with its source: the load at which arms and nodes are full, and what the same
+    model costs on GPUs."""
     arms, node = experiment.instance.devices // experiment.baseline.serving.devices, experiment.instance.name
     sizes = [first.serving.max_num_seqs for first, *_ in experiment.by_batch]
     arm_full, node_full = (" or ".join(str(size * times) for size in sizes) for times in (1, arms))
+    requests = "request" if arm_full == "1" else "requests"
     text = (
-        f"An arm is full at {arm_full} concurrent requests, and a {node} ({count(arms, 'such arm')}) at {node_full}. With fewer requests a "
+        f"An arm is full at {arm_full} concurrent {requests}, and a {node} ({count(arms, 'such arm')}) at {node_full}. With fewer requests a "
         "token costs more. With more, requests wait."
     )
     target = experiment.baseline.target.shape_of or experiment.baseline.target.model.name

@@ -48,9 +48,11 @@ def load(path: Path) -> Experiment:
         document, lines, problems = read_yaml(path)
     except Misuse as error:
         raise InvalidExperiment(str(path), error.findings, {}) from None
-    file, misshapen = read(document)
-    problems += misshapen
-    if file is None or problems:
+    try:
+        file = ExperimentFile.model_validate(document)
+    except ValidationError:
+        raise InvalidExperiment(str(path), problems + form_problems(document), lines) from None
+    if problems:
         raise InvalidExperiment(str(path), problems, lines)
     prompts, unread, prompt_format = read_prompts(file.prompts, file.benchmark, path.parent)
     experiment, problems = run_checks(file, prompts, path.parent, prompt_format)
@@ -58,14 +60,6 @@ def load(path: Path) -> Experiment:
     if experiment is None or problems:
         raise InvalidExperiment(str(path), problems, lines)
     return replace(experiment, path=path)
-
-
-def read(document: Any) -> tuple[ExperimentFile | None, list[Finding]]:
-    """Return the sections of a file, or all problems of their form."""
-    try:
-        return ExperimentFile.model_validate(document), []
-    except ValidationError:
-        return None, form_problems(document)
 
 
 def run_checks(
@@ -118,8 +112,8 @@ class _Sweep(NamedTuple):
 def _resolved(
     file: ExperimentFile, prompts: tuple[Prompt, ...], folder: Path, prompt_format: str
 ) -> tuple[Experiment | None, list[Finding]]:
-    """Return the experiment, with every value that a list repeats and a chat template that cannot be used; no experiment if a name is unknown or
-    there are too many arms."""
+    """Return the experiment, and its values that appear twice or a chat template that cannot be used. Return no experiment if a name is
+    unknown or there are too many arms."""
     problems, repeated = [*_unknown_names(file)], list[Finding]()
     if not file.arms:
         problems.append(refused("arms too-few", None, number=0))
@@ -196,7 +190,10 @@ def _weights(
     for one in sweeps:
         for path, draft in one.drafts:
             references[path] = draft
-            if draft.like is None and draft.model not in MODELS and _drafts_with_head(one.section):
+            mode = one.section.speculation and one.section.speculation.mode
+            # An unknown mode may need a head: it is refused by its name.
+            head_mode = mode in HEAD_MODES or mode not in MODES
+            if draft.like is None and draft.model not in MODELS and head_mode:
                 heads.add(path)
     models, problems = MODELS, list[Finding]()
     if any(one.like or one.config is not None for one in references.values()):
@@ -223,12 +220,6 @@ def _weights(
                 address=reference.weights and reference.weights.rstrip("/"),
             )
     return found, problems
-
-
-def _drafts_with_head(arm: ArmSection) -> bool:
-    """Return whether the mode needs a head. An unknown mode may: it is refused by its name."""
-    mode = arm.speculation and arm.speculation.mode
-    return mode in HEAD_MODES or mode not in MODES
 
 
 def _unknown_model(

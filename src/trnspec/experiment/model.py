@@ -1,6 +1,6 @@
 """The experiment file as its author writes it and as everything downstream reads it: each key, type and default once.
 
-Structure only: `resolving` looks up the names, and `checks` has the rules of what the values mean together.
+Structure only: `loading` looks up the names, and the modules `*_rules` check what the values mean together.
 """
 
 import json
@@ -88,56 +88,56 @@ class ModelReference(FileSection):
     model: str
     """Its repository on Hugging Face, as owner/name."""
     revision: Annotated[str, Field(pattern=COMMIT)] | None = None
-    """A commit; without one the newest is taken when the weights are fetched, and recorded."""
+    """A commit. Without one, a fetch takes the newest commit and records it."""
     like: str | None = None
-    """The model of the catalogue that has the same shape, for a model that the catalogue does not list, as a fine-tune."""
+    """For a fine-tune: the model of the catalogue that has the same shape."""
     config: str | None = None
-    """Path of its `config.json`, relative to the experiment file, for a model that the catalogue does not list. `check` compares a head's with the target."""
+    """For another model that the catalogue does not list: path of its `config.json`, relative to the experiment file. `check` compares that of a
+    head with the target."""
     weights: Annotated[str, Field(pattern=FOLDER)] | None = None
-    """Folder in S3 to take it from, instead of Hugging Face; changed weights need another one."""
+    """Folder in S3 to take the weights from, instead of Hugging Face. Put changed weights into another folder."""
 
 
 class SpeculationSection(FileSection):
     """How an arm speculates; the first arm, the baseline, does not. A list is a sweep: each combination is an arm."""
 
     mode: str
-    """What drafts, and how; which runtime can do it for which model is in docs/models.md."""
+    """How tokens are drafted. docs/models.md shows which runtime supports which mode for which model."""
     draft: OneOrSeveral[ModelReference]
-    """A smaller model with the target's tokenizer, or in modes with a head (EAGLE, EAGLE3, DFlash) a head that was trained for the target,
-    by any name: it has the target's sizes unless its `config` says others."""
+    """A smaller model with the target's tokenizer, or for EAGLE, EAGLE3 and DFlash a head that was trained for the target. A head may have
+    any name. Give its `config` if its sizes differ from the target's."""
     num_speculative_tokens: OneOrSeveral[int]
-    """Tokens that are drafted in one step (the window, k)."""
+    """Draft tokens per step (the window, k)."""
 
 
 class ArmSection(FileSection):
     """One vLLM service, or one for each combination of its lists. Without `speculation` it decodes plainly."""
 
     name: str
-    """Lower-case letters, digits and hyphens; a sweep adds its values, a further size of the batch `-b8`."""
+    """Lower-case letters, digits and hyphens. A sweep adds its values to the name, and a further size of the batch adds, for example, `-b8`."""
     runtime: str | None = None
-    """A runtime other than the experiment's; it is then part of what is compared."""
+    """A runtime other than the experiment's. The comparison then includes the runtime."""
     speculation: SpeculationSection | None = None
     engine: dict[str, Annotated[JsonValue, AfterValidator(_finite)]] = Field(default={})
-    """Keys of the runtime's Neuron configuration that this arm alone sets; they are part of what is compared."""
+    """Keys of the runtime's Neuron configuration that only this arm sets. The comparison then includes them."""
     scheduler: Literal["synchronous"] | None = None
-    """`synchronous` turns asynchronous scheduling off, as DFlash does: such a plain arm next to the baseline shows how much of a drafted
-    step the scheduler costs."""
+    """`synchronous` turns asynchronous scheduling off, as DFlash does. A plain arm with this key shows how much time the scheduler costs."""
 
 
 class AdvancedServing(FileSection):
     """Settings of all arms that few experiments need."""
 
     pod_security: Literal["ipc-lock", "image-defaults", "baseline", "restricted"] = "baseline"
-    """How much containers that hold devices are restricted. `ipc-lock` adds the right to lock memory; the other levels drop privilege only,
-    all capabilities too, or the image's user too."""
+    """Restrictions of the containers that hold devices, from least to most: `ipc-lock` may also lock memory, `image-defaults` drops only
+    privilege, `baseline` drops all capabilities too, `restricted` also runs as a non-root user."""
     served_model_name: Annotated[str, Field(pattern=SERVED)] | None = None
-    """The name of the model in requests; the target's without it."""
+    """The name of the model in requests (default: the target's name)."""
     chat_template: str | None = None
-    """Jinja file to use instead of the model's own chat template; the path is relative to this file. `check` counts 32 tokens for it."""
+    """Jinja file to use instead of the model's own chat template; the path is relative to this file. `check` allows 32 tokens for it."""
     tool_call_parser: ParserName | None = None
-    """vLLM's parser of tool calls, as `hermes` for Qwen3. It also turns on automatic tool choice."""
+    """vLLM's parser of tool calls, for example `hermes` for Qwen3. It also turns on automatic tool choice."""
     reasoning_parser: ParserName | None = None
-    """vLLM's parser that separates reasoning from the answer, as `qwen3`."""
+    """vLLM's parser that separates reasoning from the answer, for example `qwen3`."""
 
 
 class CommonServing(FileSection):
@@ -146,16 +146,16 @@ class CommonServing(FileSection):
     devices: Annotated[int, Field(ge=1, le=16)] = 8
     """Neuron devices (Trainium2 chips) of one arm. A model is sharded over all of their logical cores (tensor parallelism)."""
     logical_nc_config: Literal[1, 2] = 2
-    """Physical NeuronCores in a logical one."""
+    """Physical NeuronCores in each logical NeuronCore (LNC)."""
     max_num_seqs: OneOrSeveral[Positive] = 4
-    """The maximum number of requests that are decoded together in one batch. Each size of a list has all arms, the baseline too: NAME of the first
-    size, NAME-b8 of a further size 8."""
+    """The maximum number of requests that are decoded together in one batch. With a list, every arm exists once for
+    each size, the baseline too. The first size keeps the arm's name; a further size 8 adds `-b8`."""
     max_model_len: Positive = 1024
-    """Prompt and output together, in tokens."""
+    """The maximum tokens of a prompt and its answer together."""
     allocation: Literal["dra", "device-plugin"] = "dra"
-    """Resource claims, or extended resources and the scheduler extension."""
+    """How pods get their devices: by resource claims (DRA), or by the device plugin and its scheduler extension."""
     api_key_secret: SecretName | None = None
-    """Kubernetes Secret whose key `api-key` every request must carry; without one, any pod of the cluster may ask."""
+    """Kubernetes Secret whose key `api-key` every request must carry; without one, any pod of the cluster may send requests."""
 
 
 class Serving(CommonServing):
@@ -174,11 +174,11 @@ class PromptsSection(FileSection):
     """JSON lines (`prompt`, `messages` or `text`, and `class`), CSV, MT-Bench, Spec-Bench, SPEED-Bench, ShareGPT, OpenAI batch or
     fine-tuning, gzip or not; the path is relative to this file."""
     ignore: Annotated[tuple[str, ...], Listed()] = ()
-    """Keys of its entries that are not sent, as `temperature`, which would change decoding for single prompts."""
+    """Keys of the file's entries to leave out, for example `temperature`, which would change decoding for single prompts."""
 
 
 WARMUP = 4
-"""Requests to each arm before anything is measured, or as many as the largest load has in flight."""
+"""Requests to each arm before the measurement, or as many as the largest load has at once."""
 
 
 class Slo(FileSection):
@@ -196,18 +196,18 @@ class Benchmark(FileSection):
     """How the arms are measured. The plan of the benchmark pod is made from this."""
 
     endpoint: Literal["chat", "completions"] = "chat"
-    """With the model's chat template, or plain text."""
+    """`chat` applies the model's chat template, `completions` sends plain text."""
     thinking: bool = False
     """Whether the model reasons before it answers, where its chat template has a switch for that."""
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
-    """0 where a runtime speculates greedily only."""
+    """Sampling temperature. It must be 0 if the runtime speculates greedily only."""
     max_tokens: Positive = 600
     """The maximum tokens of an answer. A line of a prompts file may have its own."""
     concurrency: Annotated[tuple[Positive, ...], Listed(1)] = (4,)
     """Concurrent requests. Each value is measured by itself. 1, 2, 4, 8, 16, 32 shows up to which load drafting pays."""
     requests: Positive = 32
-    """The minimum number of measured requests for each class at each load, and at least the prompts of the largest class. Each load is held
-    for four answers in each of four blocks, which may need more requests."""
+    """The minimum number of measured requests for each class at each load. The largest class must not have more prompts. Each load lasts for
+    four answers in each of four blocks, which may need more requests."""
     mixed: bool = False
     """Whether the requests of all classes share one load. Otherwise each class is measured by itself."""
     cell_minutes: Annotated[float, Field(gt=0, le=44_640)] | None = None
@@ -261,7 +261,7 @@ class Cluster(FileSection):
     instance: str = "trn2.48xlarge"
     """Instance type of the Trn2 nodes."""
     max_nodes: Annotated[int, Field(ge=1, le=16)] = 1
-    """The maximum number of Trn2 nodes. Arms that do not fit on them wait for a later batch."""
+    """The maximum number of Trn2 nodes. Arms that do not fit on them wait for a later round."""
     capacity: Capacity = Capacity.model_construct()
     network: Network = Network.model_construct()
     off_at_utc: Annotated[str, Field(pattern=HOUR)] = "22:00"
@@ -295,19 +295,19 @@ class ExpectedFigure(FileSection):
     arm: str
     """Name of the arm; of a sweep the name that it makes."""
     metric: Literal["tpot_s", "speed_up", "tokens_per_step"] = "tpot_s"
-    """Seconds per output token, how many times as fast as the baseline that is, or tokens of a decode step."""
+    """Seconds per output token, the speed-up over the baseline, or tokens per decode step."""
     classes: Annotated[tuple[str, ...], Listed()] = ()
-    """Classes of prompts that it holds for; all of them where none is named."""
+    """Classes of prompts that it holds for (default: all)."""
     concurrency: Positive
     """Concurrent requests."""
     row: str | None = None
     """Row of the published results (`./trnspec forecast --all`) that has the value and its source."""
     value: Annotated[float, Field(ge=MIN_S, le=1000)] | None = None
-    """The value itself, where no row has it."""
+    """The value itself, if no row has it."""
     source: str = ""
     """Where `value` was published."""
     tolerance: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    """Share of the value by which a run may differ and still meet it."""
+    """Allowed difference as a share of the value: with 0.1, a run within 10 % meets it."""
 
 
 class Expect(FileSection):
@@ -316,14 +316,14 @@ class Expect(FileSection):
     figures: Annotated[tuple[ExpectedFigure, ...], Listed(1)]
     """Published figures."""
     differences: Annotated[tuple[str, ...], Listed()] = ()
-    """What is known to be different from the stack that was published."""
+    """Known differences from the stack that was published."""
 
 
 class ExperimentFile(FileSection):
     """An experiment: which ways of decoding a model are compared, on which prompts and where."""
 
     version: Annotated[int, Field(ge=1, le=1)]
-    """Version of the form of this file: 1."""
+    """Version of the file format: 1."""
     name: str
     """The beginning of the names of stacks, buckets and the namespace."""
     target: ModelReference

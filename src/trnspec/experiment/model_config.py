@@ -1,6 +1,6 @@
 """Models that the catalogue does not list: by a model of it that has their shape, or by their Hugging Face `config.json`.
 
-A `config.json` is read into a shape, and a model is written as what the one that is fetched has to say.
+A shape is read from a `config.json`. For a fetched model, `wanted_config` says what its file must contain.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _KEYS = {
 _FAMILIES = {"qwen3": "Qwen3ForCausalLM", "llama": "LlamaForCausalLM", "mistral": "MistralForCausalLM"}
 """Model class by `model_type`."""
 _FIXED = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "use_sliding_window": False}
-"""What models of these classes have; others need code that no runtime here was seen to have."""
+"""Values that these classes have. Other values need code that no runtime here is known to have."""
 _OF_FAMILY = {"mistral": {"sliding_window": None}}
-"""The same of one family: without a sliding window, Mistral is Llama with other numbers."""
+"""The same for one family: without a sliding window, Mistral is Llama with other numbers."""
 _WITHOUT_EFFECT = (
     "_.*|attention_dropout|(bos|eos|pad)_token_id|(torch_)?dtype|initializer_range|layer_types|max_window_layers|pretraining_tp|"
     "quantization_config|rms_norm_eps|rope_(parameters|scaling|theta)|sliding_window|transformers_version|use_cache"
@@ -65,7 +65,7 @@ def own_models(
 
 
 def read_config(path: Path) -> Mapping[str, Any]:
-    """The language model's part of a `config.json`. Raises `UnreadableFile`."""
+    """Return the part of a `config.json` about the language model. Raises `UnreadableFile`."""
     try:
         content = json_in(path, max_bytes=2**20)
         return dict(content.get("text_config") or content)
@@ -74,7 +74,7 @@ def read_config(path: Path) -> Mapping[str, Any]:
 
 
 def head_sizes(path: Path) -> dict[str, Any]:
-    """The layers, hidden size and vocabularies of a head. Raises `UnreadableFile`.
+    """Return the layers, hidden size and vocabularies of a head. Raises `UnreadableFile`.
 
     Red Hat's `speculators` keep the layer's configuration inside (https://github.com/vllm-project/speculators); a smaller output layer is
     `draft_vocab_size` in their format and in that of EAGLE3's authors.
@@ -92,7 +92,7 @@ def head_sizes(path: Path) -> dict[str, Any]:
 
 
 def shape_of(config: Mapping[str, Any]) -> Shape:
-    """The matrices. Raises `UnreadableFile` for a model that is not dense, or is not described."""
+    """Return the sizes of the matrices. Raises `UnreadableFile` if the model is not dense or a size is missing."""
     types = config.get("layer_types")
     kinds = sorted(set(map(str, types if isinstance(types, list) else ())) - {"full_attention"})
     experts = [key for key, value in config.items() if value and re.search(_EXPERTS, key)]
@@ -100,14 +100,14 @@ def shape_of(config: Mapping[str, Any]) -> Shape:
     if quantized := not experts and (config.get("quantization_config") or config.get("compression_config")):
         method = dict(quantized).get("quant_method", "a quantization")
         raise UnreadableFile(
-            f"has weights in {method}, and arms are compiled for bfloat16: use that checkpoint"
+            f"has weights in {method}, and arms are compiled for bfloat16: use the bfloat16 checkpoint"
         )
     if experts or other or kinds:
         why = (experts or other or [f"layer_types {', '.join(kinds)}"])[0]
         known = next(one for one in NOT_DENSE if one.kind == ("experts" if experts else "hybrid"))
         raise UnreadableFile(
-            f"has {why}, and nothing is forecast for models that are not dense, with attention over the whole context, in "
-            f"bfloat16; published for {known.model}: {known.figures}"
+            f"has {why}, and only dense models in bfloat16 with attention over the whole context can be forecast; published for "
+            f"{known.model}: {known.figures}"
         )
     sizes = {ours: config[theirs] for ours, theirs in _KEYS.items() if config.get(theirs) is not None}
     sizes.setdefault("kv_heads", sizes.get("query_heads"))
@@ -133,7 +133,7 @@ def _counted(key: str, value: Any) -> int:
 
 
 def model_of(name: str, config: Mapping[str, Any]) -> Model:
-    """A model of a known class. Raises `UnreadableFile` for what is missing, unknown or different.
+    """Return a model of a known class. Raises `UnreadableFile` for a key that is missing, unknown or different.
 
     The file does not name the tokenizer: it is that of the catalogue's models with this class and vocabulary, else its own.
     """
@@ -148,7 +148,7 @@ def model_of(name: str, config: Mapping[str, Any]) -> Model:
     if unknown := sorted(
         key for key in config if key not in known and not re.fullmatch(_WITHOUT_EFFECT, key)
     ):
-        remedy = "remove them where they do not change what is computed"
+        remedy = "remove those that do not change the computation"
         raise UnreadableFile(f"has keys that are not known: {', '.join(unknown)[:200]}; {remedy}")
     alike = [m for m in MODELS.values() if (m.architecture, m.vocabulary) == (architecture, shape.vocabulary)]
     return Model(
@@ -163,7 +163,7 @@ def model_of(name: str, config: Mapping[str, Any]) -> Model:
 
 
 def wanted_config(model: Model) -> dict[str, Any]:
-    """What a `config.json` of this model has to say."""
+    """Return what the `config.json` of this model must contain."""
     return {
         **{theirs: getattr(model, ours) for ours, theirs in _KEYS.items()},
         "architectures": [model.architecture],

@@ -11,12 +11,8 @@ from trnspec.experiment.compilation import artifact_key
 
 ACCOUNT_PLACEHOLDER = "${AWS_ACCOUNT}"
 """Placeholder for the account id in rendered manifests; filled in at deploy time."""
-SERVING_ACCOUNT, BENCHMARK_ACCOUNT, FETCH_ACCOUNT, COMPILE_ACCOUNT = (
-    "serving",
-    "benchmark",
-    "fetch",
-    "compile",
-)
+SERVING_ACCOUNT, BENCHMARK_ACCOUNT = "serving", "benchmark"
+FETCH_ACCOUNT, COMPILE_ACCOUNT = "fetch", "compile"
 BENCHMARK_NAME, LMEVAL_NAME = "qwen-llmperf", "qwen-lmeval"
 PROMOTED_SUFFIX = "-service"
 """After the experiment's name: the Service of the promoted arm."""
@@ -61,7 +57,7 @@ def cluster_name(experiment: Experiment) -> str:
 
 
 def driver_label(allocation: str) -> dict[str, str]:
-    """On the Trn2 nodes, so that the driver for this allocation runs there and on no other node."""
+    """Label of the Trn2 nodes. The driver for this allocation runs only on nodes with it."""
     return {"speculation.trn2/devices": allocation}
 
 
@@ -71,8 +67,8 @@ def bucket(experiment: Experiment, purpose: str, account: str) -> str:
 
 
 def account_wide(experiment: Experiment) -> str:
-    """Beginning of names that an account has once for all its regions: of roles and dashboards. Roles begin with the
-    experiment's name, by which the delivery's policies know them (`infra/bootstrap/policies.yaml`)."""
+    """Beginning of names that an account may have only once in all its regions: roles and dashboards. The pipeline's policies allow
+    roles by the experiment's name, with which they begin (`infra/bootstrap/policies.yaml`)."""
     return f"{experiment.name}-{experiment.cluster.region}"
 
 
@@ -177,7 +173,7 @@ def build_log_group(experiment: Experiment, step: str) -> str:
 
 
 def brought_home(run: str) -> str:
-    """Where a build leaves what its run brought home, in the results bucket."""
+    """Prefix of the results that a build stores for its run, in the results bucket."""
     return f"{RESULTS_PREFIX}{run}/results/"
 
 
@@ -255,7 +251,7 @@ REVIEWED_JOBS = "reviewed-jobs"
 STEP = "speculation.trn2/step"
 """Label of Jobs, which a run or `verify` creates: `fetch`, `arguments`, `verify`, `compile`, `load` or `quality`."""
 BATCH = "speculation.trn2/batch"
-"""Arms with the same number run at the same time."""
+"""Arms with the same number (a round) run at the same time."""
 
 ARTIFACT_KEY = "speculation.trn2/artifact-key"
 """Annotation of a server's pods."""
@@ -267,5 +263,5 @@ def labels(experiment: Experiment, name: str, role: str) -> dict[str, str]:
 
 
 def batch_of(experiment: Experiment, arm: Arm) -> str:
-    """Return the number of the arm's batch."""
+    """Return the number of the first round that has the arm."""
     return next((str(number) for number, arms in enumerate(experiment.rounds) if arm in arms), "0")

@@ -15,11 +15,11 @@ class ArmPlace(NamedTuple):
 
     arm: str
     node: int
-    """Number of the node in its batch, from 0."""
+    """Number of the node in its round, from 0."""
     first_device: int
     devices: int
     batch: int = 0
-    """Batches run one after the other on the same nodes; the first is 0."""
+    """Rounds run one after the other on the same nodes; the first is 0."""
 
 
 def arm_memory_bytes(arm: Arm) -> int:
@@ -43,7 +43,7 @@ def first_rounds(experiment: Experiment) -> tuple[tuple[Arm, ...], ...]:
 
 
 def place(experiment: Experiment) -> tuple[ArmPlace, ...]:
-    """Place every arm of every batch on whole groups of devices, node by node; the baseline is placed once per round.
+    """Place every arm of every round on whole groups of devices, node by node; the baseline is placed once per round.
 
     All arms have the same number of devices, a power of two that divides a node, so there are no gaps.
     """
@@ -99,7 +99,7 @@ def compilers_at_once(share: Share) -> int:
 
 
 def compilations_at_once(experiment: Experiment) -> int:
-    """Return how many compilations fit on the nodes of the largest batch, each with its `compile_share`."""
+    """Return how many compilations fit on the nodes of the largest round, each with its `compile_share`."""
     instance, devices = experiment.instance, experiment.baseline.serving.devices
     per_node = instance.devices // max(devices, instance.devices // COMPILATIONS_PER_NODE, 1)
     return max(1, per_node) * experiment.nodes

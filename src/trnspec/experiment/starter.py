@@ -264,7 +264,7 @@ def _drafts(target: Model, base: str, runtime: Runtime, mode: str, draft: str | 
         names, because = [draft] if draft in MODELS else [], "as you asked"
     else:
         names = [small.name for small in _small_drafts(target, base)[:1]]
-        because = "of its family, published with it or nearest to the published pair's ratio of sizes"
+        because = "the model of its family that was published with it, or whose size is nearest to the published ratio"
     for name in names:
         yield _Route(runtime=runtime, mode=mode, draft=name, because=because, head=with_head)
 

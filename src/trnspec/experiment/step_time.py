@@ -230,7 +230,7 @@ class Forecaster(NamedTuple):
             if row.mode == mode and (fused or row.concurrency in groups.get(at_once, ()))
         ]
         if not rows or at_once not in groups or not minimum <= k <= maximum:
-            return unknown._replace(why=f"mode {mode} is published {_published_for(mode)}")
+            return unknown._replace(why=_published_for(mode))
         used = tuple(row.row for row in rows)
         if not fused:
             ratios = sorted(row.most_step_ratio for row in rows)
@@ -253,11 +253,14 @@ class Forecaster(NamedTuple):
 def _published_for(mode: str) -> str:
     """Return the windows and loads for which steps of a mode are published."""
     if mode not in _MODES:
-        return "not at all"
+        return f"no step of mode {mode} is published"
     minimum, maximum, groups, _ = _MODES[mode]
     if mode == "fused":
-        return f"for k up to {maximum} and up to {max(groups)} concurrent requests only"
-    return f"for k from {minimum} to {maximum} and {' or '.join(map(str, groups))} concurrent requests only"
+        return (
+            f"mode {mode} is published for k up to {maximum} and up to {max(groups)} concurrent requests only"
+        )
+    loads = " or ".join(map(str, groups))
+    return f"mode {mode} is published for k from {minimum} to {maximum} and {loads} concurrent requests only"
 
 
 def forecaster(rows: Iterable[Plain] = PLAIN) -> Forecaster:
@@ -288,7 +291,7 @@ def step_lines(plain: PlainStep, drafted: DraftedStep | None) -> Iterator[str]:
     if drafted is None:
         return
     if drafted.likely is None or drafted.high is None:
-        yield f"PREDICTED: nothing is known of the drafted step: {drafted.why}"
+        yield f"PREDICTED: no value for the drafted step: {drafted.why}"
     else:
         yield (
             f"PREDICTED: a drafted step takes {drafted.likely:.2f} times as long as a plain one ({drafted.low:.2f} to {drafted.high:.2f}). "

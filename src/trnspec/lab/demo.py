@@ -1,7 +1,7 @@
-"""The steps of the demonstration, in the order in which a value takes them on AWS.
+"""The steps of the demonstration, in the same order as on AWS.
 
-What is started is what would be deployed: the command of each rendered Deployment's container decides model, window and
-limits of the emulated server. The port is the lab's own.
+The emulated servers start from what would be deployed: model, window and limits come from the command of each rendered Deployment. Only
+the port differs.
 """
 
 from __future__ import annotations
@@ -59,10 +59,12 @@ def shown(path: Path) -> str:
 
 @dataclass
 class Stage:
+    """One stage of a long command while it runs."""
+
     done: str
     """The line that is printed when the stage is done."""
     reach: Callable[[int], None]
-    """Takes how much of the stage's total is done now."""
+    """Reports how much of the stage's total is done."""
 
 
 class Stages:
@@ -74,7 +76,7 @@ class Stages:
 
     @contextmanager
     def stage(self, doing: str, *, total: int | None = None) -> Iterator[Stage]:
-        """One stage; its line is printed unless an error ends it."""
+        """Run one stage, and print its line unless an error ends it."""
         began, reached = time.monotonic(), 0
 
         def reach(done: int) -> None:
@@ -94,6 +96,8 @@ class Stages:
 
 @dataclass(frozen=True, kw_only=True)
 class Demonstration:
+    """What a demonstration found, for the last lines that it prints."""
+
     rehearsal: Rehearsal
     result: Result
     trn2_hours: float
@@ -103,12 +107,12 @@ class Demonstration:
     rates_as_of: str
     """Date of the newest rate in it."""
     step: str
-    """How long an emulated plain step takes, where published results disagree about it."""
+    """The time of an emulated plain step, if published results disagree about it; otherwise empty."""
 
 
 def demonstrate(path: Path, *, out: Path, max_tokens: int, stages: Stages) -> Demonstration:
-    """Check, render, rehearse, serve, benchmark, publish; leaves files in `out`. Answers are shortened
-    to `max_tokens`; time itself is never scaled.
+    """Check, render, rehearse, serve, benchmark and publish; the files are in `out`. Answers have at most `max_tokens`
+    tokens. Time is never scaled.
 
     Raises `InvalidExperiment` or `Refusal`.
     """
@@ -157,7 +161,7 @@ def _step(experiment: Experiment) -> str:
 
 
 def _render(path: Path, experiment: Experiment, manifests: Path, assembly: Path) -> tuple[ManifestFile, ...]:
-    """Manifests and stacks; app.py runs as the CDK command line would run it, without the validation that the tests run."""
+    """Render manifests and stacks. app.py runs as the CDK command line would run it, without the validation that the tests run."""
     files = rendered(path, experiment, manifests)
     context = json.dumps({"experiment": str(path.resolve()), "manifests": str(manifests)})
     settings = {"CDK_OUTDIR": str(assembly), "CDK_CONTEXT_JSON": context, "CDK_VALIDATION": "false"}

@@ -43,7 +43,7 @@ def _watch(child: subprocess.Popen[bytes], abandoned: threading.Event) -> None:
 
 
 def _kill_group() -> None:
-    """What the command started may outlive it; this ends all of them, and the guard."""
+    """End everything that the command started, because it may outlive the command; then end the guard."""
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 

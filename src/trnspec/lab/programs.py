@@ -1,7 +1,6 @@
-"""What the rendered objects say (which servers there are, how each is started and checked, the benchmark's plan), and the
-repository's own programs in processes of their own, as users and pods run them.
+"""Read servers and plan from the rendered objects, and run the repository's own programs in processes of their own, as users and pods do.
 
-The demonstration starts from here, so that what runs is what was reviewed.
+The demonstration uses this module, so that it runs what was reviewed.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ def load_arms(
     reach: Callable[[int], None] = lambda _: None,
 ) -> None:
     """Run `benchmark run` on the arms at `urls`; answers end after `max_tokens`. `reach` gets the number of requests
-    that have ended. The models are no models, so no simple questions are asked. Raises `Refusal`."""
+    that have ended. The sanity questions are left out, because no model answers. Raises `Refusal`."""
     words = ["run", "--plan", str(plan), "--out", str(out), "--questions", "none", "--exit-zero"]
     words += [word for arm, url in urls.items() for word in ("--arm", f"{arm}={url}")]
     words += ["--max-tokens", str(max_tokens)]
@@ -104,6 +103,7 @@ def load_arms(
 
 
 def ended(out: Path) -> int:
+    """Return the number of requests of a run that have ended."""
     try:
         with (out / journal.FILE_NAME).open("rb") as lines:
             return sum(line.startswith(b'{"kind":"request"') for line in lines)
@@ -113,6 +113,8 @@ def ended(out: Path) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Container:
+    """The server of an arm, as its Deployment describes it."""
+
     arm: str
     command: tuple[str, ...]
     health: str
@@ -134,6 +136,7 @@ def rendered(path: Path, experiment: Experiment, parent: Path) -> tuple[Manifest
 
 
 def containers(files: Sequence[ManifestFile]) -> dict[str, Container]:
+    """Return the servers of the rendered Deployments, by arm."""
     return {item["metadata"]["name"]: _container(item) for item in _of_kind(files, "Deployment")}
 
 

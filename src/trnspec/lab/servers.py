@@ -27,6 +27,8 @@ _POLL_S = 0.25
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
+    """A server that was started for an arm."""
+
     container: Container
     port: int
     process: subprocess.Popen[bytes]
@@ -44,9 +46,8 @@ def running(
     *,
     logs: Path,
 ) -> Iterator[dict[str, str]]:
-    """Start the servers, each by its `command` on a port of this machine, yield their base URLs by arm, and always stop all of
-    them. Raises `Refusal`.
-    """
+    """Start each server by its `command` on a port of this machine, yield the base URLs by arm, and always stop all of them.
+    Raises `Refusal`."""
     with ExitStack() as held:  # free a moment ago; a server that finds its port taken ends, and says so
         sockets = [held.enter_context(socket.create_server((LOOPBACK, 0))) for _ in containers]
         ports = [int(one.getsockname()[1]) for one in sockets]
@@ -85,7 +86,7 @@ def _stop(servers: Sequence[Server]) -> None:
 
 
 def _wait(server: Server) -> None:
-    """Until its rendered readiness probe succeeds."""
+    """Wait until its rendered readiness probe succeeds. Raises `Refusal`."""
     container = server.container
     deadline = time.monotonic() + container.startup_s
     while not _healthy(f"{server.url}{container.health}"):

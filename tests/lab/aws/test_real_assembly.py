@@ -20,11 +20,17 @@ from moto.cloudformation.parsing import ResourceMap
 from tests.conftest import ROOT
 from tests.lab.aws.assemblies import REGION
 from tests.lab.aws.deletion import deletion
-from tests.lab.aws.with_cdk import BOOTSTRAP_STACK, POLICIES_STACK, applied, deployed, not_as_reviewed
+from tests.lab.aws.with_cdk import (
+    BOOTSTRAP_STACK,
+    KUBERNETES_RESOURCE,
+    POLICIES_STACK,
+    applied,
+    deployed,
+    not_as_reviewed,
+)
 from tests.operations.clock import FakeClock
 from trnspec.experiment import load
 from trnspec.experiment.naming import container_insights_log_groups, control_plane_log_group
-from trnspec.lab.aws.moto_models import KUBERNETES_RESOURCE
 from trnspec.lab.aws.moto_server import client, rehearsal_server
 from trnspec.lab.aws.rehearsal import Rehearsal, rehearse
 from trnspec.lab.aws.stacks import read_assembly, resources_of

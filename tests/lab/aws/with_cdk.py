@@ -27,7 +27,7 @@ from tests.conftest import REFERENCE, ROOT
 from tests.lab.aws.deletion import deletion
 from trnspec.core.differences import differences
 from trnspec.experiment import load
-from trnspec.lab.aws.moto_models import ACCOUNT, KUBERNETES_RESOURCE
+from trnspec.lab.aws.moto_models import ACCOUNT
 from trnspec.lab.aws.moto_server import child_environment, client, rehearsal_server
 from trnspec.lab.aws.rehearsal import complaints
 from trnspec.lab.aws.stacks import RehearsedResource, StackTemplate, read_assembly, resources_of
@@ -36,6 +36,7 @@ from trnspec.lab.programs import rendered
 ClientOf = Callable[[str], Any]
 Object = Mapping[str, Any]
 POLICIES_STACK, BOOTSTRAP_STACK = "speculation-policies", "CDKToolkit"
+KUBERNETES_RESOURCE = "Custom::AWSCDK-EKS-KubernetesResource"
 EXECUTION_ROLE = "CloudFormationExecutionRole"
 """Logical id in the template of the bootstrap: the role that CloudFormation assumes."""
 _AWS_OWN = (":iam::aws:policy/ReadOnlyAccess", ":iam::aws:policy/AWSCloudFormationReadOnlyAccess")

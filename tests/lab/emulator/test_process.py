@@ -35,7 +35,7 @@ TEXTS = {
 }
 """The last is called as a class of the shipped prompts is, and has none of them."""
 FIRST_LINE = r"emulated {}: Qwen/Qwen3-32B, .+, 4 slots, (http://127\.0\.0\.1:\d+)/v1 "
-CAUTION = "qwen-sd-vllm has k = 9; the emulator's step costs are those of Qwen/Qwen3-32B"
+CAUTION = "qwen-sd-vllm has k = 9, and is emulated with the step times of Qwen/Qwen3-32B"
 
 
 @contextmanager

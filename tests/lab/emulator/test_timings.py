@@ -84,7 +84,7 @@ def test_arms_beyond_the_fit_are_named_with_what_differs(reference: Experiment, 
     assert treated.speculation is not None
     other = replace(treated, speculation=replace(treated.speculation, num_speculative_tokens=15))
     (said,) = cautions(replace(reference, arms=(baseline, other))).values()
-    assert "qwen-sd-vllm has k = 15;" in said
+    assert "qwen-sd-vllm has k = 15," in said
     further = cautions(load(variation(put("serving.max_num_seqs", [4, 8]))))
     assert [*further] == ["qwen-vllm-b8", "qwen-sd-vllm-b8"]
 

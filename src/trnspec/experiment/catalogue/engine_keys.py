@@ -31,7 +31,7 @@ NUMERICAL_ERROR_MAX_TOKENS = 1024
 
 
 def min_bucket_tokens(engine: Mapping[str, Any], tokens: int) -> int:
-    """Tokens of the smallest graph that NxD Inference compiles for contexts of `tokens`: powers of two from 128 where an engine lists none
+    """Return the tokens of the smallest graph that NxD Inference compiles for contexts of `tokens`: powers of two from 128 if an engine lists none
     (`generate_buckets` of modules/autobucketing.py at v0.6.10598)."""
     if engine.get("enable_bucketing") is False:
         return tokens
@@ -40,13 +40,13 @@ def min_bucket_tokens(engine: Mapping[str, Any], tokens: int) -> int:
 
 
 def longest_prompt(engine: Mapping[str, Any]) -> int | None:
-    """Tokens of the last context bucket that an engine lists; `None` where it lists none. Longer prompts end the server."""
+    """Return the tokens of the last context bucket that an engine lists; `None` if it lists none. Longer prompts end the server."""
     listed: list[int] = engine.get(CONTEXT_BUCKETS) or []
     return max(listed, default=None)
 
 
 def nxdi_value(key: str, value: Any, *, tokens: int) -> str | None:
-    """What NxD Inference asks of a key that it would refuse this value for; `None` where nothing is wrong."""
+    """Return what NxD Inference accepts for a key if it refuses this value; `None` if it accepts the value."""
     if key not in (CONTEXT_BUCKETS, DECODE_BUCKETS) or value is None:
         return None
     fits = (
@@ -63,7 +63,7 @@ SEGMENTS = (512, 1024, 2048, 4096, 8192)
 
 
 def native_value(table: str, key: str, value: Any, *, sequences: int, tokens: int) -> str | None:
-    """What the native plugin with this table asks of a key that it would refuse this value for; `None` where nothing is wrong.
+    """Return what the native plugin accepts for a key of this table if it refuses this value; `None` if it accepts the value.
 
     Configuration reference (2026-08-13) and decode-context-length-bucketing (2026-06-23) of the plugin's documentation; the prompt's
     largest bucket is the whole context here.
@@ -90,6 +90,6 @@ def native_value(table: str, key: str, value: Any, *, sequences: int, tokens: in
 
 @cache
 def known_keys(table: str, mapping: str = "neuron_config") -> frozenset[str]:
-    """Every key of a runtime's Neuron configuration, or of a mapping inside it."""
+    """Return every key of a runtime's Neuron configuration, or of a mapping inside it."""
     path = Path(__file__).parent / "neuron_config" / f"{table}.json"
     return frozenset(json.loads(path.read_text(encoding="utf-8"))[mapping])

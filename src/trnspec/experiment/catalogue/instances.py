@@ -34,7 +34,7 @@ class Instance:
     max_pods: int
     efa_interfaces: int
     zones: Mapping[str, tuple[str, ...]]
-    """The zones in which EC2 offers it, by region; the region that somebody used first."""
+    """The zones in which EC2 offers it, by region. A region in which somebody has used it comes first."""
 
     @property
     def efa_attached(self) -> int:
@@ -56,4 +56,4 @@ GROUP_SIZES = (1, 4, 8, 16)
 REGION = re.compile(
     r"(af|ap|ca|eu|il|me|mx|sa|us)-(north|south|(north|south)?(east|west)|central)-[1-9]", re.ASCII
 )
-"""How regions of the partition `aws` are called. Of one that is not among `ZONES` nothing is known here: preflight asks EC2."""
+"""The form of region names in the partition `aws`. For a region that is not in `ZONES`, preflight asks EC2."""

@@ -116,48 +116,34 @@ class NotDense(NamedTuple):
     source: str
 
 
-def _rows(table: dict[str, Any]) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Every table with its rows as objects; `SOURCE:rest` of a source is written out."""
-    families = {name: _family(name, shape) for name, shape in table["models"].items()}
-
-    def rows(kind: str) -> Iterator[dict[str, Any]]:
-        for row in table[kind]:
-            begins, _, rest = row["source"].partition(":")
-            sources = table["sources"]
-            source = sources[begins] + rest if begins in sources else row["source"]
-            yield {**row, "source": source}
-
-    yield "plain", tuple(_plain(row, families) for row in rows("plain"))
-    yield (
-        "drafted",
-        tuple(Drafted(**row | {"by_position": tuple(row.get("by_position", ()))}) for row in rows("drafted")),
-    )
-    ranges = ("tokens_per_s", "usd_per_million")
-    yield "gpus", tuple(Gpu(**row | {key: tuple(row[key]) for key in ranges}) for row in rows("gpus"))
-    yield "not_dense", tuple(NotDense(**row) for row in rows("not_dense"))
+_TABLE = table_of(__file__)
 
 
-def _plain(row: dict[str, Any], families: dict[str, Family]) -> Plain:
-    chips = row["tensor_parallel"] * row.get("logical_nc_config", 2) / 8
-    return Plain(**row | {"chips": chips, "model": families.get(row["model"]) or _listed(row["model"])})
+def _rows(table: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a table, with tuples for lists; `SOURCE:rest` of a source is written out."""
+    for row in _TABLE[table]:
+        begins, _, rest = row["source"].partition(":")
+        source = _TABLE["sources"][begins] + rest if begins in _TABLE["sources"] else row["source"]
+        frozen = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
+        yield {**frozen, "source": source}
 
 
-def _listed(name: str) -> Family:
-    return Family(name=name, shape=MODELS[name].shape, confirmed=LISTED)
-
-
-def _family(name: str, row: dict[str, Any]) -> Family:
+def _family(name: str) -> Family:
+    row = _TABLE["models"].get(name, {"like": name, "confirmed": LISTED})
     sizes = {key: value for key, value in row.items() if key != "confirmed"}
     shape = MODELS[sizes["like"]].shape if "like" in sizes else Shape(**sizes)
     return Family(name=name, shape=shape, confirmed=row.get("confirmed"))
 
 
-_TABLE = dict(_rows(table_of(__file__)))
-PLAIN: tuple[Plain, ...] = _TABLE["plain"]
-DRAFTED: tuple[Drafted, ...] = _TABLE["drafted"]
-GPUS: tuple[Gpu, ...] = _TABLE["gpus"]
-NOT_DENSE: tuple[NotDense, ...] = _TABLE["not_dense"]
+def _plain(row: dict[str, Any]) -> Plain:
+    chips = row["tensor_parallel"] * row.get("logical_nc_config", 2) / 8
+    return Plain(**row | {"chips": chips, "model": _family(row["model"])})
 
+
+PLAIN = tuple(map(_plain, _rows("plain")))
+DRAFTED = tuple(Drafted(**row) for row in _rows("drafted"))
+GPUS = tuple(Gpu(**row) for row in _rows("gpus"))
+NOT_DENSE = tuple(NotDense(**row) for row in _rows("not_dense"))
 
 REFERENCE = next(row for row in PLAIN if row.row == "P19")
 """The result that this project reproduces first; its baseline is slower than a healthy one is expected to be."""

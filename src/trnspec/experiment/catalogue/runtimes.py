@@ -26,7 +26,7 @@ class Drivers:
     """Which release notes say so."""
 
     def serve(self, driver: str) -> bool:
-        """Whether the library starts with this driver."""
+        """Return whether the library starts with this driver."""
         found = version(driver)
         if found < version(self.oldest):
             return False
@@ -37,7 +37,7 @@ class Drivers:
 
 
 def version(text: str) -> tuple[int, ...]:
-    """`2.29.0.0` or `1.35.6-20260714` as numbers that compare."""
+    """Return `2.29.0.0` or `1.35.6-20260714` as numbers that can be compared."""
     return tuple(int(part) for part in text.partition("-")[0].split("."))
 
 
@@ -81,7 +81,7 @@ class Mode:
     """`method` of `--speculative-config`, where the dialect reads one."""
 
     def tokens_per_step(self, k: int) -> int:
-        """The most tokens that one step can yield.
+        """Return the maximum tokens that one step can yield.
 
         NxD Inference's fused step runs the draft k times but uses only k-1 proposals and the target's own token
         (NeuronFusedSpecModel._token_gen_forward), its EAGLE step k-1 times: k tokens at most. Upstream vLLM, and the
@@ -111,7 +111,7 @@ class Runtime:
     """Repository and tag, and `@sha256:...` behind it once its digest is known. A digest is written here alone: the artifact's key
     and the rendered manifests then follow it together, and what runs stays what was reviewed."""
     dialect: str
-    """Which flags and environment the `command` module writes: `nxdi-v0` (vLLM 0.9.1 fork), `nxdi-v1` (plugin with NxD
+    """Which options and variables `cdk8s_charts/vllm_command.py` writes: `nxdi-v0` (vLLM 0.9.1 fork), `nxdi-v1` (plugin with NxD
     Inference), `native` (plugin without)."""
     vllm: str
     architectures: frozenset[str]
@@ -225,22 +225,22 @@ NODE_IMAGES = (
     NodeImage(kubernetes="1.36", release="1.36.2-20260714", neuron_driver="2.29.0.0"),
     NodeImage(kubernetes="1.36", release="1.36.2-20260625", neuron_driver="2.28.0.0"),
 )
-"""The newest first. Of each driver the last release whose contents could be read."""
+"""The newest first: for each driver, the last release whose contents could be read."""
 
 
 def images_of(kubernetes: str) -> tuple[NodeImage, ...]:
-    """The images for a Kubernetes version, the newest first; none where none is pinned."""
+    """Return the images for a Kubernetes version, the newest first; none if no image is pinned."""
     return tuple(image for image in NODE_IMAGES if image.kubernetes == kubernetes)
 
 
 def serving_image(kubernetes: str, runtimes: Iterable[Runtime]) -> NodeImage | None:
-    """The newest image with a driver that every runtime takes; `None` where no image has one."""
+    """Return the newest image with a driver that every runtime takes; `None` if no image has one."""
     bounds = [runtime.drivers for runtime in runtimes]
     able = (image for image in images_of(kubernetes) if all(own.serve(image.neuron_driver) for own in bounds))
     return next(able, None)
 
 
 def versions_serving(runtimes: Iterable[Runtime]) -> list[str]:
-    """The Kubernetes versions with an image that serves every runtime."""
+    """Return the Kubernetes versions with an image that serves every runtime."""
     needed = list(runtimes)
     return sorted({image.kubernetes for image in NODE_IMAGES if serving_image(image.kubernetes, needed)})

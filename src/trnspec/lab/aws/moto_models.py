@@ -41,7 +41,6 @@ from moto.iam.models import AWSManagedPolicy, IAMBackend, iam_backends
 from moto.utilities.utils import get_partition
 
 ACCOUNT = DEFAULT_ACCOUNT_ID
-KUBERNETES_RESOURCE = "Custom::AWSCDK-EKS-KubernetesResource"
 
 Properties = dict[str, Any]
 Api = Callable[[str], Any]

@@ -26,7 +26,7 @@ _MADE_UP_KEY = "rehearsal"
 
 @contextmanager
 def rehearsal_server() -> Iterator[str]:
-    """An empty AWS on loopback; yields its address, e.g. `http://localhost:41234`.
+    """Start an empty AWS on loopback, and yield its address, e.g. `http://localhost:41234`.
 
     The name, not 127.0.0.1: moto takes a template's URL apart by host name.
     """
@@ -54,7 +54,7 @@ def rehearsal_server() -> Iterator[str]:
 
 @lru_cache(64)
 def client(service: str, *, endpoint: str, region: str) -> Any:
-    """A boto3 client of this server alone; the caller's environment does not matter."""
+    """Return a boto3 client that reaches only this server. The caller's environment does not matter."""
     return _session().client(
         service,
         endpoint_url=endpoint,
@@ -76,8 +76,8 @@ def _session() -> boto3.Session:
 
 
 def child_environment(*, endpoint: str, region: str) -> dict[str, str]:
-    """This process's environment without any AWS setting (profile, token, endpoint of one service), and what a child
-    process needs to reach the server instead."""
+    """Return this process's environment without any AWS setting (profile, token, endpoint of one service), and with what a child
+    process needs to reach the server."""
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith("AWS_")},
         "AWS_ENDPOINT_URL": endpoint,

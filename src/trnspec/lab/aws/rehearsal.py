@@ -85,7 +85,7 @@ def complaints(endpoint: str) -> Iterator[Sequence[str]]:
 
 
 def in_one_line(rehearsal: Rehearsal) -> str:
-    """Return the number of resources by outcome."""
+    """Return one line with the number of created resources, and of those without an emulator."""
     outcomes = [resource.outcome for resource in rehearsal.resources]
     stacks, created = count(len(rehearsal.stacks), "stack"), count(outcomes.count("created"), "resource")
     recorded = outcomes.count("recorded")

@@ -1,6 +1,7 @@
-"""Deploy the stacks of a cloud assembly into the loopback server, in seconds, and report the outcome of their resources. Of an
-assembly only what a deployment reads is read: https://docs.aws.amazon.com/cdk/v2/guide/deploy.html (manifest.json lists artifacts;
-those of type `aws:cloudformation:stack` name a template and what they depend on).
+"""Deploy the stacks of a cloud assembly into the loopback server, in seconds, and report the outcome of their resources.
+
+Only the parts of an assembly are read that a deployment reads: https://docs.aws.amazon.com/cdk/v2/guide/deploy.html (manifest.json lists
+artifacts; those of type `aws:cloudformation:stack` name a template and what they depend on).
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ create it either."""
 
 @dataclass(frozen=True, kw_only=True)
 class StackTemplate:
+    """One stack of an assembly."""
+
     name: str
     body: str
     """The template's text, byte for byte what CloudFormation would get."""
@@ -35,7 +38,7 @@ class StackTemplate:
     """True if it is protected from deletion."""
 
     def create(self, cloudformation: Any) -> None:
-        """`create-stack` with the template as it is. Raises `Refusal` where CloudFormation refuses it."""
+        """Create the stack from the template as it is. Raises `Refusal` if CloudFormation refuses it."""
         try:
             cloudformation.create_stack(
                 StackName=self.name,
@@ -61,6 +64,8 @@ class Assembly:
 
 
 def read_assembly(folder: Path) -> Assembly:
+    """Read the output of `app.py` in a folder."""
+
     def read(name: str) -> Any:
         return json.loads((folder / name).read_text(encoding="utf-8"))
 
@@ -111,14 +116,16 @@ def stand_in_for_bootstrap(assembly: Assembly, client_of: Callable[[str], Any], 
 
 @dataclass(frozen=True)
 class RehearsedResource:
+    """The outcome of one resource of a template."""
+
     stack: str
     logical_id: str
     type: str
     outcome: Outcome
     physical_id: str
-    """Empty for resources that were not created, and where moto's model has none."""
+    """Empty if the resource was not created, or if moto's model has no id."""
     properties: Mapping[str, Any] | None = None
-    """Resolved, of recorded resources."""
+    """The resolved properties of a recorded resource; `None` for others."""
 
 
 def resources_of(stack: str, *, region: str) -> list[RehearsedResource]:

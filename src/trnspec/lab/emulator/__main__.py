@@ -1,8 +1,8 @@
 """`python -m trnspec.lab.emulator --listen 127.0.0.1:0 [--plan FILE] [--of FILE ARM] -- vllm serve ...`
 
 Serves until SIGTERM or SIGINT, then exits 0. Exit 2: the argv speculates in a way that is not emulated, or an option is wrong;
-3: cannot listen. The demonstration starts it, with options that it has checked. What it serves are vLLM's OpenAI endpoints over an
-`Engine`; its list of models says that it is emulated, and what speaks against its timings.
+3: cannot listen. The demonstration starts it, with options that it has checked. It serves vLLM's OpenAI endpoints over an `Engine`. Its
+list of models says that it is emulated, and has the cautions about its timings.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ MAX_BODY_BYTES = 16 * 2**20
 
 
 class EmulatedEndpoint:
+    """The HTTP server of one emulated arm."""
+
     def __init__(
         self,
         arm: ServedArm,
@@ -65,6 +67,7 @@ class EmulatedEndpoint:
         self._engine = Engine(arm, classes, costs, time_scale=time_scale)
 
     def application(self) -> web.Application:
+        """Return the application, whose engine runs as long as it does."""
         application = web.Application(client_max_size=MAX_BODY_BYTES)
         application.router.add_post("/v1/chat/completions", partial(self._answer, chat=True))
         application.router.add_post("/v1/completions", partial(self._answer, chat=False))
@@ -160,7 +163,7 @@ def _address(text: str) -> tuple[str, int]:
     "--of",
     type=(click.Path(path_type=Path), str),
     metavar="FILE ARM",
-    help="The experiment and its arm, for steps of the arm's own and what speaks against them.",
+    help="The experiment and its arm, for the arm's own step times and the cautions about them.",
 )
 @click.option("--time-scale", type=float, default=1.0, hidden=True)
 @click.argument("argv", nargs=-1, metavar="-- vllm serve MODEL ...")

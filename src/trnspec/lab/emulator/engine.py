@@ -23,6 +23,8 @@ from trnspec.lab.emulator.timings import Draws, StepCosts, Timed, conditional_ac
 
 @dataclass(eq=False, kw_only=True)
 class Sequence:
+    """One request while the engine answers it."""
+
     answer: EmulatedAnswer
     acceptance: tuple[float, ...]
     """Per position of the window; empty for plain decoding."""
@@ -45,10 +47,12 @@ class Sequence:
 
 @dataclass(frozen=True)
 class StepOutput:
+    """What one step yields for one sequence."""
+
     text: str
     tokens: int
     first: bool
-    """Out of the prefill, which yields exactly one token."""
+    """Whether it comes from the prefill, which yields exactly one token."""
     finish_reason: str | None
 
 
@@ -58,9 +62,9 @@ class DeviceStep:
 
     duration_s: float
     sequences: tuple[Sequence, ...]
-    """Those that get tokens: one of which the prompt is prefilled, or all that run."""
+    """The sequences that get tokens: the one whose prompt is prefilled, or all that run."""
     not_before_s: float = 0.0
-    """When the sequence of a prefill arrived; 0 of a decode step, which follows the step before it at once."""
+    """When the sequence of a prefill arrived; 0 for a decode step, which follows the step before it at once."""
 
 
 class Batch:
@@ -92,7 +96,7 @@ class Batch:
         return None
 
     def complete(self, step: DeviceStep) -> list[tuple[Sequence, StepOutput]]:
-        """End a step: what every sequence that was not dropped meanwhile gets; a finished one leaves its slot."""
+        """End a step, and return the output of each sequence that was not dropped. A finished sequence leaves its slot."""
         outputs = [(sequence, sequence.advance()) for sequence in step.sequences if sequence in self.running]
         for sequence, output in outputs:
             if output.finish_reason:
@@ -113,7 +117,7 @@ class Engine:
         self._generated = 0
 
     async def generate(self, generation: Generation) -> AsyncGenerator[StepOutput]:
-        """The outputs of one request, one an engine step; closing the iterator early frees the slot."""
+        """Yield the outputs of one request, one for each engine step. Closing the iterator early frees the slot."""
         sequence = self._sequence(generation)
         self._batch.waiting.append(sequence)
         self._work.set()
@@ -127,6 +131,7 @@ class Engine:
             self._batch.drop(sequence)
 
     async def run(self) -> None:
+        """Run steps until the task is cancelled."""
         loop = asyncio.get_running_loop()
         planned_end = 0.0
         while True:
@@ -160,7 +165,7 @@ class Engine:
         return conditional_acceptance(drafted_as, draft, k)
 
     def metrics(self) -> str:
-        """Those that tell the batch and what was generated, in the text format of Prometheus, 0.0.4."""
+        """Return the metrics of the batch and of generated tokens, in the text format of Prometheus, 0.0.4."""
         escaped = self._arm.served_names[0].replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
         found = {
             ("gauge", "vllm:num_requests_running"): len(self._batch.running),

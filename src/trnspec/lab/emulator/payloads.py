@@ -1,5 +1,5 @@
-"""vLLM's OpenAI server (0.9 line): which arm a container's argv describes, a request's body reduced to what the emulator acts
-on, and what is sent, as chunks of a stream or errors. Nobody asks an emulated arm for a whole answer.
+"""vLLM's OpenAI server (0.9 line): the arm that a container's argv describes, the part of a request that the emulator uses, and the
+chunks and errors that it sends. Answers are streams only.
 
 Only options that change what a client sees are interpreted: vLLM has hundreds of others, and `--host` and `--port` belong to the
 pod. Unknown fields, sampling parameters and stop strings are ignored: emulated arms decode greedily, and answers are made up.
@@ -58,7 +58,7 @@ class ServedArm:
 def parse_argv(argv: Sequence[str], *, heads: bool = False) -> ServedArm:
     """Read the argv of an arm's container, which is rendered and so well formed.
 
-    `Misuse` for a way to speculate of which nothing is published; a head is known where steps of its own are given.
+    Raises `Misuse` for speculation without published timings. A head is accepted if the arm has step times of its own (`heads`).
     """
     parser = ArgumentParser(allow_abbrev=False, add_help=False)
     parser.add_argument("--served-model-name", nargs="+", default=[argv[2]])
@@ -77,7 +77,7 @@ def parse_argv(argv: Sequence[str], *, heads: bool = False) -> ServedArm:
     if method != "draft_model" and not heads:
         raise Misuse(
             f"argv: --speculative-config: method {method!r} has no published timings for this configuration; "
-            "fused speculation with a draft model is emulated, and what has published steps"
+            "the emulator knows fused speculation with a draft model, and configurations with published steps"
         )
     return ServedArm(
         model=argv[2],
@@ -132,7 +132,7 @@ class Generation(BaseModel):
         return prompt_tokens(self.prompt_text)
 
     def most_tokens(self, arm: ServedArm) -> int:
-        """Tokens that the answer may have; chat fills the context of the `arm` where the request does not say."""
+        """Return the maximum tokens of the answer. A chat request without a limit fills the context of the `arm`."""
         return self.max_tokens or COMPLETION_DEFAULT_MAX_TOKENS
 
 
@@ -169,7 +169,7 @@ class _Completion(Generation):
 
 
 def parse_generation(content: bytes, arm: ServedArm, *, chat: bool) -> Generation:
-    """Check a body; `RequestError` carries vLLM's status and error type."""
+    """Check a body. Raises `RequestError` with vLLM's status and error type."""
     try:
         body = (_Chat if chat else _Completion).model_validate_json(content)
     except ValidationError as error:
@@ -189,7 +189,7 @@ def parse_generation(content: bytes, arm: ServedArm, *, chat: bool) -> Generatio
 
 
 def event(payload: Payload) -> bytes:
-    """One server-sent event; text stays UTF-8, as vLLM writes it."""
+    """Return one server-sent event. Text stays UTF-8, as vLLM writes it."""
     text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
     return f"data: {text}\n\n".encode(errors="replace")
 
@@ -200,7 +200,7 @@ def usage(prompt: int, completion: int) -> Payload:
 
 @dataclass(frozen=True, kw_only=True)
 class PayloadFormat:
-    """What all payloads of one answer share, in the words of the chat or of the completions endpoint."""
+    """What all payloads of one answer share, in the format of the chat or of the completions endpoint."""
 
     chat: bool
     id: str
@@ -209,7 +209,7 @@ class PayloadFormat:
     """Seconds since the epoch."""
 
     def opening(self) -> list[Payload]:
-        """What precedes the first token: chat names the role in a chunk of its own, completions say nothing."""
+        """Return what precedes the first token: a chunk with the role for chat, nothing for completions."""
         delta = {"role": "assistant", "content": ""}
         return [self._chunk(self._choice(None, delta=delta))] if self.chat else []
 
@@ -219,7 +219,7 @@ class PayloadFormat:
         return self._chunk(self._choice(finish_reason, text=text, stop_reason=None))
 
     def closing(self) -> Payload:
-        """The chunk that carries only usage."""
+        """Return the chunk that carries only usage."""
         return self._chunk()
 
     def _choice(self, finish_reason: str | None, **said: Any) -> Payload:
@@ -250,15 +250,15 @@ class PromptClasses:
     """The plan's seed, for requests that bring none."""
 
     def of(self, text: str) -> str:
-        """The class of the longest known prompt that `text` ends with; open-ended if no prompt is known."""
+        """Return the class of the longest known prompt that `text` ends with; open-ended if no prompt is known."""
         return self._entry(text)[1]
 
     def drafted_as(self, text: str) -> str:
-        """The class whose acceptance that prompt has: the one it was shipped in."""
+        """Return the class in which that prompt was shipped: it decides the acceptance."""
         return shipped_class(self._entry(text)[0]) or UNKNOWN_CLASS
 
     def beyond(self, known: Sequence[str]) -> list[str]:
-        """Classes of the plan with a prompt whose acceptance is not known."""
+        """Return the classes of the plan with a prompt whose acceptance is not known."""
         return sorted({name for text, name in self.entries if shipped_class(text) not in known})
 
     def _entry(self, text: str) -> tuple[str, str]:
@@ -267,6 +267,7 @@ class PromptClasses:
 
 
 def load_classes(path: Path) -> PromptClasses:
+    """Read the prompts of a plan with their classes."""
     plan = load(path)
     texts = {
         ((one.prompt or last_user_text(one.messages or ())).rstrip(), one.class_name) for one in plan.prompts
@@ -276,7 +277,7 @@ def load_classes(path: Path) -> PromptClasses:
 
 
 def last_user_text(messages: Sequence[Mapping[str, Any]]) -> str:
-    """The text of the last user message that is one; empty if the chat has no such message."""
+    """Return the text of the last user message; empty if the chat has no such message."""
     return next((one["content"] for one in reversed(messages) if by_user(one)), "")
 
 
@@ -290,14 +291,14 @@ class EmulatedAnswer:
 
 
 def prompt_tokens(text: str) -> int:
-    """Estimated length of a prompt: a token for every 4 bytes of UTF-8, rounded up. No chat template is counted."""
+    """Estimate the length of a prompt: a token for every 4 bytes of UTF-8, rounded up. No chat template is counted."""
     return max(1, -(-len(text.encode(errors="surrogatepass")) // 4))
 
 
 def write_answer(
     prompt: str, prompt_class: str, *, max_tokens: int, ignore_eos: bool = False
 ) -> EmulatedAnswer:
-    """The answer to `prompt`, the text of the last user message, of at most `max_tokens` tokens."""
+    """Return the answer to `prompt`, the text of the last user message, with at most `max_tokens` tokens."""
     ends_itself = max_tokens > NATURAL_LENGTH_TOKENS and not ignore_eos
     length = NATURAL_LENGTH_TOKENS if ends_itself else max_tokens
     pieces = list(islice(_pieces(prompt, prompt_class), length))

@@ -57,7 +57,7 @@ _CLASS_OF = {digest: name for name, digests in _SHIPPED.items() for digest in di
 
 
 def shipped_class(prompt: str) -> str | None:
-    """The class of a prompt that acceptance is known for, by its text: a class of the same name says nothing about other prompts."""
+    """Return the class of a shipped prompt, by its text; `None` for other prompts, whatever their class is called."""
     return _CLASS_OF.get(blake2b(prompt.strip().encode(errors="surrogatepass"), digest_size=4).hexdigest())
 
 
@@ -73,7 +73,7 @@ CONDITIONAL_ACCEPTANCE: Mapping[str, tuple[float, ...]] = MappingProxyType(
 """Probability that the draft at position 1, 2, ... is accepted when all before it were (fitted, see above)."""
 
 DECAY_BEYOND_TABLE = 0.05
-"""Each position beyond the table is accepted this much less often than the one before it (guess)."""
+"""How much less often each position beyond the table is accepted than the one before it (a guess)."""
 
 WEAK_DRAFT_MARK = "0.6b"
 WEAK_DRAFT_FACTOR = 0.4
@@ -101,7 +101,7 @@ class StepCosts:
     """Each further position of the window (assumed: small while decoding is bound by memory, yet not nothing)."""
 
     def step_s(self, speculative_tokens: int, at_once: int = 1) -> float:
-        """Seconds of one decode step, however many requests are under way; 0 speculative tokens is plain decoding.
+        """Return the seconds of one decode step for any number of concurrent requests; 0 speculative tokens is plain decoding.
 
         Fused speculation with k tokens makes k draft passes (the last one only fills the draft's KV cache)
         and one verification of k positions (NxD Inference, `NeuronFusedSpecModel`): 94.4 ms for k = 7.
@@ -117,9 +117,9 @@ class Timed(StepCosts):
     """Steps as they are published or forecast for the arm's own configuration."""
 
     steps_s: Mapping[int, float]
-    """Seconds of a decode step by the most requests under way."""
+    """Seconds of a decode step, by the maximum of concurrent requests for which it holds."""
     most_tokens: int
-    """Tokens that come out of a step at most."""
+    """The maximum tokens of a step."""
     tokens_per_step: float | None = None
     """The published number; `None`: the fitted acceptance is borrowed."""
     known: tuple[str, ...] = ()
@@ -131,7 +131,8 @@ class Timed(StepCosts):
         ]
 
     def acceptance(self, prompt_class: str, draft: str) -> tuple[float, ...]:
-        """The same at every position where tokens per step are published, which is all that follows from their mean."""
+        """Return the acceptance by position. If tokens per step are published, it is the same at every position, because only their mean is
+        known."""
         if self.tokens_per_step is None:
             return conditional_acceptance(prompt_class, draft, self.most_tokens)
         low, high = 0.0, 1.0
@@ -143,7 +144,7 @@ class Timed(StepCosts):
 
 
 def conditional_acceptance(prompt_class: str, draft: str, speculative_tokens: int) -> tuple[float, ...]:
-    """Acceptance at the positions that count: k - 1 of a fused step's k drafts; none for plain decoding."""
+    """Return the acceptance at the positions that count: k - 1 of the k drafts of a fused step; none for plain decoding."""
     row = list(CONDITIONAL_ACCEPTANCE.get(prompt_class, CONDITIONAL_ACCEPTANCE[UNKNOWN_CLASS]))
     if WEAK_DRAFT_MARK in draft.lower():
         row[0] *= WEAK_DRAFT_FACTOR
@@ -153,10 +154,10 @@ def conditional_acceptance(prompt_class: str, draft: str, speculative_tokens: in
 
 
 class Draws:
-    """Reproducible chances: one number in [0, 1) per token position of one prompt's answer.
+    """Reproducible random numbers: one in [0, 1) for each token position of one prompt's answer.
 
-    They depend on the seed, the prompt's text and the position alone, so a rerun repeats whatever the load or the speed
-    of the machine, and a token that is hard to draft is hard for every k.
+    They depend on the seed, the prompt's text and the position alone. So a second run gives the same numbers at any load and on any
+    machine, and a token that is hard to draft is hard for every k.
     """
 
     def __init__(self, seed: int, prompt: str) -> None:
@@ -168,7 +169,7 @@ class Draws:
 
 
 def tokens_in_step(acceptance: tuple[float, ...], draws: Draws, position: int) -> int:
-    """Tokens that a step yields when the next token to come is number `position` of the answer: 1 to k.
+    """Return the tokens of the step that begins at token number `position` of the answer: 1 to k.
 
     The drafts stand for the tokens from `position` on; the first one refused is replaced by the target's own.
     """
@@ -186,13 +187,16 @@ CHAT = "chat"
 
 @dataclass(frozen=True, kw_only=True)
 class Emulated:
+    """How one arm is emulated."""
+
     timed: Timed | None
     """`None` for the fitted costs."""
     caution: str | None
+    """What a reader must know about its timings."""
 
 
 def emulated(experiment: Experiment) -> dict[str, Emulated]:
-    """Every arm that answers requests, by name."""
+    """Return how each arm is emulated, by its name."""
     return {arm.name: _emulated(experiment, arm) for arm in experiment.arms}
 
 
@@ -215,7 +219,7 @@ def _emulated(experiment: Experiment, arm: Arm) -> Emulated:
     borrowed = None
     if other := ", ".join(_beyond(arm)):
         borrowed = (
-            f"{arm.name} has {other}; the emulator's step costs are those of {TARGET} at TP {TENSOR_PARALLEL}, "
+            f"{arm.name} has {other}, and is emulated with the step times of {TARGET} at TP {TENSOR_PARALLEL}, "
             f"{SEQUENCES} sequences, drafted by {DRAFT}, k = {WINDOW}"
         )
     return Emulated(timed=None, caution=borrowed)
