@@ -87,7 +87,7 @@ async def ask(
             await _accept(response)
             if (type_ := response.content_type) not in _STREAMS:
                 name = "html_page" if type_ in ("text/html", "application/xhtml+xml") else "malformed"
-                raise StreamFault(name, f"answered {type_} where an event stream was asked for")
+                raise StreamFault(name, f"answered {type_} instead of an event stream")
             await _read(response, tally, sent, _max_bytes(max_tokens))
         reply = tally.reply()
     except _FAULTS as error:
@@ -147,7 +147,9 @@ async def read_at_most(response: aiohttp.ClientResponse, maximum: int) -> bytes:
 def _refuse_compressed(response: aiohttp.ClientResponse) -> None:
     encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
-        raise StreamFault("malformed", f"the answer is compressed ({encoding}), which was not asked for")
+        raise StreamFault(
+            "malformed", f"the answer is compressed ({encoding}), and the request does not allow that"
+        )
 
 
 async def _accept(response: aiohttp.ClientResponse) -> None:

@@ -183,7 +183,7 @@ class StreamTally:
             return
         choice = choices[0]
         if len(choices) > 1 or choice.get("index") not in (None, 0, "0"):
-            raise StreamFault("malformed", f"one choice was asked for, index 0: {data!r}")
+            raise StreamFault("malformed", f"the request asks for one choice, index 0: {data!r}")
         if isinstance(reason := choice.get("finish_reason"), str):
             self._finish_reason = reason or self._finish_reason
         try:
@@ -238,7 +238,8 @@ class StreamTally:
             raise StreamFault("no_done", f"the stream ended after {self.chunks} chunks without [DONE]")
         if reason is None:
             raise StreamFault(
-                "no_finish_reason", f"{self.chunks} chunks and no finish_reason: was it cut short?"
+                "no_finish_reason",
+                f"the answer ended after {self.chunks} chunks without a finish_reason, so it may be cut short",
             )
         if reason.lower() not in _ANSWERED:
             named = (
