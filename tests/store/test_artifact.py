@@ -134,7 +134,7 @@ def test_what_differs_from_the_baseline_is_stored_declared_or_not(folder: Any, s
 
 DAMAGED = (
     (MARKER, None, "has no file COMPLETE"),
-    (MARKER, '{"key": "fedcba9876543210"}\n', "was written for"),
+    (MARKER, '{"key": "fedcba9876543210"}\n', "is of another arm"),
     (FILES, None, "has no FILES.json"),
     (FILES, "{", "is not a list of files"),
     ("model.pt", "x", r"model.pt: 1 bytes, 5000 were stored"),
