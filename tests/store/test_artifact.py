@@ -135,10 +135,10 @@ def test_what_differs_from_the_baseline_is_stored_declared_or_not(folder: Any, s
 DAMAGED = (
     (MARKER, None, "has no file COMPLETE"),
     (MARKER, '{"key": "fedcba9876543210"}\n', "is of another arm"),
-    (FILES, None, "has no FILES.json"),
+    (FILES, None, "has no list of its files, FILES.json"),
     (FILES, "{", "is not a list of files"),
-    ("model.pt", "x", r"model.pt: 1 bytes, 5000 were stored"),
-    ("model.pt", None, "model.pt: no bytes"),
+    ("model.pt", "x", "model.pt: has 1 bytes, not 5000"),
+    ("model.pt", None, "model.pt: is missing"),
 )
 
 
