@@ -88,7 +88,8 @@ async def ask(
             if (type_ := response.content_type) not in _STREAMS:
                 name = "html_page" if type_ in ("text/html", "application/xhtml+xml") else "malformed"
                 raise StreamFault(name, f"answered {type_} instead of an event stream")
-            await _read(response, tally, sent, _max_bytes(max_tokens))
+            maximum = min(_MAX_BYTES + max_tokens * _BYTES_PER_TOKEN, _MAX_BYTES_TOTAL)
+            await _read(response, tally, sent, maximum)
         reply = tally.reply()
     except _FAULTS as error:
         return _failed(error, sent, tally.chunks)
@@ -104,10 +105,6 @@ async def ask(
         output_keys=tuple(one_line(key) for key in reply.output_keys),
         spec_stats=statistics,
     )
-
-
-def _max_bytes(max_tokens: int) -> int:
-    return min(_MAX_BYTES + max_tokens * _BYTES_PER_TOKEN, _MAX_BYTES_TOTAL)
 
 
 async def _read(response: aiohttp.ClientResponse, tally: StreamTally, sent: float, maximum: int) -> None:

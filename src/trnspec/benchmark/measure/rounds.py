@@ -172,10 +172,8 @@ class _Session:
             if concurrency is None:
                 break
         self.after_warmup(loader)
-        states = loader.arm_states
-        warmups, counts = (
-            {arm: getattr(state, of) for arm, state in states.items()} for of in ("warmup", "counts")
-        )
+        warmups = {arm: state.warmup for arm, state in loader.arm_states.items()}
+        counts = {arm: state.counts for arm, state in loader.arm_states.items()}
         if unknown := outlook.limits(loader.plan, warmups, counts):
             loader.progress.tell(f"this run will not be able to say {unknown}")
 

@@ -207,15 +207,13 @@ class StreamTally:
         if not isinstance(usage, dict):
             raise ValueError(f"it is {shown(usage)}; must be a JSON object")
         self._completion = tokens_in(usage, "completion_tokens", maximum=self._max_tokens)
-        self._prompt, details = tokens_in(usage, "prompt_tokens"), usage.get("prompt_tokens_details")
-        maximum, parts = (
-            MAX_TOKENS if self._prompt is None else self._prompt,
-            usage.get("completion_tokens_details"),
-        )
+        self._prompt = tokens_in(usage, "prompt_tokens")
+        maximum = MAX_TOKENS if self._prompt is None else self._prompt
+        parts, details = usage.get("completion_tokens_details"), usage.get("prompt_tokens_details")
         self._reasoning = tokens_in(parts, "reasoning_tokens") if isinstance(parts, dict) else None
-        self._cached = (
-            tokens_in(details, "cached_tokens", maximum=maximum) if isinstance(details, dict) else None
-        )
+        self._cached = None
+        if isinstance(details, dict):
+            self._cached = tokens_in(details, "cached_tokens", maximum=maximum)
         return True
 
     def _text(self, choice: Mapping[str, Any]) -> str:
