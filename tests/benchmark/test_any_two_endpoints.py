@@ -147,7 +147,7 @@ def test_a_request_carries_what_its_prompt_asks_for_in_both_arms_and_so_does_the
 
 def test_a_base_model_names_the_way_to_ask_it(endpoint: Endpoint, run: Run, capsys: Captured) -> None:
     assert run(f"--arm third={endpoint.url('no-template')}") == 3
-    assert "a base model is asked for raw text: --endpoint completions" in capsys.readouterr().err
+    assert "send raw text to a base model: --endpoint completions" in capsys.readouterr().err
 
 
 def test_what_makes_no_sense_is_refused(run: Run, prompts: Path, tmp_path: Path, capsys: Captured) -> None:
@@ -155,7 +155,7 @@ def test_what_makes_no_sense_is_refused(run: Run, prompts: Path, tmp_path: Path,
         assert run(options) == 2
     capsys.readouterr()
     assert main(["run", "--prompts", str(prompts), "--out", str(tmp_path / "out")]) == 2
-    assert "needs --arm, --model, --max-tokens as well" in capsys.readouterr().err
+    assert "--arm, --model, --max-tokens: missing" in capsys.readouterr().err
     prompts.write_text('{"prompt": "a", "max_tokens": 0}\n{"turns": []}\n')
     assert run() == 2
     (error,) = capsys.readouterr().err.splitlines()

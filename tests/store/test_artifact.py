@@ -76,7 +76,7 @@ def test_an_interrupted_upload_is_safe_to_repeat_and_a_finished_one_is_never_wri
     with pytest.raises(Unreachable):
         store(Interrupted(target, steps))
     assert target.text(MARKER) is None
-    with pytest.raises(Incomplete, match="has no COMPLETE"):
+    with pytest.raises(Incomplete, match="has no file COMPLETE"):
         check(target, key=KEY)
     (compiled / "model.pt").write_bytes(b"GRAPH" * 1000)  # the same size; compilers are not deterministic
     store(target)
@@ -100,7 +100,7 @@ def test_half_a_compilation_or_one_that_may_not_be_read_is_not_stored(
     for graph in (None, "neff/empty.neff"):
         if graph:
             (compiled / graph).touch()
-        with pytest.raises(Incomplete, match=r"\*\.neff: missing or empty"):
+        with pytest.raises(Incomplete, match=r"\*\.neff: is missing or empty"):
             push(compiled, target, key=KEY, baseline=None, declared=(), inputs="{}", required=("**/*.neff",))
     assert target.sizes() == {}
     for name in REQUIRED:
@@ -133,12 +133,12 @@ def test_what_differs_from_the_baseline_is_stored_declared_or_not(folder: Any, s
 
 
 DAMAGED = (
-    (MARKER, None, "has no COMPLETE"),
-    (MARKER, '{"key": "fedcba9876543210"}\n', "was written for"),
-    (FILES, None, "has no FILES.json"),
+    (MARKER, None, "has no file COMPLETE"),
+    (MARKER, '{"key": "fedcba9876543210"}\n', "is of another arm"),
+    (FILES, None, "has no list of its files, FILES.json"),
     (FILES, "{", "is not a list of files"),
-    ("model.pt", "x", r"model.pt: 1 bytes, 5000 were stored"),
-    ("model.pt", None, "model.pt: no bytes"),
+    ("model.pt", "x", "model.pt: has 1 bytes, not 5000"),
+    ("model.pt", None, "model.pt: is missing"),
 )
 
 
@@ -155,12 +155,12 @@ def test_check_finds_what_is_wrong_and_a_damaged_copy_never_gets_a_marker(
             check(MountedFolder(down), key=KEY)
     bucket, prefix = target.address.removeprefix("s3://").split("/", 1)
     s3.put_object(Bucket=bucket, Key=f"{prefix}/model.pt", Body=b"GRAPH" * 1000)
-    with pytest.raises(Incomplete, match=r"model.pt: content differs"):
+    with pytest.raises(Incomplete, match=r"model.pt: has another hash"):
         pull(target, tmp_path / "copy", key=KEY)
     assert not (tmp_path / "copy" / MARKER).exists()
 
 
-@pytest.mark.parametrize(("parts", "said"), [(1, "Expected checksum"), (2, "model.pt: content differs")])
+@pytest.mark.parametrize(("parts", "said"), [(1, "Expected checksum"), (2, "model.pt: has another hash")])
 def test_bytes_that_change_in_s3_are_found_by_its_own_hash_and_of_several_parts_by_the_hash_in_the_list(
     folder: Any, store: Any, s3: Any, compiled: Path, monkeypatch: pytest.MonkeyPatch, parts: int, said: str
 ) -> None:

@@ -1,9 +1,9 @@
-"""Weights and compiled artifacts between Hugging Face, S3 and local disks; runs in the Jobs of the cluster.
+"""Copy weights and compiled artifacts between Hugging Face, S3 and local disks, in the Jobs of the cluster.
 
-Everything here is safe to repeat. A marker is written last, so a folder with a marker is whole and is left alone.
+Every command can be repeated. The marker is written last, so a folder with a marker is complete and is not changed.
 """
 
 MARKER = "COMPLETE"
-"""Last file of a folder. It exists only if every other file was written before it."""
+"""The last file of a folder. If it exists, all other files are complete."""
 FILES = "FILES.json"
-"""Size and hash of each file of an artifact, written just before the marker."""
+"""The list of the files of an artifact with their sizes and hashes. It is written just before the marker."""

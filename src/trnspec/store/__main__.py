@@ -1,7 +1,7 @@
 """The command line: `python -m trnspec.store VERB`; results on stdout, progress on stderr.
 
-`keep` and `restore`: a benchmark's results folder is copied to S3 while it runs, so that a new pod continues where a lost
-one stopped.
+`keep` copies the results of a benchmark to S3 while it runs; `restore` copies them back, so that a new pod continues where a
+lost one stopped.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from trnspec.store import bucket
 from trnspec.store.artifact import check, pull, push, source
 
 PATH: Any = click.Path(path_type=Path)
-region_option = click.option("--region", help="Instead of the configured one.")
-key_option = click.option("--key", help="Artifact key that the marker must carry.")
+region_option = click.option("--region", help="AWS region (default: the configured one).")
+key_option = click.option("--key", help="Artifact key that the marker must have.")
 
 
 def _json_object(_ctx: click.Context, _param: click.Parameter, text: str | None) -> Any:
@@ -36,7 +36,7 @@ def _json_object(_ctx: click.Context, _param: click.Parameter, text: str | None)
 
 @click.group(
     help="Move weights, compiled artifacts and results between Hugging Face, S3 and this disk.",
-    epilog="Every verb may be repeated. Exit codes: 0 fine, 1 a folder is unfinished or belongs to another arm or model, "
+    epilog="Every command can be repeated. Exit codes: 0 fine, 1 a folder is unfinished or belongs to another arm or model, "
     "2 wrong usage or configuration, 3 Hugging Face, S3 or the disk failed, 130 interrupted.",
     context_settings=dict(SETTINGS),
 )
@@ -51,12 +51,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @door.command("fetch")
 @click.option("--model", required=True, metavar="ORG/NAME")
-@click.option("--revision", metavar="COMMIT", help="Default: the newest, resolved and recorded.")
-@click.option("--from", "folder", metavar="S3", help="Take it from s3://bucket/folder/ instead.")
-@click.option("--expect", callback=_json_object, metavar="JSON", help="What its config.json says.")
-@click.option("--to", required=True, metavar="S3", help="s3://bucket/folder/ of this model and revision.")
-@click.option("--scratch", required=True, type=PATH, metavar="DIR", help="Room for one file.")
-@click.option("--token-file", type=PATH, metavar="FILE", help="Default: no token.")
+@click.option("--revision", metavar="COMMIT", help="Commit of the model (default: the newest).")
+@click.option("--from", "folder", metavar="S3", help="Folder in S3 to copy from, instead of Hugging Face.")
+@click.option(
+    "--expect", callback=_json_object, metavar="JSON", help="Values that its config.json must have."
+)
+@click.option(
+    "--to", required=True, metavar="S3", help="Target, s3://bucket/folder/, of this model and revision."
+)
+@click.option(
+    "--scratch", required=True, type=PATH, metavar="DIR", help="Folder on this disk with space for one file."
+)
+@click.option("--token-file", type=PATH, metavar="FILE", help="File with a Hugging Face token.")
 @region_option
 def fetch_verb(
     model: str,
@@ -68,7 +74,7 @@ def fetch_verb(
     token_file: Path | None,
     region: str | None,
 ) -> None:
-    """Weights from Hugging Face or a folder in S3 into S3, marker last."""
+    """Copy weights from Hugging Face, or from a folder in S3, to S3; the marker last."""
     # huggingface_hub takes a second to import, and only this verb needs it
     from trnspec.store.fetch import Folder, Hub, fetch
 
@@ -98,13 +104,27 @@ def _token(file: Path | None) -> str | None:
 @click.option("--to", required=True, metavar="S3")
 @click.option("--key", required=True, help="Artifact key of the arm.")
 @click.option(
-    "--inputs-from", required=True, metavar="VARIABLE", help="Holds what the key is computed from, JSON."
+    "--inputs-from",
+    required=True,
+    metavar="VARIABLE",
+    help="Environment variable with the inputs of the key, as JSON.",
 )
 @click.option(
-    "--require", multiple=True, required=True, metavar="NAME", help="File that must be there, or a pattern."
+    "--require",
+    multiple=True,
+    required=True,
+    metavar="NAME",
+    help="A file that must exist, or a pattern of which one file must exist.",
 )
-@click.option("--baseline", metavar="S3", help="Compare the compiler's configuration with this artifact's.")
-@click.option("--declared", default="", metavar="A,B", help="Keys that may differ from the baseline's.")
+@click.option(
+    "--baseline", metavar="S3", help="Artifact whose compiler configuration is compared with this one."
+)
+@click.option(
+    "--declared",
+    default="",
+    metavar="A,B",
+    help="Keys of the configuration that may differ from the baseline.",
+)
 @region_option
 def push_verb(
     folder: Path,
@@ -116,12 +136,15 @@ def push_verb(
     declared: str,
     region: str | None,
 ) -> None:
-    """A compiled artifact into S3, marker last."""
+    """Copy a compiled artifact to S3; the marker last."""
+    if (inputs := os.environ.get(inputs_from)) is None:
+        why = "the environment variable is not set; set it to the inputs of the key"
+        raise bucket.StoreError(f"--inputs-from {inputs_from}: {why}")
     push(
         folder,
         bucket.BucketFolder(to, region=region),
         key=key,
-        inputs=os.environ[inputs_from],
+        inputs=inputs,
         required=require,
         baseline=bucket.BucketFolder(baseline, region=region) if baseline else None,
         declared=[name for name in declared.split(",") if name],
@@ -135,7 +158,7 @@ def push_verb(
 @click.option("--to", required=True, type=PATH, metavar="DIR")
 @region_option
 def pull_verb(address: str, key: str | None, to: Path, region: str | None) -> None:
-    """A finished folder onto this disk."""
+    """Copy a complete folder to this disk."""
     os.umask(0o002)  # a server of another user, in the volume's group, writes and takes locks in the copy
     pull(source(address, region=region), to, key=key)
     print(f"{to}: complete")
@@ -144,10 +167,12 @@ def pull_verb(address: str, key: str | None, to: Path, region: str | None) -> No
 @door.command("check")
 @click.argument("address", metavar="S3|DIR")
 @key_option
-@click.option("--note", type=PATH, metavar="FILE", help="Write FILE if finished, exit 0 either way.")
+@click.option(
+    "--note", type=PATH, metavar="FILE", help="Write FILE if the folder is complete; exit 0 in both cases."
+)
 @region_option
 def check_verb(address: str, key: str | None, note: Path | None, region: str | None) -> None:
-    """Exit 1 unless a folder is finished and whole."""
+    """Check that a folder is complete; exit 1 if it is not."""
     folder = source(address, region=region)
     try:
         files = check(folder, key=key)
@@ -165,10 +190,12 @@ def check_verb(address: str, key: str | None, note: Path | None, region: str | N
 @door.command("keep")
 @click.argument("folder", type=PATH, metavar="DIR")
 @click.option("--to", required=True, metavar="S3")
-@click.option("--every", "every_s", type=float, default=60, metavar="S")
+@click.option(
+    "--every", "every_s", type=float, default=60, metavar="S", help="Seconds between copies (default 60)."
+)
 @region_option
 def keep_verb(folder: Path, to: str, every_s: float, region: str | None) -> None:
-    """Store a results folder again and again until SIGTERM."""
+    """Copy the changed files of a results folder to S3, again and again until SIGTERM."""
     stop = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -176,7 +203,7 @@ def keep_verb(folder: Path, to: str, every_s: float, region: str | None) -> None
 
 
 def keep(folder: Path, target: bucket.BucketFolder, *, every_s: float, stop: Event) -> None:
-    """Store changed files until `stop`, and once more at the end. A file that S3 refuses is retried in the next round."""
+    """Copy changed files until `stop`, and a last time then. A file that S3 refuses is tried again in the next round."""
     known: dict[str, tuple[int, int]] = {}
     while True:
         last = stop.is_set()
@@ -192,14 +219,14 @@ def keep(folder: Path, target: bucket.BucketFolder, *, every_s: float, stop: Eve
 
 
 def keep_once(folder: Path, target: bucket.BucketFolder, known: dict[str, tuple[int, int]]) -> None:
-    """Store the files whose size or time of change is not the `known` one, and update `known`."""
+    """Copy the files whose size or time of change is not the `known` one, and update `known`."""
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         try:
             name, found = path.relative_to(folder).as_posix(), path.stat()
             if known.get(name) != (now := (found.st_size, found.st_mtime_ns)):
                 target.upload(path, name)
                 known[name] = now
-                bucket.report(f"{name}: kept, {count(found.st_size, 'byte')}")
+                bucket.report(f"{name}: copied to S3, {count(found.st_size, 'byte')}")
         except FileNotFoundError:
             continue  # a temporary file of the benchmark that was renamed in between
 
@@ -210,13 +237,13 @@ def keep_once(folder: Path, target: bucket.BucketFolder, known: dict[str, tuple[
 @click.option("--to", required=True, type=PATH, metavar="FILE")
 @region_option
 def get_verb(address: str, digest: str, to: Path, region: str | None) -> None:
-    """One file, s3://bucket/folder/name, if it has the hash that is asked for."""
+    """Copy one file, s3://bucket/folder/name, to this disk if it has this hash."""
     folder, _, name = address.rpartition("/")
     to.parent.mkdir(parents=True, exist_ok=True)
     bucket.BucketFolder(folder, region=region).download(name, to)
-    if bucket.sha256(to) != digest:
+    if (found := bucket.sha256(to)) != digest:
         to.unlink()
-        raise bucket.Incomplete(f"{address}: is not the file with hash {digest}; store it again")
+        raise bucket.Incomplete(f"{address}: has the hash {found}, not {digest}; store the file again")
     print(f"{to}: {to.stat().st_size} bytes")
 
 
@@ -225,19 +252,19 @@ def get_verb(address: str, digest: str, to: Path, region: str | None) -> None:
 @click.option("--to", required=True, type=PATH, metavar="DIR")
 @region_option
 def restore_verb(address: str, to: Path, region: str | None) -> None:
-    """Bring back what `keep` stored."""
+    """Copy the files that `keep` stored back to this disk."""
     files = restore(bucket.BucketFolder(address, region=region), to)
-    print(f"{to}: {count(files, 'file') + ' brought back' if files else 'nothing to bring back'}")
+    print(f"{to}: {count(files, 'file')} copied back")
 
 
 def restore(source: bucket.BucketFolder, folder: Path) -> int:
-    """Copy back the files of an interrupted run that the folder does not have, and return their number."""
+    """Copy back the files that the folder does not have, and return their number."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = {name: bucket.inside(folder, name, source.address) for name in sorted(source.sizes())}
     missing = {name: path for name, path in paths.items() if not path.exists()}
     for name, path in missing.items():
         source.download(name, path)
-        bucket.report(f"{name}: brought back")
+        bucket.report(f"{name}: copied back")
     return len(missing)
 
 

@@ -1,4 +1,4 @@
-"""A compiled artifact into S3, compared with the baseline's; a finished folder onto a local disk, from S3 or from a mount of it."""
+"""Copy a compiled artifact to S3, and compare it with that of the baseline. Copy a complete folder from S3, or from a mount of it, to a disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trnspec.store import FILES, MARKER, bucket
 INPUTS = "artifact_inputs.json"
 """The readable inputs of the hash that is the artifact key."""
 CONFIGURATION = "neuron_config.json"
-"""The configuration that the compiler saved: what the engine used, with defaults."""
+"""The configuration that the compiler saved, with the defaults that the engine filled in."""
 DIFFERENCES = "neuron_config_differences.json"
 
 
@@ -37,19 +37,19 @@ def push(
     baseline: bucket.BucketFolder | None,
     declared: Collection[str],
 ) -> None:
-    """Copy what was compiled; raises Incomplete when `folder` is not a whole artifact or `target` belongs to another arm. `required` has
-    names, or patterns of which one file must be there."""
+    """Copy an artifact. Raises Incomplete if `folder` is not a complete artifact, or if `target` belongs to another arm. `required` has names of
+    files, or patterns of which one file must exist."""
     if (found := target.text(MARKER)) is not None:
         if found != marker_of(key):
             raise bucket.Incomplete(
-                f"{target.address}/{MARKER}: says {found.strip()}, not key {key}; delete it"
+                f"{target.address}/{MARKER}: is of another arm ({found.strip()}, not key {key}); delete it, or use another folder"
             )
-        bucket.report(f"artifact {key}: complete already")
+        bucket.report(f"artifact {key}: already complete")
         return
     for name in required:
         if not any(path.is_file() and path.stat().st_size for path in folder.glob(name)):
             raise bucket.Incomplete(
-                f"{folder / name}: missing or empty, so compilation did not finish; compile again"
+                f"{folder / name}: is missing or empty, so compilation did not finish; compile again"
             )
     if (compared := _comparison(folder, baseline, declared)) is not None:
         # Not part of the artifact, so not in its list: a later attempt may write it again.
@@ -68,10 +68,10 @@ def push(
 def comparison(
     address: str, theirs: Mapping[str, Any] | None, ours: Mapping[str, Any], declared: Collection[str]
 ) -> str:
-    """What is stored as `DIFFERENCES`: what the compiler set differently from the baseline, whose folder is `address`.
+    """The text of the file `DIFFERENCES`: the differences from the configuration of the baseline, whose folder is `address`.
 
-    Equal requests are not yet an equal engine: the runtime fills defaults in by itself. A key of `declared` differs because
-    the arm is treated. `theirs` is `None` for a baseline that was not compiled yet; then nothing is compared.
+    Equal settings do not make equal engines, because the runtime fills in defaults. Keys in `declared` differ on purpose. `theirs` is
+    None if the baseline is not compiled yet; then nothing is compared.
     """
     content: dict[str, Any] = {"baseline": address, "compared": theirs is not None}
     if theirs is not None:
@@ -102,7 +102,7 @@ def _comparison(folder: Path, baseline: bucket.BucketFolder | None, declared: Co
         return comparison(baseline.address, None if theirs is None else json.loads(theirs), ours, declared)
     except ValueError as error:
         raise bucket.Incomplete(
-            f"{folder / CONFIGURATION} or the baseline's: no JSON ({error}); compile again"
+            f"{folder / CONFIGURATION} or the baseline's: is not JSON ({error}); compile again"
         ) from None
 
 
@@ -118,7 +118,7 @@ def _files(folder: Path) -> list[Path]:
 
 def _refuse(error: OSError) -> None:
     raise bucket.Incomplete(
-        f"{error.filename}: {bucket.one_line(error)}; the artifact would lack it, give the group read access"
+        f"{error.filename}: {bucket.one_line(error)}; without it the artifact is incomplete; give the group read access"
     ) from error
 
 
@@ -127,7 +127,7 @@ _AT_ONCE = 8
 
 
 class MountedFolder:
-    """A folder of a file system, read like one in S3."""
+    """A folder of a file system, with the methods of a folder in S3."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self.address = folder, str(folder)
@@ -137,7 +137,7 @@ class MountedFolder:
         try:
             return path.read_text(encoding="utf-8") if path.is_file() else None
         except (OSError, UnicodeDecodeError) as error:
-            raise bucket.Unreachable(f"{path}: {bucket.one_line(error)}") from error
+            raise bucket.Unreachable(f"{path}: {bucket.one_line(error)}; repeat the command") from error
 
     def sizes(self) -> dict[str, int]:
         files = (path for path in self._folder.rglob("*") if path.is_file())
@@ -148,47 +148,50 @@ class MountedFolder:
         try:
             shutil.copyfile(self._folder / name, target)
         except OSError as error:
-            raise bucket.Unreachable(f"{self._folder / name}: {bucket.one_line(error)}; repeat") from error
+            raise bucket.Unreachable(
+                f"{self._folder / name}: {bucket.one_line(error)}; repeat the command"
+            ) from error
 
 
 ArtifactFolder = bucket.BucketFolder | MountedFolder
 
 
 def source(address: str, *, region: str | None) -> ArtifactFolder:
-    """The folder behind an address of S3 or a path."""
+    """The folder at an address in S3 or at a path."""
     if address.startswith("s3://"):
         return bucket.BucketFolder(address, region=region)
     return MountedFolder(Path(address))
 
 
 def check(folder: ArtifactFolder, *, key: str | None) -> list[bucket.StoredFile]:
-    """The files of a finished folder.
+    """The files of a complete folder.
 
-    Raises Incomplete when it has no marker, another arm's marker, or a file that is missing or of another size.
+    Raises Incomplete if it has no marker, the marker of another arm, or a file that is missing or has another size.
     """
     marker = folder.text(MARKER)
     if marker is None:
-        raise bucket.Incomplete(f"{folder.address}: has no {MARKER}; fetch or compile it first")
+        raise bucket.Incomplete(
+            f"{folder.address}: has no file {MARKER}, so it is not complete; fetch or compile it first"
+        )
     if key is not None and marker != marker_of(key):
         raise bucket.Incomplete(
-            f"{folder.address}: was written for {marker.strip() or 'nothing'}, not key {key}"
+            f"{folder.address}: is of another arm ({marker.strip() or 'an empty marker'}, not key {key}); compile this arm"
         )
     listed = marker if _lists_files(marker) else folder.text(FILES)
     if listed is None:
-        raise bucket.Incomplete(f"{folder.address}: has no {FILES}; write it again")
+        raise bucket.Incomplete(f"{folder.address}: has no list of its files, {FILES}; compile again")
     files = bucket.from_json(listed, folder.address)
     sizes = folder.sizes()
     for file in files:
         if sizes.get(file.path) != file.size:
-            raise bucket.Incomplete(
-                f"{folder.address}/{file.path}: {sizes.get(file.path, 'no')} bytes, {file.size} were stored; "
-                f"delete the {MARKER} and write it again"
-            )
+            found = f"has {sizes[file.path]} bytes, not {file.size}" if file.path in sizes else "is missing"
+            remedy = f"delete {MARKER}, then fetch or compile again"
+            raise bucket.Incomplete(f"{folder.address}/{file.path}: {found}; {remedy}")
     return files
 
 
 def pull(folder: ArtifactFolder, target: Path, *, key: str | None) -> None:
-    """Copy a finished folder to `target`, the marker last; what is whole already is left alone."""
+    """Copy a complete folder to `target`, the marker last. Files that are already complete are not copied again."""
     files = check(folder, key=key)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for line in pool.map(lambda file: _copy(folder, file, target), files):
@@ -201,14 +204,14 @@ def pull(folder: ArtifactFolder, target: Path, *, key: str | None) -> None:
 def _copy(folder: ArtifactFolder, file: bucket.StoredFile, target: Path) -> str:
     final = bucket.inside(target, file.path, folder.address)
     if final.is_file() and final.stat().st_size == file.size:
-        return f"{file.path}: there already"
+        return f"{file.path}: already there"
     # A name of its own until it is whole, so that a size alone tells a whole copy.
     unfinished = target / f".{hashlib.sha256(file.path.encode()).hexdigest()[:16]}.part"
     folder.download(file.path, unfinished)
     if unfinished.stat().st_size != file.size or bucket.sha256(unfinished) != file.sha256:
         unfinished.unlink()
         raise bucket.Incomplete(
-            f"{folder.address}/{file.path}: content differs from what was stored; store it again"
+            f"{folder.address}/{file.path}: has another hash than the stored file; repeat the command, or compile again"
         )
     final.parent.mkdir(parents=True, exist_ok=True)
     os.replace(unfinished, final)

@@ -1,7 +1,7 @@
-"""A folder in S3: complete files. Nothing is appended, renamed or deleted.
+"""Read and write a folder in S3. Files are written as a whole; nothing is appended, renamed or deleted.
 
-botocore sends the SHA-256 of every request and of every part, and S3 refuses what arrives otherwise. An object of one part is
-compared again when it is read. One of several parts is not: S3 then has a hash of the parts' hashes only
+botocore sends the SHA-256 of every request and of every part, and S3 refuses data with another hash. An object of one part is
+checked again when it is read. An object of several parts is not, because S3 then has only a hash of the hashes of the parts
 (https://docs.aws.amazon.com/AmazonS3/latest/userguide/checking-object-integrity-upload.html), so the list of a folder has the hash
 of each whole file.
 
@@ -30,23 +30,23 @@ from trnspec.core.findings import Misuse
 
 
 class StoreError(Misuse):
-    """Wrong usage or configuration; base of the errors of this package."""
+    """Wrong usage or configuration. The base of all errors of this package."""
 
 
 class Incomplete(StoreError):
-    """A folder is unfinished, damaged or another arm's."""
+    """A folder is incomplete or damaged, or belongs to another arm."""
 
     exit_code = 1
 
 
 class Unreachable(StoreError):
-    """Hugging Face, S3 or the disk failed; repeating the command continues where this one stopped."""
+    """Hugging Face, S3 or the disk failed. If the command is repeated, it continues where it stopped."""
 
     exit_code = 3
 
 
 def report(line: str) -> None:
-    """Progress of a transfer, on stderr."""
+    """Print the progress of a transfer on stderr."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -63,22 +63,23 @@ class StoredFile:
     size: int
     """Bytes."""
     sha256: str
-    """Empty if it is not known: a hub keeps it only for large files, as all weights are."""
+    """Empty if it is not known: Hugging Face has it only for large files, such as weights."""
 
 
 def inside(folder: Path, name: str, where: str) -> Path:
-    """The path of a file that a bucket or a list names, which must lie in `folder`: not above it, not behind a link.
-
-    Raises Incomplete, which names `where` the name stands.
+    """The path of a file in `folder`, from its name in a bucket or a list. Raises Incomplete for a name that leads out of `folder`; `where` is the
+    place of the name.
     """
     steps = name.split("/")
     if not name.isprintable() or any(step in ("", ".", "..") for step in steps):
         raise Incomplete(
-            f"{where}: {name!r} is not the name of a file in a folder; remove it there, then repeat"
+            f"{where}: {name!r} is not the name of a file in a folder; remove it there, then repeat the command"
         )
     path = folder.joinpath(*steps)
     if not path.resolve().is_relative_to(folder.resolve()):
-        raise Incomplete(f"{where}: {name!r} leads out of {folder} by a link; remove the link, then repeat")
+        raise Incomplete(
+            f"{where}: {name!r} leads out of {folder} by a link; remove the link, then repeat the command"
+        )
     return path
 
 
@@ -89,7 +90,7 @@ def sha256(path: Path) -> str:
 
 
 def described(folder: Path, path: Path) -> StoredFile:
-    """A file of `folder`, unchanged."""
+    """A file of `folder` with its size and hash."""
     return StoredFile(path.relative_to(folder).as_posix(), path.stat().st_size, sha256(path))
 
 
@@ -99,13 +100,15 @@ def to_json(files: Iterable[StoredFile]) -> list[dict[str, Any]]:
 
 
 def from_json(text: str, where: str) -> list[StoredFile]:
-    """A list that `to_json` wrote, alone or under `files`. Raises Incomplete when it is not such a list."""
+    """The files of a list that `to_json` wrote, alone or under `files`. Raises Incomplete for another text."""
     try:
         data = json.loads(text)
         entries = data["files"] if isinstance(data, dict) else data
         files = [StoredFile(str(e["path"]), int(e["size"]), str(e["sha256"])) for e in entries]
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-        raise Incomplete(f"{where}: is not a list of files ({error}); write the folder again") from None
+        raise Incomplete(
+            f"{where}: is not a list of files ({error}); fetch or compile the folder again"
+        ) from None
     for file in files:
         inside(Path("/"), file.path, where)
     return files
@@ -133,7 +136,7 @@ class BucketFolder:
             self._client = boto3.client("s3", region_name=region, config=Config(retries=retries))
 
     def text(self, name: str) -> str | None:
-        """Return the content of a small object; `None` if it does not exist."""
+        """Return the text of a small object, None if it does not exist."""
         with self._as_unreachable():
             try:
                 found = self._client.get_object(Bucket=self._bucket, Key=self._prefix + name)
@@ -185,11 +188,11 @@ class BucketFolder:
         try:
             yield
         except (BotoCoreError, ClientError, Boto3Error, OSError) as error:
-            raise Unreachable(f"{self.address}: {one_line(error)}; repeat to go on from here") from error
+            raise Unreachable(f"{self.address}: {one_line(error)}; repeat the command to continue") from error
         except (StoreError, MemoryError):
             raise
         except Exception as error:  # botocore may raise anything for an answer that is not from S3
             raise Unreachable(
-                f"{self.address}: unexpected answer, not from S3 ({type(error).__name__}: {one_line(error)}); check network and "
-                "proxy, then repeat"
+                f"{self.address}: unexpected answer, not from S3 ({type(error).__name__}: {one_line(error)}); check the "
+                "network and the proxy, then repeat the command"
             ) from error

@@ -1,4 +1,4 @@
-"""Weights from Hugging Face, or from a folder in S3, into S3: file by file, so that a small disk is enough, the marker last."""
+"""Copy weights from Hugging Face, or from a folder in S3, to S3: one file at a time, so that a small disk is enough, and the marker last."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from huggingface_hub.errors import (
 from trnspec.store import MARKER, bucket
 
 SAFE = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja", "*.tiktoken", "LICENSE*", "NOTICE*")
-"""What a server reads, and under which terms. Weights of other formats are second copies where these exist."""
+"""The files that a server reads, and the licence. Weights in other formats are copies of these."""
 PICKLED = ("*.bin", "*.pt", "*.pth")
-"""Taken only from a repository without safetensors."""
+"""Weights in other formats. They are copied only from a repository without safetensors."""
 _ASIDE = ("checkpoint-*/*", "original/*", "onnx/*", "openvino/*", "*.onnx_data*")
 
 
 @dataclass(frozen=True)
 class Commit:
-    """A model at a commit, forty hexadecimal digits; of a folder in S3 a hash of what is in it."""
+    """A model at a commit (forty hexadecimal digits; for a folder in S3, a hash of its content)."""
 
     model: str
     revision: str
@@ -41,7 +41,7 @@ class Commit:
 
 
 class Hub:
-    """A hub, with the token of its user or without one."""
+    """Hugging Face, or another hub, with a token or without one."""
 
     def __init__(self, *, endpoint: str | None = None, token: str | None = None) -> None:
         self._endpoint = endpoint
@@ -49,12 +49,12 @@ class Hub:
         self._api = HfApi(endpoint=endpoint, token=self._token)
 
     def commit(self, model: str, revision: str | None) -> Commit:
-        """Resolve a revision (default: the newest) to its commit and list what a server needs of it."""
+        """The commit of a revision (default: the newest), with the files that a server needs."""
         with self._one_line(model, revision):
             info = self._api.model_info(model, revision=revision, files_metadata=True)
         if not info.sha:
             raise bucket.Unreachable(
-                f"{model}: the hub names no commit for {revision or 'the newest revision'}"
+                f"{model}: the hub names no commit for {revision or 'the newest revision'}; give one with --revision"
             )
         files = [
             bucket.StoredFile(entry.rfilename, entry.size or 0, entry.lfs.sha256 if entry.lfs else "")
@@ -66,7 +66,7 @@ class Hub:
         return Commit(model, info.sha, chosen)
 
     def download(self, commit: Commit, file: bucket.StoredFile, folder: Path) -> Path:
-        """One file into `folder`; an interrupted download goes on where it stopped."""
+        """Download one file to `folder`. An interrupted download continues where it stopped."""
         with self._one_line(commit.model, commit.revision):
             return Path(
                 hf_hub_download(
@@ -95,10 +95,12 @@ class Hub:
                 f"{model}: has no revision {revision}; give a commit of the model"
             ) from None
         except (RepositoryNotFoundError, HFValidationError):
-            raise bucket.StoreError(f"{model}: no such model, or one that only a token may see") from None
+            raise bucket.StoreError(
+                f"{model}: does not exist, or is private; correct its name, or give a token"
+            ) from None
         except (HfHubHTTPError, LocalEntryNotFoundError, HTTPError, OSError) as error:
             raise bucket.Unreachable(
-                f"{model}: {bucket.one_line(error)}; repeat to go on from here"
+                f"{model}: {bucket.one_line(error)}; repeat the command to continue"
             ) from error
 
 
@@ -109,22 +111,24 @@ class Folder:
         self._folder = folder
 
     def commit(self, model: str, revision: str | None) -> Commit:
-        """What it holds now; S3 has no commit, so sizes and ETags stand for one, whatever was asked for."""
+        """The files that the folder has now. S3 has no commits, so `revision` is ignored, and a hash of sizes and ETags is the commit."""
         content = sorted(self._folder.content().items())
         files = wanted([bucket.StoredFile(name, size, "") for name, (size, _) in content])
         if not files:
-            raise bucket.StoreError(f"{self._folder.address}: holds no weights; check its name")
+            raise bucket.StoreError(
+                f"{self._folder.address}: has no files that a server reads; correct the name of the folder"
+            )
         for file in files:
             bucket.inside(Path("/"), file.path, self._folder.address)
         digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()
         return Commit(model, f"etags-{digest}", tuple(files))
 
     def download(self, commit: Commit, file: bucket.StoredFile, folder: Path) -> Path:
-        """One file into `folder`. Raises `Incomplete` where the folder in S3 has changed since."""
+        """Download one file to `folder`. Raises Incomplete if the folder in S3 has changed since."""
         self._folder.download(file.path, folder / file.path)
         if self.commit(commit.model, None) != commit:
             raise bucket.Incomplete(
-                f"{self._folder.address}: was changed while it was read; repeat once it is at rest"
+                f"{self._folder.address}: changed while it was read; repeat the command when nothing writes to it"
             )
         return folder / file.path
 
@@ -141,7 +145,7 @@ def _matches(path: str, patterns: tuple[str, ...]) -> bool:
 
 
 REVISION = "REVISION"
-"""The commit that a folder is being filled from, written first: a repetition must not mix two commits."""
+"""The file with the commit. It is written first, so that a repeated command does not mix two commits."""
 
 
 def fetch(
@@ -153,10 +157,10 @@ def fetch(
     scratch: Path,
     expected: Mapping[str, Any] | None = None,
 ) -> str:
-    """Fill `target` with the model and mark it complete; returns the commit.
+    """Copy the model to `target`, write the marker, and return the commit.
 
-    Raises Incomplete for a folder that holds another commit than the one that is asked for, StoreError before anything is
-    stored where the model's `config.json` does not say what is expected.
+    Raises Incomplete if `target` has another commit. Raises StoreError, before anything is stored, if the `config.json` of the model has
+    other values than `expected`.
     """
     marker = target.text(MARKER)
     if marker is not None:
@@ -165,10 +169,12 @@ def fetch(
     commit = hub.commit(model, revision or begun or None)
     if begun and begun != commit.revision:
         raise bucket.Incomplete(
-            f"{target.address}: begun with commit {begun}, asked for {commit.revision}; use another folder"
+            f"{target.address}: has files of commit {begun}, not {commit.revision}; use another folder"
         )
     if not commit.files:
-        raise bucket.StoreError(f"{model}: holds no weights at {commit.revision}; check the name")
+        raise bucket.StoreError(
+            f"{model}: has no files that a server reads at {commit.revision}; correct its name"
+        )
     if expected:
         _judge(commit, hub, scratch, expected)
     target.put_text(REVISION, commit.revision + "\n")
@@ -177,7 +183,7 @@ def fetch(
     stored = []
     for file in commit.files:
         if file.sha256 and there.get(file.path) == file.size:
-            bucket.report(f"{file.path}: there already")
+            bucket.report(f"{file.path}: already there")
             stored.append(file)
         else:
             stored.append(_copy(commit, file, hub, target, scratch))
@@ -191,7 +197,7 @@ def _judge(commit: Commit, hub: Hub | Folder, scratch: Path, expected: Mapping[s
     file = next((file for file in commit.files if file.path == "config.json"), None)
     if file is None:
         raise bucket.StoreError(
-            f"{commit.model}: has no config.json, so its shape cannot be compared; add it"
+            f"{commit.model}: has no config.json, so its shape cannot be checked; use a model with one"
         )
     local = hub.download(commit, file, scratch)
     try:
@@ -220,7 +226,7 @@ def _copy(
         stored = bucket.described(scratch, local)
         if stored.size != file.size or (file.sha256 and stored.sha256 != file.sha256):
             raise bucket.Incomplete(
-                f"{commit.model}/{file.path}: arrived damaged (size or hash differs); repeat"
+                f"{commit.model}/{file.path}: arrived damaged (other size or hash); repeat the command"
             )
         target.upload(local, stored.path)
         bucket.report(f"{file.path}: {stored.size / 1e6:,.1f} MB stored")
@@ -235,7 +241,7 @@ def _completed(marker: str, model: str, revision: str | None, where: str) -> str
     content = json.loads(marker)
     if content.get("model") != model or (revision and content.get("revision") != revision):
         raise bucket.Incomplete(
-            f"{where}: holds {content.get('model')} at {content.get('revision')}, asked for {model} at "
+            f"{where}: has {content.get('model')} at {content.get('revision')}, not {model} at "
             f"{revision or 'any commit'}; use another folder"
         )
     return str(content["revision"])

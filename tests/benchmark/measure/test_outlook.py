@@ -37,12 +37,12 @@ def test_the_size_of_a_run_is_said_before_the_load(changes: dict[str, Any], said
         (
             answered("spec", completion_tokens=None, chunk_tokens=None),
             True,
-            "the tokens of an answer (spec: no usage)",
+            "how many tokens an answer has (spec: the server sends no usage)",
         ),
         (
             answered("spec", chunk_tokens=None, completion_tokens=3),
             True,
-            "the tokens of each chunk (spec: no usage per chunk)",
+            "how many tokens a chunk has (spec: the server sends no usage per chunk)",
         ),
         (answered("spec"), False, "how many drafts are accepted (spec: no counters at /metrics)"),
         (answered("spec"), True, ""),
@@ -67,7 +67,7 @@ def test_what_a_run_cannot_say_is_one_line_after_its_warm_up(
     (at,) = [at for at, line in enumerate(told) if line.startswith("this run will not be able to say")]
     assert told[at] == (
         "this run will not be able to say how many drafts are accepted "
-        "(spec: no counters at /metrics); what a token costs (no price of an arm)"
+        "(spec: no counters at /metrics); what a token costs (no arm has a price: --usd-per-hour)"
     )
     assert any(line.startswith("[2/14] warm-up") for line in told[:at])
     assert not any(line.startswith("[3/14]") for line in told[:at])

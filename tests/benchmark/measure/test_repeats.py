@@ -119,11 +119,14 @@ def test_the_baselines_own_differences_are_the_floor(
 def test_no_more_is_asked_than_is_said(start: Start, out: Path, capsys: Captured) -> None:
     server = start()
     assert run(server, out, prompts=8) == 0
-    assert "answers differ in 8 pairs; asking steady again for 600 s at most" in capsys.readouterr().err
+    assert (
+        "answers differ in 8 pairs; repeating requests to steady, to see how often it differs from itself, for 600 s at most"
+        in capsys.readouterr().err
+    )
     without_repeats(out)
     given: dict[str, Any] = {"out": out, "progress": Progress(sys.stderr)}
     asyncio.run(questions.ask_again(journal.read(out), **given, limit_s=1e-6))
-    assert "stopped asking steady again" in capsys.readouterr().err
+    assert "stopped repeating requests to steady" in capsys.readouterr().err
     asyncio.run(questions.ask_again(journal.read(out), **given, maximum=2))
     assert reported(out)
     assert len(server.seen) == 3 * 8 + 2

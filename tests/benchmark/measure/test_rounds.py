@@ -60,7 +60,7 @@ def test_the_first_cell_is_measured_once_more_at_the_end(carried_out: CarriedOut
     assert first[:8] == again[:8], "with the prompts that it had at first"
     said = capsys.readouterr().err
     assert "[20/20]" in said
-    assert "once more raw, 2 concurrent requests, steady" in said
+    assert "repeat of raw, 2 concurrent requests, steady" in said
     assert str(REPEATED) not in said
 
 

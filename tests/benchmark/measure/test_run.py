@@ -188,7 +188,7 @@ def test_a_cell_has_its_minutes_and_says_how_long_is_left(run: Run, out: Path, c
     ended = [line for line in lines(out / "1") if line["kind"] == "block"]
     assert sum(line["duration_s"] for line in ended if line["round"] == 1) < 1.5 * 0.02 * 60 + 1
     said = capsys.readouterr().err
-    (first, second) = re.findall(r"about (\d+) s of load: 1 cell, the first cell once more, 12 blocks", said)
+    (first, second) = re.findall(r"about (\d+) s of load: 1 cell, the first cell again, 12 blocks", said)
     assert int(second) <= 2 < int(first)
     left = [int(found) for found in re.findall(r"\(about (\d+) s left\)", said)]
     assert len(left) == 2 * 12

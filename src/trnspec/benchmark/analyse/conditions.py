@@ -130,10 +130,8 @@ def _interruptions(course: Course) -> Iterator[Evidence]:
         says = f"the node of {node.arm} was replaced at {node.at} ({node.before} to {node.after}); nothing is pooled over that"
         yield caution(check=SERVERS, arm=node.arm, says=says)
     if course.gaps:
-        longest, total_s = (
-            max(course.gaps, key=lambda gap: gap.seconds),
-            sum(gap.seconds for gap in course.gaps),
-        )
+        longest = max(course.gaps, key=lambda gap: gap.seconds)
+        total_s = sum(gap.seconds for gap in course.gaps)
         resumed = sum(gap.resumed for gap in course.gaps)
         says = f"nothing was measured for {total_s / 60:.1f} minutes in {count(len(course.gaps), 'gap')}, the longest from {longest.from_} to {longest.to}; after {resumed} of them the run was resumed"
         yield caution(check=SERVERS, says=says)

@@ -185,9 +185,8 @@ def cells_of(
         else:
             queue = queue_of.get(record.class_, record.class_)
             beside.setdefault((record.arm, CellKey(queue, record.load)), []).append(row)
-    by_cell, by_queue = (
-        {key: rows.at(np.array(own)) for key, own in grouped.items()} for grouped in (measured, beside)
-    )
+    by_cell = {key: rows.at(np.array(own)) for key, own in measured.items()}
+    by_queue = {key: rows.at(np.array(own)) for key, own in beside.items()}
     return RequestsByCell(
         raw, by_cell, by_queue, blocks, frozenset(made_up), shares=shares, queues=queue_of, split=split
     )

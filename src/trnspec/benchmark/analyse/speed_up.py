@@ -6,8 +6,7 @@ share of the output tokens from every class. Its speed-up is the ratio of the ti
     S = sum(w_c * B_c) / sum(w_c * T_c)        w_c: equal shares, or the user's; B_c, T_c: exp of the mean log times of class c
 
 Classes are strata with fixed weights (Cochran, Sampling Techniques, 3rd ed., section 5.4). log S is linearised, as a combined
-ratio estimate is (section 6.11): a pair of class c moves it by u_c * log b - v_c * log t, where u_c and v_c are the class's shares
-of the two sums. Intervals include the variation of prompts, blocks of time and starts of the servers (`trnspec.benchmark.analyse.statistics`).
+ratio estimate is (section 6.11, `statistics.ratio_of_sums`). Intervals include the variation of prompts, blocks of time and starts of the servers (`trnspec.benchmark.analyse.statistics`).
 
 One rule gives the verdict of every metric, and the interval that is printed is the one that it judges:
 
@@ -32,10 +31,10 @@ best of each one's treatments.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -47,7 +46,9 @@ from trnspec.benchmark.analyse.statistics import (
     ClusterIds,
     Estimate,
     holm,
+    mean_of,
     of_sample,
+    ratio_of_sums,
 )
 from trnspec.benchmark.cell_size import MIN_PROMPTS
 from trnspec.benchmark.metrics import COMPARED, TPOT, TTFT, Metric
@@ -63,6 +64,8 @@ STARTS_DIFFER = (0.91, 1.10)
 FASTER: tuple[Verdict, ...] = ("faster", "a little faster")
 SLOWER: tuple[Verdict, ...] = ("slower", "a little slower")
 DEFAULT_CONDITIONS = MeasuringConditions()
+Classes = Mapping[str, Requests]
+"""The requests of an arm under one load, by class."""
 
 
 def comparisons(cells: RequestsByCell) -> Iterator[dict[str, Any]]:
@@ -189,6 +192,145 @@ def verdict(
     if BAND[0] <= low and high <= BAND[1]:
         return "same"
     return "a little faster" if low > 0 else "a little slower" if high < 0 else "cannot tell"
+
+
+def mixes(cells: RequestsByCell) -> Iterator[dict[str, Any]]:
+    """`mix` of a result: each treatment against its baseline, by load, over the classes that have a verdict."""
+    for load in cells.plan.loads:
+        known = {arm.name: cells.known(arm, load) for arm in cells.plan.arms}
+        about: dict[str, Any] = {"conditions": cells.conditions(load), "shares": cells.shares}
+        for arms in cells.compared:
+            base, arm = (one.name for one in arms)
+            row = mix_speed_up(known[base], known[arm], together=len(cells.compared), **about)
+            if not any(cells.comparable(arms, CellKey(class_, load)) for class_ in cells.plan.classes):
+                row["verdict"] = "withheld"
+            yield {"class": None, **vars(load), "baseline": base, "treatment": arm, **row}
+
+
+def bests(cells: RequestsByCell) -> Iterator[dict[str, Any]]:
+    """`best` of a result: of several treatments with one baseline, the best by load and class (null: the mix)."""
+    treated: dict[str, list[str]] = {}
+    for base, arm in cells.compared:
+        treated.setdefault(base.name, []).append(arm.name)
+    several = {base: arms for base, arms in treated.items() if len(arms) > 1}
+    for load, (base, arms), class_ in product(cells.plan.loads, several.items(), (None, *cells.plan.classes)):
+        known = {
+            arm.name: {name: own for name, own in cells.known(arm, load).items() if class_ in (None, name)}
+            for arm in cells.plan.arms
+        }
+        shares = cells.shares if class_ is None else None
+        best, *others = _ranked(known, base, arms, shares) or [""]
+        pairs, conditions = math.comb(len(arms), 2), cells.conditions(load)
+        about: dict[str, Any] = {"together": pairs, "conditions": conditions, "shares": shares}
+        rest = [{"arm": arm, **mix_speed_up(known[arm], known[best], **about)} for arm in others]
+        if others:
+            yield {"class": class_, **vars(load), "baseline": base, "arm": best, "over": rest}
+
+
+def _ranked(
+    classes: Mapping[str, Classes], base: str, arms: Sequence[str], shares: Mapping[str, float] | None
+) -> list[str]:
+    """The arms, the fastest first; only those for which the largest number of classes is known."""
+    known = {arm: Mix.of(classes[base], classes[arm], shares) for arm in arms}
+    maximum = max((len(mix.weights) for mix in known.values()), default=0)
+    complete = [arm for arm in arms if maximum and len(known[arm].weights) == maximum]
+    return sorted(complete, key=lambda arm: known[arm].mean_s[1] / known[arm].mean_s[0])
+
+
+class PairsOfClass(NamedTuple):
+    """The pairs of two arms in one class: the logs of their times per token, and the means of these, mapped back to times."""
+
+    log_s: tuple[Array, Array]
+    cluster_ids: ClusterIds
+    mean_s: tuple[float, float]
+    """Geometric means; with several starts, the mean over starts."""
+    doubt: float
+    """The sum of the mean bounds of the errors of both arms."""
+
+    @classmethod
+    def of(cls, pairs: tuple[Requests, Requests]) -> PairsOfClass | None:
+        """None without a pair whose times are both known."""
+        before, after = (own.metrics[TPOT.name] for own in pairs)
+        known = (before > 0) & (after > 0)
+        if not known.any():
+            return None
+        log_s, cluster_ids = (np.log(before[known]), np.log(after[known])), pairs[0].cluster_ids.of(known)
+        base_s, treated_s = (math.exp(mean_of(own, cluster_ids.start)[0]) for own in log_s)
+        return cls(log_s, cluster_ids, (base_s, treated_s), sum(map(mean_error, pairs)))
+
+    @property
+    def prompts(self) -> int:
+        return len(np.unique(self.cluster_ids.prompt))
+
+
+class Mix(NamedTuple):
+    """Two arms over the mix of all classes."""
+
+    pairs: Mapping[str, PairsOfClass]
+    weights: Mapping[str, float]
+    """The share of each class that has one; all together are 1."""
+
+    @classmethod
+    def of(cls, before: Classes, after: Classes, shares: Mapping[str, float] | None) -> Mix:
+        """A class with fewer than MIN_PROMPTS prompts has no share if another has them. `shares` are the user's; None: equal ones."""
+        both = {
+            name: PairsOfClass.of(own.paired_with(after[name]))
+            for name, own in before.items()
+            if name in after
+        }
+        pairs = {name: own for name, own in both.items() if own}
+        wanted = {
+            name: share for name in pairs if (share := 1.0 if shares is None else shares.get(name, 0.0))
+        }
+        wanted = {name: own for name, own in wanted.items() if pairs[name].prompts >= MIN_PROMPTS} or wanted
+        return cls(pairs, {name: share / math.fsum(wanted.values()) for name, share in wanted.items()})
+
+    @property
+    def mean_s(self) -> tuple[float, float]:
+        """The mean times of both arms."""
+        each_s = ([weight * own for own in self.pairs[name].mean_s] for name, weight in self.weights.items())
+        base_s, treated_s = map(math.fsum, zip(*each_s, strict=True))
+        return base_s, treated_s
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """log S with its interval, and the prompts of the smallest class; None without a class."""
+        if not self.weights:
+            return None
+        parts = [(weight, self.pairs[name]) for name, weight in self.weights.items()]
+        known = ratio_of_sums([(weight, *own.log_s, own.cluster_ids) for weight, own in parts])
+        doubt, prompts = max(own.doubt for _, own in parts), min(own.prompts for _, own in parts)
+        return replace(known, clusters=prompts, doubt=doubt)
+
+
+def mix_speed_up(
+    before: Classes,
+    after: Classes,
+    *,
+    together: int,
+    conditions: MeasuringConditions,
+    shares: Mapping[str, float] | None,
+) -> dict[str, Any]:
+    """An arm against another one over the mix of classes."""
+    mix = Mix.of(before, after, shares)
+    known, means_s = mix.estimate, mix.mean_s if mix.weights else (None, None)
+    by_class = [
+        {
+            "class": class_,
+            "n_prompts": own.prompts,
+            "share": mix.weights.get(class_, 0.0),
+            "baseline_tpot_s": own.mean_s[0],
+            "treatment_tpot_s": own.mean_s[1],
+        }
+        for class_, own in mix.pairs.items()
+    ]
+    return {
+        **as_ratio(known and replace(known, together=together), conditions),
+        "together": together,
+        "baseline_tpot_s": means_s[0],
+        "treatment_tpot_s": means_s[1],
+        "classes": by_class,
+    }
 
 
 def pays_up_to(rows: Sequence[Comparison]) -> Iterator[PaysUpTo]:

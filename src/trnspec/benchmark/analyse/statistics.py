@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, NamedTuple
 
@@ -251,10 +251,8 @@ def weighted_mean(values: Sequence[float], weights: Sequence[float] | None = Non
     With equal weights this is the textbook interval; with unequal ones each value counts as its weight does
     (the linearised ratio estimator, Cochran, Sampling Techniques, 3rd ed., section 9A).
     """
-    value, weight = (
-        np.asarray(values, float),
-        np.ones(len(values)) if weights is None else np.asarray(weights),
-    )
+    value = np.asarray(values, float)
+    weight = np.ones(len(value)) if weights is None else np.asarray(weights)
     middle, count = float(np.average(value, weights=weight)), len(value)
     if count < 2:
         return Estimate(mean=middle, error=None, n=count, clusters=count)
@@ -279,6 +277,21 @@ def mean_of(values: Array, starts: Array) -> tuple[float, Array]:
     return middle, weights * (values - middle)
 
 
+def ratio_of_sums(parts: Sequence[tuple[float, Array, Array, ClusterIds]]) -> Estimate:
+    """The log of sum(w * B) / sum(w * T) over classes: the weight, the logs of both times of each pair, and their clusters. B and T are
+    geometric means. It is linearised: a pair moves it by u * log b - v * log t, where u and v are the shares of its class in both sums."""
+    before = [w * math.exp(mean_of(log_b, own.start)[0]) for w, log_b, _, own in parts]
+    after = [w * math.exp(mean_of(log_t, own.start)[0]) for w, _, log_t, own in parts]
+    sums = math.fsum(before), math.fsum(after)
+    influence = [
+        mean_of(b / sums[0] * log_b - t / sums[1] * log_t, own.start)[1]
+        for b, t, (_, log_b, log_t, own) in zip(before, after, parts, strict=True)
+    ]
+    return estimate(
+        math.log(sums[0] / sums[1]), np.concatenate(influence), joined([part[3] for part in parts])
+    )
+
+
 def of_sample(values: Array, cluster_ids: ClusterIds) -> Estimate:
     """The mean of values, at least one, with its interval."""
     middle, influence = mean_of(values, cluster_ids.start)
@@ -291,8 +304,8 @@ def estimate(mean: float, influence: Array, cluster_ids: ClusterIds) -> Estimate
     if cluster_ids.prompts.stratum.min(initial=n) < 2:
         return Estimate(mean=mean, error=None, n=n, clusters=clusters)
     (variance, degrees), *others = variances(influence, cluster_ids)
-    known = Estimate(mean=mean, error=math.sqrt(variance), degrees=degrees, n=n, clusters=clusters)
-    return replace(known, others=tuple(others))
+    error = math.sqrt(variance)
+    return Estimate(mean=mean, error=error, degrees=degrees, others=tuple(others), n=n, clusters=clusters)
 
 
 def variances(influence: Array, cluster_ids: ClusterIds) -> list[Variance]:
@@ -300,10 +313,8 @@ def variances(influence: Array, cluster_ids: ClusterIds) -> list[Variance]:
     prompts = variance_between(influence, cluster_ids.prompts)
     if not cluster_ids.blocks:
         return [prompts]
-    blocks, within = (
-        variance_between(influence, cluster_ids.blocks),
-        variance_between(influence, cluster_ids.within),
-    )
+    blocks = variance_between(influence, cluster_ids.blocks)
+    within = variance_between(influence, cluster_ids.within)
     if cluster_ids.several_starts:
         return [prompts, blocks, _two_way(prompts, blocks, within)]
     return [prompts if blocks[0] <= within[0] else _two_way(prompts, blocks, within)]

@@ -20,12 +20,11 @@ from trnspec.benchmark.analyse.conditions import is_aa, one_start
 from trnspec.benchmark.analyse.decision import advised, average
 from trnspec.benchmark.analyse.delivered import cost, goodput, limits_kept, throughput, token_source
 from trnspec.benchmark.analyse.evidence import TIMES_STAY, evidence, withheld_from, without_withheld
-from trnspec.benchmark.analyse.mix import bests, mixes
 from trnspec.benchmark.analyse.request_table import CellKey, Requests
 from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.result import Comparison, Evidence, Explanation, Result
 from trnspec.benchmark.analyse.result_cells import Cell
-from trnspec.benchmark.analyse.speed_up import comparisons, pays_up_to
+from trnspec.benchmark.analyse.speed_up import bests, comparisons, mixes, pays_up_to
 from trnspec.benchmark.analyse.statistics import distribution
 from trnspec.benchmark.analyse.values import gaps, server_counts
 from trnspec.benchmark.analyse.window_schedule import windows_by_load
@@ -36,17 +35,8 @@ from trnspec.benchmark.plan import PlannedArm
 
 FILE_NAME = "summary.json"
 _HEADLINE = metrics.COMPARED[0].name
-_OF_PLAN = (
-    "experiment",
-    "model",
-    "baseline",
-    "warmup",
-    "seed",
-    "max_tokens",
-    "temperature",
-    "ignore_eos",
-    "dummy_weights",
-)
+_OF_PLAN = ("experiment", "model", "baseline", "warmup", "seed", "max_tokens", "temperature")
+_OF_PLAN += ("ignore_eos", "dummy_weights")
 _UNJUDGED = {"class", "concurrency", "rate_per_s", "baseline", "treatment", "metric"}
 _UNJUDGED |= {"baseline_tpot_s", "treatment_tpot_s", "classes", "n_pairs", "n_prompts"}
 _NO_VERDICT = {
@@ -218,10 +208,8 @@ def explain(
     base, treated = (
         _steps(one, paired, described[one.name]) for one, paired in zip((own, arm), sides, strict=True)
     )
-    row = {
-        **{**place.to_dict(), "baseline": own.name, "treatment": arm.name},
-        "tokens_per_step": treated and treated[0],
-    }
+    row = {**place.to_dict(), "baseline": own.name, "treatment": arm.name}
+    row["tokens_per_step"] = treated and treated[0]
     if base and treated:
         return Explanation.model_validate(row | {"step_time_ratio": treated[1] / base[1]})
     known = [described[arm.name].acceptance, *(cell.acceptance for cell in described.values())]
@@ -282,9 +270,6 @@ def _distributions(answered: Requests, *, by_chunk: bool) -> dict[str, Any]:
     if not by_chunk:
         counted = [server_counts(one) is not None for one in answered.answers]
         values[metrics.TOKENS_PER_STEP.name] = np.where(counted, values[metrics.TOKENS_PER_STEP.name], np.nan)
-    return {
-        **{name: distribution(own) for name, own in values.items()},
-        metrics.INTER_CHUNK_LATENCY.name: distribution(
-            np.array([gap for one in answered.answers for gap in gaps(one)], float)
-        ),
-    }
+    between = [gap for one in answered.answers for gap in gaps(one)]
+    values[metrics.INTER_CHUNK_LATENCY.name] = np.array(between, float)
+    return {name: distribution(own) for name, own in values.items()}

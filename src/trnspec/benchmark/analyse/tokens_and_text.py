@@ -84,11 +84,10 @@ def _per_character(own: Requests, base: Requests) -> tuple[Outcome, str, str]:
     if answers and all(one.chunk_tokens for one in answers):
         return "fine", "the server counts the tokens of each chunk", ""
     pairs = base.paired_with(own)
-    before, after = (
-        side.tokens / np.array([len(one.text or "") or math.nan for one in side.answers]) for side in pairs
-    )
-    known = np.isfinite(before + after)
-    before, after = before[known], after[known]
+    chars = (np.array([len(one.text or "") or math.nan for one in side.answers]) for side in pairs)
+    per_char = np.array([side.tokens / own for side, own in zip(pairs, chars, strict=True)])
+    known = np.isfinite(per_char).all(axis=0)
+    before, after = per_char[:, known]
     if len(after) < MIN_ANSWERS:
         return "not asked", "too few answers have text and counts", ""
     says = f"{after.mean():.3g} tokens per character, the baseline {before.mean():.3g}"

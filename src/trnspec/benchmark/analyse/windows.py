@@ -95,23 +95,19 @@ class Gains(NamedTuple):
 def mixture(parts: Sequence[tuple[float, Gains]], together: int = 1) -> Estimate:
     """The log speed-up of a class, or of mixed traffic, with its interval, from (share of the output tokens, gains) of each class.
 
-    It is the ratio of two sums of times, linearised as in the report (`trnspec.benchmark.analyse.speed_up`), with the same interval, of
-    which `together` hold together.
+    It has the formula and the interval of the report (`statistics.ratio_of_sums`); `together` of them hold together.
     """
-    before = [share * own.plain_s for share, own in parts]
-    after = [plain_s * math.exp(-own.mean) for plain_s, (_, own) in zip(before, parts, strict=True)]
-    influence, beyond = [], []
-    for plain_s, drafted_s, (_, own) in zip(before, after, parts, strict=True):
-        u, v = plain_s / math.fsum(before), drafted_s / math.fsum(after)
-        influence.append(
-            stats.mean_of((u - v) * own.log_plain_s + v * own.log_gain, own.cluster_ids.start)[1]
-        )
-        beyond.append((v**2 * own.beyond[0], own.beyond[1]))
-    mean, cluster_ids = math.log(math.fsum(before) / math.fsum(after)), [own.cluster_ids for _, own in parts]
-    known = stats.estimate(mean, np.concatenate(influence), stats.joined(cluster_ids))
+    known = stats.ratio_of_sums(
+        [(share, own.log_plain_s, own.log_plain_s - own.log_gain, own.cluster_ids) for share, own in parts]
+    )
     known = replace(known, together=together, doubt=max(own.doubt for _, own in parts))
-    if known.error is None or not any(variance for variance, _ in beyond):
+    if known.error is None or not any(own.beyond[0] for _, own in parts):
         return known
+    after = [share * own.plain_s * math.exp(-own.mean) for share, own in parts]
+    beyond = [
+        ((drafted_s / math.fsum(after)) ** 2 * own.beyond[0], own.beyond[1])
+        for drafted_s, (_, own) in zip(after, parts, strict=True)
+    ]
     (variance, degrees), *others = (
         stats.added([own, *beyond]) for own in ((known.error**2, known.degrees), *known.others)
     )

@@ -42,7 +42,14 @@ if TYPE_CHECKING:
 def publish(**given: Any) -> int:
     """Send a run's requests to CloudWatch, each once, after the run or while it is in progress."""
     from trnspec.benchmark.analyse.sentences import money
-    from trnspec.benchmark.show.publishing import PRICES, Publisher, aws_client, upload
+    from trnspec.benchmark.show.publishing import (
+        PRICES,
+        Publisher,
+        aws_client,
+        follow,
+        stop_on_signals,
+        upload,
+    )
 
     run, namespace, target = given["folder"], given["namespace"], given["upload"]
     if not namespace:
@@ -55,7 +62,9 @@ def publish(**given: Any) -> int:
         _refuse_emulated(given, raw.sessions[0])
     publisher = Publisher(run, namespace, aws_client("cloudwatch", **where), _report)
     if raw is None:
-        return _follow(given, publisher)
+        allowed = partial(_refuse_emulated, given)
+        follow(run, publisher=publisher, stop=stop_on_signals(), allowed=allowed, report=_report)
+        return 0
     opening, done = raw.sessions[0], publisher.publish(raw)
     print(
         f"{publisher.destination}: {count(done.calls, 'call')}, {done.data} data for {done.requests} {opening.provenance} "
@@ -71,19 +80,6 @@ def publish(**given: Any) -> int:
         )
     for address in upload(run, target, run_id=opening.run, **where) if target else ():
         print(address)
-    return 0
-
-
-def _follow(given: Mapping[str, Any], publisher: Any) -> int:
-    from trnspec.benchmark.show.publishing import follow, stop_on_signals
-
-    follow(
-        given["folder"],
-        publisher=publisher,
-        stop=stop_on_signals(),
-        allowed=partial(_refuse_emulated, given),
-        report=_report,
-    )
     return 0
 
 
@@ -178,9 +174,8 @@ def advise(**given: Any) -> int:
     from trnspec.benchmark.analyse.windows import AdviceOptions
     from trnspec.benchmark.formats.acceptance_files import survivals
 
-    run, acceptance, times, timed_with = (
-        given[name] for name in ("folder", "acceptance", "step_times", "timed_with")
-    )
+    run, acceptance = given["folder"], given["acceptance"]
+    times, timed_with = given["step_times"], given["timed_with"]
     if (run is None) == (acceptance is None):
         raise PlanError("give either DIR or --acceptance FILE, with --step-times for another machine")
     if times is None and (acceptance or given["yields"]):

@@ -95,8 +95,10 @@ def command(folder: Path | None, sort: str, all: bool, json: bool) -> int:
     """List the runs below a folder as a table."""
     folder = folder or _folder()
     found = rows_of(folder)
-    ranks = _ranks(found, next(column for column in COLUMNS if column.option == sort))
-    found = [row for _, row in sorted(zip(ranks, found, strict=True), key=lambda ranked: ranked[0])]
+    column = next(column for column in COLUMNS if column.option == sort)
+    known = [row for row in found if column.key(row) is not None]
+    known.sort(key=column.key, reverse=column.largest_first)
+    found = [*known, *(row for row in found if column.key(row) is None)]
     if json:
         print(dumps({"schema": 1, "runs": [row._asdict() for row in found]}, indent=1))
         return 0
@@ -119,14 +121,6 @@ def rows_of(folder: Path) -> list[ListedRun]:
             )
         raise ResultsError(f"{folder}: holds no run; {_HOW}")
     return sorted(found, key=lambda row: (row.started, row.folder), reverse=True)
-
-
-def _ranks(rows: Sequence[ListedRun], column: Column) -> list[int]:
-    """The rank of each row in a sorted column; equal values have equal ranks."""
-    keys = [column.key(row) for row in rows]
-    known = sorted({key for key in keys if key is not None}, reverse=column.largest_first)
-    places = {key: place for place, key in enumerate(known)}
-    return [places.get(key, len(places)) for key in keys]
 
 
 def _lines(found: Sequence[ListedRun], *, everything: bool) -> Iterator[str]:

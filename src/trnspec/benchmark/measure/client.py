@@ -87,8 +87,9 @@ async def ask(
             await _accept(response)
             if (type_ := response.content_type) not in _STREAMS:
                 name = "html_page" if type_ in ("text/html", "application/xhtml+xml") else "malformed"
-                raise StreamFault(name, f"answered {type_} where an event stream was asked for")
-            await _read(response, tally, sent, _max_bytes(max_tokens))
+                raise StreamFault(name, f"answered {type_} instead of an event stream")
+            maximum = min(_MAX_BYTES + max_tokens * _BYTES_PER_TOKEN, _MAX_BYTES_TOTAL)
+            await _read(response, tally, sent, maximum)
         reply = tally.reply()
     except _FAULTS as error:
         return _failed(error, sent, tally.chunks)
@@ -104,10 +105,6 @@ async def ask(
         output_keys=tuple(one_line(key) for key in reply.output_keys),
         spec_stats=statistics,
     )
-
-
-def _max_bytes(max_tokens: int) -> int:
-    return min(_MAX_BYTES + max_tokens * _BYTES_PER_TOKEN, _MAX_BYTES_TOTAL)
 
 
 async def _read(response: aiohttp.ClientResponse, tally: StreamTally, sent: float, maximum: int) -> None:
@@ -147,7 +144,9 @@ async def read_at_most(response: aiohttp.ClientResponse, maximum: int) -> bytes:
 def _refuse_compressed(response: aiohttp.ClientResponse) -> None:
     encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
-        raise StreamFault("malformed", f"the answer is compressed ({encoding}), which was not asked for")
+        raise StreamFault(
+            "malformed", f"the answer is compressed ({encoding}), and the request does not allow that"
+        )
 
 
 async def _accept(response: aiohttp.ClientResponse) -> None:

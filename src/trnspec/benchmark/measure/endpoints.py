@@ -1,5 +1,5 @@
-"""Information of a server about itself: its models (`/models`), its counters and start time (`/metrics`), its version (`/version`); and
-which optional fields of a request it takes.
+"""Information of a server about itself: its models (`/models`), its counters (`/metrics`), its version (`/version`), and the optional
+fields of a request that it takes.
 
 vLLM counts per engine and model since its start. So the difference over a block is that of the block, as long as there is no other
 traffic. https://docs.vllm.ai/en/latest/usage/metrics.html
@@ -34,7 +34,7 @@ from trnspec.benchmark.plan import OPTIONAL_FIELDS, Plan, PlannedArm
 from trnspec.core.files import json_of
 
 OF_DRAFTS = (COUNTED_DRAFTS, COUNTED_DRAFTED, COUNTED_ACCEPTED)
-"""Seconds since 1970, by the process collector of the Prometheus client."""
+"""The counters of drafts."""
 _COUNTED = (COUNTED_GENERATED, *OF_DRAFTS, COUNTED_PER_POSITION)
 _LINE = re.compile(r"^(?P<name>[^\s{]+)(?:\{(?P<labels>.*)\})?\s+(?P<value>\S+)")
 _POSITION = re.compile(r'(?:^|,)\s*position="([0-9]{1,3})"')
@@ -98,7 +98,9 @@ async def _endpoint(http: aiohttp.ClientSession, arm: PlannedArm, model: str) ->
     if model not in served:
         named = [one_line(name, 100) for name in list(served)[:_MAX_MODELS_NAMED]]
         has = ", ".join(named) + (" ..." if len(served) > _MAX_MODELS_NAMED else "") or "nothing"
-        raise EndpointError(f"{where}: serves {has}, not {model!r}; correct the plan's model or the arm")
+        raise EndpointError(
+            f"{where}: serves {has}, not {model!r}; correct --model, or the address of the arm"
+        )
     return served[model]
 
 
@@ -156,7 +158,7 @@ async def _accepted(http: aiohttp.ClientSession, plan: Plan, arm: PlannedArm) ->
         if reply.error not in _REFUSED:
             return tried
         if "chat template" in message or "chat_template" in message:
-            remedy = "a base model is asked for raw text: --endpoint completions"
+            remedy = "send raw text to a base model: --endpoint completions"
             raise EndpointError(f"{arm.name}: {reply.error}: {message}; {remedy}")
         left = [name for name in OPTIONAL_FIELDS if name not in tried.left_out]
         refused = next((name for name in left if re.search(rf"\b{name}\b", message)), None)
@@ -200,7 +202,7 @@ async def counters_page(
     except (aiohttp.ClientConnectionError, ConnectionError, TimeoutError):
         return None
     except StreamFault as fault:
-        warn(f"{url}: {fault.name}: {one_line(str(fault))}; its counters are left out")
+        warn(f"{url}: {fault.name}: {one_line(str(fault))}; its counters are not used")
     except (aiohttp.ClientError, OSError, ValueError):
         pass
     return ""

@@ -41,16 +41,19 @@ def _limits(
     drafting = [arm.name for arm in plan.arms if arm.speculative_tokens]
     several = [arm.name for arm in plan.arms if arm.max_tokens_per_step > 1]
     prompts = Counter(prompt.class_name for prompt in plan.prompts)
-    if few := [f"{class_} ({number})" for class_, number in prompts.items() if number < MIN_PROMPTS]:
-        yield f"a verdict for {listed(few, max_names=5)}, which needs {MIN_PROMPTS} prompts"
+    few = [
+        f"{class_} ({count(number, 'prompt')})" for class_, number in prompts.items() if number < MIN_PROMPTS
+    ]
+    if few:
+        yield f"which arm is faster for {listed(few, max_names=5)}: a verdict needs {MIN_PROMPTS} prompts"
     if len(plan.arms) == 1:
-        yield "which arm is faster (there is one arm)"
+        yield "which arm is faster (the run has one arm)"
     if uncounted := [arm for arm in several if any(one.completion_tokens is None for one in answers[arm])]:
-        yield f"the tokens of an answer ({listed(uncounted)}: no usage)"
+        yield f"how many tokens an answer has ({listed(uncounted)}: the server sends no usage)"
     whole = [arm for arm in several if any(one.chunk_tokens is None for one in answers[arm])]
     if whole := [arm for arm in whole if arm not in uncounted]:
-        yield f"the tokens of each chunk ({listed(whole)}: no usage per chunk)"
+        yield f"how many tokens a chunk has ({listed(whole)}: the server sends no usage per chunk)"
     if silent := [arm for arm in drafting if not counts[arm]]:
         yield f"how many drafts are accepted ({listed(silent)}: no counters at /metrics)"
     if all(arm.usd_per_hour is None for arm in plan.arms):
-        yield "what a token costs (no price of an arm)"
+        yield "what a token costs (no arm has a price: --usd-per-hour)"

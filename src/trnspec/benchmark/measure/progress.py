@@ -55,7 +55,7 @@ class Progress:
         """A block starts."""
         self._begun += 1
         count = f"[{self._begun}/{self._blocks}]"
-        again = "once more " if block.round == REPEATED else ""
+        again = "repeat of " if block.round == REPEATED else ""
         class_ = "all classes" if block.class_ == MIXED else block.class_
         measured = f"{again}{class_}, {block.load.in_words}, {block.arm}"
         left = "" if self.left_s is None else f" (about {duration(self.left_s)} left)"
@@ -85,7 +85,7 @@ class Progress:
         if self._late_s:
             self.warn(
                 f"this client was late in {count(len(self._late_s), 'block')}, by {max(self._late_s) * 1000:.0f} ms at most: measured "
-                "times may be too long by as much. Give it a core of its own, or fewer concurrent requests"
+                "times may be too long by that. Give it a CPU core of its own, or send fewer concurrent requests"
             )
 
     def end(self, block: Block, *, lag_s: float) -> None:

@@ -125,7 +125,8 @@ async def ask_again(
     answers = list(by_arm[plan.baseline].values())
     chosen = random.Random(plan.seed).sample(answers, min(maximum, len(answers)))
     progress.tell(
-        f"answers differ in {count(differing, 'pair')}; asking {plan.baseline} again for {limit_s:.0f} s at most"
+        f"answers differ in {count(differing, 'pair')}; repeating requests to {plan.baseline}, to see how often it differs from "
+        f"itself, for {limit_s:.0f} s at most"
     )
     again = "repeat the command to continue"
     try:
@@ -141,7 +142,7 @@ async def ask_again(
                     of_load = [record for record in chosen if record.load == load]
                     await in_slots(of_load, repeat, load.concurrency or _CONCURRENCY)
     except TimeoutError:
-        progress.warn(f"stopped asking {plan.baseline} again after {limit_s:.0f} s; {again}")
+        progress.warn(f"stopped repeating requests to {plan.baseline} after {limit_s:.0f} s; {again}")
     except EndpointError as error:
         progress.warn(f"{error}; not all requests were repeated, {again}")
     return replace(raw, repeats=tuple(known.values()))

@@ -54,7 +54,7 @@ def _earlier(plan: Plan, out: Path, nodes: Mapping[str, str] | None) -> RawRun |
     if first.client != __version__:
         raise ResultsError(
             f"{out}: run {first.run} was measured by client {first.client}, this is {__version__}; figures of two clients are "
-            "not one run: choose another --out (the old folder stays readable)"
+            "not one run: choose another --out (the old folder can still be read)"
         )
     return raw.on(nodes)
 
@@ -172,10 +172,8 @@ class _Session:
             if concurrency is None:
                 break
         self.after_warmup(loader)
-        states = loader.arm_states
-        warmups, counts = (
-            {arm: getattr(state, of) for arm, state in states.items()} for of in ("warmup", "counts")
-        )
+        warmups = {arm: state.warmup for arm, state in loader.arm_states.items()}
+        counts = {arm: state.counts for arm, state in loader.arm_states.items()}
         if unknown := outlook.limits(loader.plan, warmups, counts):
             loader.progress.tell(f"this run will not be able to say {unknown}")
 
@@ -188,7 +186,7 @@ class _Session:
         if seconds := loader.expected_s(left):
             again = any(round_ == REPEATED for *_, round_ in cells)
             size = [in_words(len(cells) - again, "cell")] * (len(cells) > again)
-            size += ["the first cell once more"] * again + [in_words(left.total(), "block")]
+            size += ["the first cell again"] * again + [in_words(left.total(), "block")]
             loader.progress.tell(f"about {duration(seconds)} of load: {', '.join(size)}")
         for block in blocks:
             loader.progress.left_s = loader.expected_s(left) or None

@@ -19,6 +19,7 @@ from bisect import insort
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, count, islice, product
+from typing import Any
 
 from trnspec.benchmark import cell_size
 from trnspec.benchmark.cell_size import ANSWERS_PER_BLOCK, SETS, SETS_REPEATED
@@ -155,7 +156,8 @@ def set_size(plan: Plan, load: Load) -> int:
 def warmup_blocks(plan: Plan, session: int, *, concurrency: int | None = None) -> Iterator[Block]:
     """Unmeasured requests to each arm over all classes, with nonces of their own in each session: `warmup` of them,
     and at least as many as the largest load has in flight, or `concurrency`."""
-    load = Load(concurrency=concurrency or _max_concurrency(plan))
+    largest = max(load.concurrency or _OPEN_LOOP_WARMUP for load in plan.loads)
+    load = Load(concurrency=concurrency or largest)
     number = max(plan.warmup, load.concurrency or 0) if plan.warmup else 0
     asked = len(plan.prompts)
     mixed = [plan.prompts[index * asked // number % asked] for index in range(number)]
@@ -165,20 +167,9 @@ def warmup_blocks(plan: Plan, session: int, *, concurrency: int | None = None) -
         Pair(id=id_, prompt=prompt, nonce=_nonce(plan.seed, id_, prompt))
         for id_, prompt in zip(ids, mixed, strict=True)
     )
+    about: dict[str, Any] = {"load": load, "phase": "warmup", "pairs": chosen, "session": session}
     for arm in plan.arms if chosen else ():
-        yield Block(
-            plan=plan,
-            arm=arm.name,
-            class_="warm-up",
-            load=load,
-            phase="warmup",
-            pairs=chosen,
-            session=session,
-        )
-
-
-def _max_concurrency(plan: Plan) -> int:
-    return max(load.concurrency or _OPEN_LOOP_WARMUP for load in plan.loads)
+        yield Block(plan=plan, arm=arm.name, class_="warm-up", **about)
 
 
 def more_warmup(plan: Plan, concurrency: int, answer_s: float) -> int | None:

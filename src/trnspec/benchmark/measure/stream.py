@@ -183,7 +183,7 @@ class StreamTally:
             return
         choice = choices[0]
         if len(choices) > 1 or choice.get("index") not in (None, 0, "0"):
-            raise StreamFault("malformed", f"one choice was asked for, index 0: {data!r}")
+            raise StreamFault("malformed", f"the request asks for one choice, index 0: {data!r}")
         if isinstance(reason := choice.get("finish_reason"), str):
             self._finish_reason = reason or self._finish_reason
         try:
@@ -207,15 +207,13 @@ class StreamTally:
         if not isinstance(usage, dict):
             raise ValueError(f"it is {shown(usage)}; must be a JSON object")
         self._completion = tokens_in(usage, "completion_tokens", maximum=self._max_tokens)
-        self._prompt, details = tokens_in(usage, "prompt_tokens"), usage.get("prompt_tokens_details")
-        maximum, parts = (
-            MAX_TOKENS if self._prompt is None else self._prompt,
-            usage.get("completion_tokens_details"),
-        )
+        self._prompt = tokens_in(usage, "prompt_tokens")
+        maximum = MAX_TOKENS if self._prompt is None else self._prompt
+        parts, details = usage.get("completion_tokens_details"), usage.get("prompt_tokens_details")
         self._reasoning = tokens_in(parts, "reasoning_tokens") if isinstance(parts, dict) else None
-        self._cached = (
-            tokens_in(details, "cached_tokens", maximum=maximum) if isinstance(details, dict) else None
-        )
+        self._cached = None
+        if isinstance(details, dict):
+            self._cached = tokens_in(details, "cached_tokens", maximum=maximum)
         return True
 
     def _text(self, choice: Mapping[str, Any]) -> str:
@@ -238,7 +236,8 @@ class StreamTally:
             raise StreamFault("no_done", f"the stream ended after {self.chunks} chunks without [DONE]")
         if reason is None:
             raise StreamFault(
-                "no_finish_reason", f"{self.chunks} chunks and no finish_reason: was it cut short?"
+                "no_finish_reason",
+                f"the answer ended after {self.chunks} chunks without a finish_reason, so it may be cut short",
             )
         if reason.lower() not in _ANSWERED:
             named = (

@@ -52,7 +52,7 @@ def render(cells: RequestsByCell, result: Result) -> str:
         result=result,
         at=at,
         said_first=_parted(result.sentence),
-        loads=_loads(result),
+        loads=f"{listed([f'{load.size:g}' for load in result.loads])} {result.loads[-1].unit}",
         servers=_servers(raw),
         answer=next(table for load, table in answers if load is at),
         elsewhere=[table for load, table in answers if table and load is not at],
@@ -89,12 +89,6 @@ def _parted(sentence: str) -> tuple[str, str]:
     return sentence[:end], sentence[end:]
 
 
-def _loads(result: Result) -> str:
-    """The loads of the run, in words."""
-    sizes = listed([f"{load.size:g}" for load in result.loads])
-    return f"{sizes} {result.loads[-1].unit}" if sizes else ""
-
-
 def _shown(result: Result, loads: Sequence[AtLoad]) -> list[str]:
     """The arms in figures: all or, if there are many, the baselines and the arms that the answer names."""
     names = [arm.name for arm in result.run.arms]
@@ -104,19 +98,14 @@ def _shown(result: Result, loads: Sequence[AtLoad]) -> list[str]:
     return [name for name in names if name in {*best, *(at.baseline for at in loads)}]
 
 
-def _together(texts: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """The subjects of each text."""
-    subjects: dict[str, list[str]] = {}
-    for text, subject in texts:
-        subjects.setdefault(text, []).append(subject)
-    return subjects
-
-
 def _unexplained(result: Result, at: AtLoad) -> dict[str, list[str]]:
     """The reasons why steps are not known, each with its classes."""
     wanted = {(one.place, one.treatment) for one in at.by_class if not one.step_cost}
-    rows = (row for row in result.explanations if (row.place, row.treatment) in wanted)
-    return _together((row.unknown, row.class_ or "") for row in rows)
+    classes: dict[str, list[str]] = {}
+    for row in result.explanations:
+        if (row.place, row.treatment) in wanted:
+            classes.setdefault(row.unknown, []).append(row.class_ or "")
+    return classes
 
 
 def predictions(cells: RequestsByCell) -> list[dict[str, Any]]:
