@@ -122,7 +122,6 @@ def _arguments_job(
         body,
         name=naming.arguments_job(runtime),
         account=naming.SERVING_ACCOUNT,
-        only=_ARGUMENTS,
         deadline_s=ARGUMENTS_DEADLINE_S,
         retries=0,
         level="restricted",
