@@ -79,6 +79,11 @@ def add_volume(
         mount(holder, name, path, writable=writable)
 
 
+def add_files(spec: PodSpec, name: str, config_map: str, path: str, holder: Container) -> None:
+    """Mount the files of a ConfigMap, which every user may read."""
+    add_volume(spec, name, path, holder, configMap={"name": config_map, "defaultMode": 0o444})
+
+
 def mount(holder: Container, volume: str, path: str, *, writable: bool = False, folder: str = "") -> None:
     """Mount a volume, or one folder of it."""
     entry: dict[str, Any] = {"name": volume, "mountPath": path, **({"subPath": folder} if folder else {})}

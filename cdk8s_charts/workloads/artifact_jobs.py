@@ -50,7 +50,6 @@ def finite_job(
     *,
     name: str,
     account: str,
-    only: str,
     deadline_s: int = DEADLINE_S,
     retries: int,
     level: str,
@@ -59,14 +58,15 @@ def finite_job(
 ) -> dict[str, Any]:
     """Return a Job that a run creates from its reviewed file, and keeps when it has finished, as the record of its step.
 
-    `name` says what it makes; a hash of what is created is added to it. `only` is the container whose exit code may end
-    it at once. A retry is a new pod, so that its failure is counted and looked at.
+    `name` says what it makes; a hash of what is created is added to it. The exit code of its one main container may end it at once. A
+    retry is a new pod, so that its failure is counted and looked at.
     """
     body["serviceAccountName"] = account
     body["restartPolicy"] = "Never"
     pods.harden(body, grace_s=60, priority=priority_name(experiment, JOBS), level=level)
     own = naming.labels(experiment, step, "job")
-    hopeless = {"containerName": only, "operator": "In", "values": [WRONG_CONFIGURATION]}
+    (main,) = body["containers"]
+    hopeless = {"containerName": main["name"], "operator": "In", "values": [WRONG_CONFIGURATION]}
     rules: list[dict[str, Any]] = [{"action": "FailJob", "onExitCodes": hopeless}]
     if experiment.cluster.capacity.kind == "spot":
         rules.append(_WITH_ITS_NODE)
@@ -118,7 +118,6 @@ def fetching_job(experiment: Experiment, weights: Weights) -> dict[str, Any]:
         body,
         name=naming.fetch_job(weights),
         account=naming.FETCH_ACCOUNT,
-        only="fetch",
         retries=5,
         level="restricted",
     )
@@ -173,7 +172,6 @@ def compiling_job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
         body,
         name=naming.compile_job(arm),
         account=naming.COMPILE_ACCOUNT,
-        only="push",
         deadline_s=compile_deadline_s(experiment),
         retries=1,
         level=arm.serving.pod_security,

@@ -35,7 +35,6 @@ _REMEDY = "the benchmark would not take this plan; change it in the experiment's
 def plan(experiment: Experiment) -> Plan:
     """Return the plan of the benchmark. Raises `Misuse` if the benchmark would refuse it."""
     settings, baseline = experiment.benchmark, experiment.baseline
-    given: dict[str, Any] = {"mixed": settings.mixed, "cell_minutes": settings.cell_minutes}
     asks = {"chat_template_kwargs": {"enable_thinking": settings.thinking}}
     try:
         return Plan(
@@ -51,7 +50,8 @@ def plan(experiment: Experiment) -> Plan:
             temperature=settings.temperature,
             extra_body=asks if baseline.target.model.can_think and settings.endpoint == "chat" else {},
             slo=settings.goodput or None,
-            **{key: value for key, value in given.items() if value},  # a plan holds only what the file says
+            mixed=settings.mixed,
+            cell_minutes=settings.cell_minutes,
             prompts=tuple(PlannedPrompt.model_validate(prompt.planned) for prompt in experiment.prompts),
         )
     except ValidationError as error:
@@ -80,7 +80,7 @@ def _arm(experiment: Experiment, arm: Arm) -> plans.PlannedArm:
     return plans.PlannedArm(
         name=arm.name,
         url=service_url(experiment, arm),
-        **dict[str, Any]({} if base is experiment.baseline else {"baseline": base.name}),
+        baseline=None if base is experiment.baseline else base.name,
         speculative_tokens=arm.num_speculative_tokens,
         max_tokens_per_step=arm.tokens_per_step,
         usd_per_hour=round(arm_usd_per_hour(experiment, arm), 4),

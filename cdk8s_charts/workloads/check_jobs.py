@@ -112,8 +112,7 @@ def _arguments_job(
     container["workingDir"] = _ASKED_MOUNT
     body: pods.PodSpec = {"containers": [container]}
     for name, folder, files in (("program", _PACKAGE, program), ("arms-0", "arms-0", questions)):
-        source = {"name": files["metadata"]["name"], "defaultMode": 0o444}
-        pods.add_volume(body, name, f"{_ASKED_MOUNT}/{folder}", container, configMap=source)
+        pods.add_files(body, name, files["metadata"]["name"], f"{_ASKED_MOUNT}/{folder}", container)
     stores.mount_store(experiment, "checkpoints", body, container)
     mount_chat_template(experiment, body, container)
     pods.on_system_nodes(body)
@@ -123,7 +122,6 @@ def _arguments_job(
         body,
         name=naming.arguments_job(runtime),
         account=naming.SERVING_ACCOUNT,
-        only=_ARGUMENTS,
         deadline_s=ARGUMENTS_DEADLINE_S,
         retries=0,
         level="restricted",
@@ -138,27 +136,28 @@ def _files(experiment: Experiment, data: dict[str, str]) -> dict[str, Any]:
 
 def node_objects(experiment: Experiment) -> list[dict[str, Any]]:
     """Return the program and its Jobs, of which each verification makes its own. They are not retried."""
-    marks = naming.labels(experiment, _VERIFY, "job")
-    jobs = {
-        proof_name(experiment, arm): pods.job(
-            experiment,
-            proof_name(experiment, arm),
-            _node_pod(experiment, arm),
-            labels={**marks, naming.STEP: _VERIFY},
-            pod_labels=marks,
-            backoffLimit=0,
-            activeDeadlineSeconds=SECONDS,
-            ttlSecondsAfterFinished=86_400,
-        )
-        for arm in experiment.arms
-    }
+    jobs = {job["metadata"]["name"]: job for job in (_node_job(experiment, arm) for arm in experiment.arms)}
     return [config_map(experiment, _NODE_PROBE_NAME, {_NODE_PROBE.name: _NODE_PROBE_TEXT}), *jobs.values()]
 
 
 def proof_name(experiment: Experiment, arm: Arm) -> str:
     """Return the name of the Job that checks a node for `arm`; arms with the same needs share it."""
+    return str(_node_job(experiment, arm)["metadata"]["name"])
+
+
+def _node_job(experiment: Experiment, arm: Arm) -> dict[str, Any]:
+    marks, body = naming.labels(experiment, _VERIFY, "job"), _node_pod(experiment, arm)
     shape = f"{arm.serving.devices}-lnc{arm.serving.logical_nc_config}"
-    return f"verify-{shape}-{content_suffix(_node_pod(experiment, arm))}"
+    return pods.job(
+        experiment,
+        f"verify-{shape}-{content_suffix(body)}",
+        body,
+        labels={**marks, naming.STEP: _VERIFY},
+        pod_labels=marks,
+        backoffLimit=0,
+        activeDeadlineSeconds=SECONDS,
+        ttlSecondsAfterFinished=86_400,
+    )
 
 
 def _node_pod(experiment: Experiment, arm: Arm) -> pods.PodSpec:
@@ -175,8 +174,7 @@ def _node_pod(experiment: Experiment, arm: Arm) -> pods.PodSpec:
         "serviceAccountName": naming.SERVING_ACCOUNT,
         "containers": [container],
     }
-    source = {"name": _NODE_PROBE_NAME, "defaultMode": 0o444}
-    pods.add_volume(spec, CONTAINER, _PROOF_MOUNT, container, configMap=source)
+    pods.add_files(spec, CONTAINER, _NODE_PROBE_NAME, _PROOF_MOUNT, container)
     pods.add_scratch(spec, 10, container)
     for purpose in stores.STORES:
         stores.mount_store(experiment, purpose, spec, container)

@@ -201,8 +201,7 @@ def chat_template(experiment: Experiment) -> list[dict[str, Any]]:
 
 def mount_chat_template(experiment: Experiment, body: pods.PodSpec, holder: pods.Container) -> None:
     for item in chat_template(experiment):
-        source = {"name": item["metadata"]["name"], "defaultMode": 0o444}
-        pods.add_volume(body, "chat-template", CHAT_TEMPLATE_MOUNT, holder, configMap=source)
+        pods.add_files(body, "chat-template", item["metadata"]["name"], CHAT_TEMPLATE_MOUNT, holder)
 
 
 def service_url(experiment: Experiment, arm: Arm) -> str:
@@ -267,4 +266,4 @@ def _server(experiment: Experiment, arm: Arm) -> pods.Container:
 def promoted_objects(experiment: Experiment) -> list[dict[str, Any]]:
     """Return the Service of the promoted arm: another arm changes its selector and nothing for the callers."""
     arm = experiment.promoted
-    return [service(experiment, arm, naming.promoted_service(experiment.name))] if arm else []
+    return [service(experiment, arm, experiment.name + naming.PROMOTED_SUFFIX)] if arm else []

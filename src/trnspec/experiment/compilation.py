@@ -1,8 +1,7 @@
 """The artifact of an arm: its Neuron configuration, complete and explicit, and its key.
 
-Both arms get every key that decides their graph, because the vLLM 0.9.1 fork gives a plain and a speculating server
-different defaults (dynamic against greedy sampling, sequence parallelism on against off): equal YAML would not be an
-equal engine. Key names are those of NxD Inference's `models/config.py` at the version that the image carries (a test
+Both arms get every key that decides their graph. The vLLM 0.9.1 fork gives a plain and a speculating server different
+defaults (dynamic or greedy sampling, sequence parallelism on or off), so equal YAML would not be an equal engine. Key names are those of NxD Inference's `models/config.py` at the version that the image carries (a test
 compares them), or of the native plugin's configuration reference.
 """
 
@@ -22,9 +21,8 @@ LIKE = 0.9
 DRAFTED_COLD_STARTS = 2
 """A drafting arm is assumed to compile this many times as long as its plain arm: it has the head's graphs too."""
 COLD_STARTS_S = {"Qwen/Qwen3-8B": (135.0, 491.4), "Qwen/Qwen3-32B": (214.3, 214.3)}
-"""Seconds that a plain server of vLLM Neuron needed to start with an empty compile cache, from the smallest to the largest
-prefill bucket that was tried (2,048 and 8,192 tokens). Loading is in them, so compiling alone is shorter: with everything
-compiled the 8B started in 106.9 s. Version 0.24, SDK 2.32, one Trainium2 chip, one sequence, 2026-10-07; by the makers of another engine:
+"""Seconds that a plain server of vLLM Neuron needed to start with an empty compile cache: with the smallest and the largest prefill
+bucket that was tried (2,048 and 8,192 tokens). They include loading: with everything compiled, the 8B started in 106.9 s. Version 0.24, SDK 2.32, one Trainium2 chip, one sequence, 2026-10-07; by the makers of another engine:
 https://github.com/foxl-ai/kiln/blob/f5a7faf/bench/results/2026-10-07-trn2.3xlarge-qwen3-ttft.md
 """
 KEY_LENGTH = 16
@@ -136,7 +134,7 @@ def _native(arm: Arm) -> dict[str, Any]:
     """Buckets for the lengths of the load, powers of two from 128 as the plugin makes them, and the largest of each kind:
     what does not fit takes that one, and nothing is left to compile later.
 
-    A prompt is padded to the first that holds it, and a decode step reads the cache up to the first that holds the longest
+    A prompt is padded to the first bucket that holds it. A decode step reads the cache up to the first bucket that holds the longest
     sequence of its batch, otherwise all of `max_model_len`. That length is always compiled: the plugin refuses it in
     `decode_context_length_buckets` (`validate_decode_context_length_buckets` of its bucket_utils; design of decode
     context-length bucketing, 2026-06-23). One smaller bucket is enough for one load; each one more is compiled three times
@@ -164,8 +162,8 @@ def _powers(tokens: int) -> Iterator[int]:
 
 
 _BLOCK_TOKENS, _SPARE_BLOCKS = 32, 176
-"""The size of a block of the key-value cache, and what the plugin's examples of DFlash add to the blocks that the batch can use, in both of
-the arms that they compare (https://github.com/vllm-project/vllm-neuron, examples/vllm_neuron/models/qwen3/dflash/run_tp4.sh). No
+"""The size of a block of the key-value cache, and the blocks that the plugin's examples of DFlash add to what the batch can use, in both
+arms (https://github.com/vllm-project/vllm-neuron, examples/vllm_neuron/models/qwen3/dflash/run_tp4.sh). No
 source says why 176; the features guide (2026-08-13) has the formula without them. vLLM keeps one block for itself and needs room
 for drafts, so some are needed.
 

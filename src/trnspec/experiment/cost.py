@@ -17,8 +17,8 @@ from trnspec.experiment.placement import ASKED_AT_ONCE, compilations_at_once, fi
 SYSTEM_NODES = 2
 """One per zone, so that DNS outlives a node."""
 SYSTEM_VOLUME_GIB = 150
-"""Holds two Neuron images, which the check of the arguments pulls (`cdk8s_charts/pods.py`), the other images, the files of the
-fetch Job and the caches of the mounts, and stays below the 85 % at which the kubelet begins to remove images."""
+"""Room for the two Neuron images that the arguments Job pulls (`cdk8s_charts/pods.py`), the other images, the files of the fetch Job and
+the caches of the mounts. They fill less than 85 %, at which the kubelet begins to remove images."""
 NEURON_VOLUME_GIB = 100
 """Disk of the operating system; images and pods are on local NVMe."""
 BASTION_VOLUME_GIB = 8
@@ -75,7 +75,7 @@ def running(experiment: Experiment) -> tuple[Price, ...]:
 
 
 def file_spot_rates(experiment: Experiment) -> list[NodeRate]:
-    """Return the published spot rates of a Trn2 node in its zone, or in the other zones of the file where its zone has none."""
+    """Return the published spot rates of a Trn2 node in its zone; if there are none, those of the file's other zones."""
     cluster, here = experiment.cluster, spot_rates(experiment.instance.name)
     own = [rate for rate in here if rate.zone == cluster.trn2_zone]
     return own or [rate for rate in here if rate.zone in cluster.availability_zones]
@@ -164,8 +164,8 @@ def quality_tokens(arm: Arm) -> int:
 
 
 def quality_s(experiment: Experiment, *, token_s: float, most: int = QUALITY_TOKENS) -> float:
-    """Return the seconds of the questions of `lm_eval`, asked of all arms of a round at the same time, if every answer has `most`
-    tokens, or the maximum of its arm."""
+    """Return the seconds of the questions of `lm_eval`, if every answer has `most` tokens or the maximum of its arm. All arms of a round
+    are asked at the same time."""
     asked = experiment.benchmark.lm_eval or 0
 
     def slowest(arms: Sequence[Arm]) -> int:

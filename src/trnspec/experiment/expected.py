@@ -71,8 +71,8 @@ def expected_of(experiment: Experiment, arm: Arm) -> ArmForecast:
     """Return the forecast of one arm. Each step is assumed to read the whole `max_model_len`. If that is longer than anything published, it
     is assumed to read the first bucket that holds the longest request, by its estimated length.
 
-    With buckets (always on NxD Inference, where listed on the native plugin) a step reads the first that holds its request
-    (`get_target_bucket` of NxD Inference's models/model_wrapper.py at v0.6.10598), so shorter requests take less.
+    With buckets a step reads the first that holds its request (`get_target_bucket` of NxD Inference's models/model_wrapper.py at
+    v0.6.10598), so shorter requests take less. NxD Inference always has buckets, the native plugin only if they are listed.
     """
     own, treatment = configuration(arm), arm.speculation
     if own.compiled_tokens > MAX_CONTEXT:

@@ -20,6 +20,8 @@ _LINE = re.compile(r"# ([a-z]+):[ \t]*(.*)")
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
+    """The fields of the comment, as they are listed by `new --list`."""
+
     title: str
     answers: str
     """The question, which ends with a question mark."""

@@ -15,7 +15,7 @@ SERVING_ACCOUNT, BENCHMARK_ACCOUNT = "serving", "benchmark"
 FETCH_ACCOUNT, COMPILE_ACCOUNT = "fetch", "compile"
 BENCHMARK_NAME, LMEVAL_NAME = "qwen-llmperf", "qwen-lmeval"
 PROMOTED_SUFFIX = "-service"
-"""After the experiment's name: the Service of the promoted arm."""
+"""After the experiment's name: the Service of the promoted arm. Its name does not change when another arm is promoted."""
 LMEVAL_CHECK = "check-"
 """Prefix of the container that asks an arm the questions of `lm_eval`."""
 SERVICE_PORT = 8000
@@ -180,11 +180,6 @@ def brought_home(run: str) -> str:
 def runner_role_name(experiment: Experiment) -> str:
     """Role of the builds that run the experiment."""
     return f"{account_wide(experiment)}-run"
-
-
-def promoted_service(experiment_name: str) -> str:
-    """Service of the promoted arm. The name does not change when another arm is promoted."""
-    return experiment_name + PROMOTED_SUFFIX
 
 
 def slug(text: str) -> str:

@@ -84,8 +84,8 @@ def _foreign(path: str, value: str, region: str, *, what: str = "is not a zone")
 
 
 def admin_access(cluster: Cluster) -> Iterator[Finding]:
-    """The public endpoint is only for the listed networks, which must be IPv4 in AWS's notation, distinct, accepted by EKS, and not
-    open to the world, alone or together."""
+    """The public endpoint is only for the listed networks. They must be IPv4 in AWS's notation, distinct and accepted by EKS. They must
+    not open it to the world, alone or together."""
     cidrs, path = cluster.admin_cidrs, "cluster.admin_cidrs"
     if len(cidrs) > _MAX_PUBLIC_NETWORKS:
         yield refused(f"{path} too-many", list(cidrs), number=len(cidrs), maximum=_MAX_PUBLIC_NETWORKS)

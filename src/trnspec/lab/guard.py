@@ -17,6 +17,7 @@ GRACE_S = 10
 
 
 def main(argv: list[str]) -> int:
+    """Run the command and return its exit code; 127 if it cannot be started."""
     try:
         child = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
     except OSError as error:

@@ -36,6 +36,7 @@ class Server:
 
     @property
     def url(self) -> str:
+        """The base URL, without a path."""
         return f"http://{LOOPBACK}:{self.port}"
 
 

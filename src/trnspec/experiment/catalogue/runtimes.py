@@ -178,10 +178,6 @@ RUNTIMES = {name: _runtime(name, row) for name, row in table_of(__file__)["runti
 
 OLDEST_FOR_CLAIMS = (1, 34, 2)
 """1.34.0 and 1.34.1 have a regression in resource claims (kubernetes#133920)."""
-PANICS = frozenset({"20260930", "20261003"})
-"""Releases whose kernel 6.12.110 can panic while it reclaims memory, on Kubernetes 1.31 to 1.35: the release notes say so, and
-that 20261012 fixes it (https://github.com/awslabs/amazon-eks-ami/releases/tag/v20261012, issue 2845; read 2026-11-23)."""
-PANICKING_KUBERNETES = (1, 31), (1, 35)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,15 +189,6 @@ class NodeImage:
     """What a managed node group takes as its release version: kubelet and date."""
     neuron_driver: str
     """aws-neuronx-dkms in the Neuron variant."""
-
-    def __post_init__(self) -> None:
-        """Raises ValueError for a release that must never be pinned."""
-        oldest, newest = PANICKING_KUBERNETES
-        if self.date in PANICS and oldest <= tuple(map(int, self.kubernetes.split("."))) <= newest:
-            raise ValueError(
-                f"node image {self.release}: its kernel can panic on Kubernetes 1.31 to 1.35 (awslabs/amazon-eks-ami "
-                "issue 2845); pin 20261012 or later, or a release before 20260930"
-            )
 
     @property
     def date(self) -> str:
@@ -225,7 +212,11 @@ NODE_IMAGES = (
     NodeImage(kubernetes="1.36", release="1.36.2-20260714", neuron_driver="2.29.0.0"),
     NodeImage(kubernetes="1.36", release="1.36.2-20260625", neuron_driver="2.28.0.0"),
 )
-"""The newest first: for each driver, the last release whose contents could be read."""
+"""The newest first: for each driver, the last release whose contents could be read.
+
+Do not pin 20260930 or 20261003: on Kubernetes 1.31 to 1.35 their kernel 6.12.110 can panic while it reclaims memory, which 20261012 fixes
+(https://github.com/awslabs/amazon-eks-ami/releases/tag/v20261012, issue 2845; read 2026-11-23).
+"""
 
 
 def images_of(kubernetes: str) -> tuple[NodeImage, ...]:

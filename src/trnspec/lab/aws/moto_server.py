@@ -76,8 +76,8 @@ def _session() -> boto3.Session:
 
 
 def child_environment(*, endpoint: str, region: str) -> dict[str, str]:
-    """Return this process's environment without any AWS setting (profile, token, endpoint of one service), and with what a child
-    process needs to reach the server."""
+    """Return this process's environment with what a child process needs to reach the server, and without any other AWS setting
+    (profile, token, endpoint of one service)."""
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith("AWS_")},
         "AWS_ENDPOINT_URL": endpoint,

@@ -1,7 +1,7 @@
 """One arm's engine: continuous batching in real time. As on a Trn2 node, one prefill comes after the other, between decode steps.
 
-The schedule is absolute. A step ends when the one before it was planned to end plus its own cost, so a late wake-up does
-not delay the steps after it; a machine that stalls delivers the overdue steps at once and is on schedule again.
+The schedule is absolute: the planned end of a step is the planned end of the step before it plus its own cost. So a late wake-up does
+not delay later steps, and a machine that stalls delivers the overdue steps at once and is on schedule again.
 
 The V0 engine of the 0.9.1 image has no `vllm:spec_decode_*` samples: on Neuron drafts are accepted inside the compiled
 graph, and the server never learns how many. `generation_tokens_total` advances by one per step and sequence, and by one at the

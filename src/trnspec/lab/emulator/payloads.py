@@ -195,6 +195,7 @@ def event(payload: Payload) -> bytes:
 
 
 def usage(prompt: int, completion: int) -> Payload:
+    """Return the tokens of a request as OpenAI's API counts them."""
     return {"prompt_tokens": prompt, "total_tokens": prompt + completion, "completion_tokens": completion}
 
 

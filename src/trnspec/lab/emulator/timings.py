@@ -11,12 +11,12 @@ and 47.4 ms with speculation.
 
 How many drafted tokens the target accepts is *fitted*: with `StepCosts` and k = 7 the table reproduces the blog's result.
 Tokens per step at k = 7 come out as 6.5 repetition, 6.1 numeric, 5.8 json, 4.9 code, 2.1 open-ended. The blog gives no
-figures per class: the order of the structured classes is a plausible guess, and so is the decay beyond the window of 7,
-chosen so that 15 tokens are slower than 7 in every class (the blog: 15 hurt). The blog also says that 5 tokens gave
+figures per class: the order of the structured classes is a plausible guess, and so is the decay beyond the window of 7.
+It makes 15 tokens slower than 7 in every class (the blog: 15 hurt). The blog also says that 5 tokens gave
 little, which no table with the other results reproduces: here 5 tokens reach most of the gain of 7.
 
-Arms of other experiments have the steps that are published for their very configuration, else those that are forecast, else the
-fitted costs with a caution (`emulated`).
+Arms of other experiments have the step times that are published for the same configuration, or else forecast ones, or else the fitted
+costs with a caution (`emulated`).
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ class StepCosts:
     def step_s(self, speculative_tokens: int, at_once: int = 1) -> float:
         """Return the seconds of one decode step for any number of concurrent requests; 0 speculative tokens is plain decoding.
 
-        Fused speculation with k tokens makes k draft passes (the last one only fills the draft's KV cache)
-        and one verification of k positions (NxD Inference, `NeuronFusedSpecModel`): 94.4 ms for k = 7.
+        Fused speculation with k tokens makes k draft passes and one verification of k positions (NxD Inference,
+        `NeuronFusedSpecModel`): 94.4 ms for k = 7. The last draft pass only fills the draft's KV cache.
         """
         k = speculative_tokens
         if k == 0:
