@@ -21,7 +21,8 @@ from pydantic import (
     model_validator,
 )
 
-MAX_LEVELS, MAX_DEPTH = 64, 32
+MAX_ARMS, MAX_LEVELS, MAX_IN_FLIGHT, MAX_DEPTH = 64, 64, 4096, 32
+"""Arms of a plan, its loads, concurrent requests of a load, and lists or objects in each other."""
 MIN_S, MAX_S = 1e-6, 1_000_000
 """The bounds of a limit of an SLO."""
 _LIMITED = ("ttft_s", "tpot_s", "e2e_s")

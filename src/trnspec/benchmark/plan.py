@@ -16,7 +16,9 @@ from pydantic import Field, ValidationError, model_validator
 from trnspec.benchmark.errors import PlanError
 from trnspec.benchmark.limits import (
     FOR_ANY_OF,
+    MAX_ARMS,
     MAX_DEPTH,
+    MAX_IN_FLIGHT,
     MAX_LEVELS,
     MAX_S,
     OMIT_IF_EMPTY,
@@ -41,7 +43,7 @@ from trnspec.core.words import LABEL_RULE, is_label, plural
 
 MAX_OUTPUT = 1 << 20
 """The largest number of tokens of an answer, and of a decode step."""
-_MAX_ARMS, _MAX_PROMPTS = 64, 100_000
+_MAX_PROMPTS = 100_000
 _MAX_USD = 1e6
 OPTIONAL_FIELDS: Mapping[str, str] = {
     "continuous_usage_stats": "",
@@ -57,7 +59,7 @@ TIMEOUT_S = 300.0
 _NOT_SENT = ("url", "usd_per_hour", "also_changes", "kv_tokens", "api_key_env", "headers_env")
 """Keys of an arm that do not change what is asked of which arm."""
 _SHARES = "an object of classes and their shares, each a number above 0"
-_IN_FLIGHT, _PER_S = whole(1, 4096), number(10_000, minimum=0.0001)
+_IN_FLIGHT, _PER_S = whole(1, MAX_IN_FLIGHT), number(10_000, minimum=0.0001)
 _Text = Annotated[str, Field(min_length=1, max_length=1000)]
 _TEXTS = items(f"a list of at most {MAX_LEVELS} texts", minimum=0, maximum=MAX_LEVELS)
 _NAMED = "printable ASCII, 1 to 128 characters, not starting with a colon"
@@ -176,7 +178,7 @@ class Plan(Part):
         must_be("the served model's name, printable, below 500 characters"),
     ]
     baseline: Name
-    arms: Annotated[tuple[PlannedArm, ...], items(f"a list of 1 to {_MAX_ARMS} arms", maximum=_MAX_ARMS)]
+    arms: Annotated[tuple[PlannedArm, ...], items(f"a list of 1 to {MAX_ARMS} arms", maximum=MAX_ARMS)]
     concurrency: Annotated[tuple[Annotated[int, _IN_FLIGHT], ...], levels(_IN_FLIGHT)] = (4,)
     requests: Annotated[int, whole(1, 1_000_000)] = 32
     """The minimum number of measured requests per class and cell: to hold a load long enough may need more."""

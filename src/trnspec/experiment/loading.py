@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from trnspec.benchmark.limits import MAX_ARMS
 from trnspec.core.files import UnreadableFile, text_of
 from trnspec.core.findings import Finding, InvalidExperiment, Misuse
 from trnspec.core.words import count
@@ -30,8 +31,6 @@ from trnspec.experiment.naming import slug
 from trnspec.experiment.prompts import Prompt, expected_tokens, read_prompts
 from trnspec.experiment.refusals import form_problems, is_quantized, refused, unknown_name
 
-MAX_ARMS = 128
-"""More arms than anybody can pay for, and few enough to check quickly."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)b(?![a-z0-9])", re.IGNORECASE)
 _OWN_MODEL = (
     " For a fine-tune add `like: {}`, for another model `config:` with the path of its config.json: "

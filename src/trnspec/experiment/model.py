@@ -18,7 +18,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
-from trnspec.benchmark.limits import MAX_S, MIN_S
+from trnspec.benchmark.limits import MAX_IN_FLIGHT, MAX_LEVELS, MAX_S, MIN_S
 
 MAX_NUMBER = 1_000_000
 Positive = Annotated[int, Field(gt=0, le=MAX_NUMBER)]
@@ -203,7 +203,9 @@ class Benchmark(FileSection):
     """Sampling temperature. It must be 0 if the runtime speculates greedily only."""
     max_tokens: Positive = 600
     """The maximum tokens of an answer. A line of a prompts file may have its own."""
-    concurrency: Annotated[tuple[Positive, ...], Listed(1)] = (4,)
+    concurrency: Annotated[
+        tuple[Annotated[int, Field(gt=0, le=MAX_IN_FLIGHT)], ...], Listed(1, MAX_LEVELS)
+    ] = (4,)
     """Concurrent requests. Each value is measured by itself. 1, 2, 4, 8, 16, 32 shows up to which load drafting pays."""
     requests: Positive = 32
     """The minimum number of measured requests for each class at each load. The largest class must not have more prompts. Each load lasts for
