@@ -82,10 +82,8 @@ def _results(experiment: Experiment, kubernetes: Kubernetes, arm: str, job: str)
     pod = max(pods, key=lambda one: str(one["metadata"].get("creationTimestamp", "")))
     name, states = pod["metadata"]["name"], [one.get("state", {}) for one in container_statuses(pod)]
     if condition(pod, "PodScheduled", "False") or any("waiting" in state for state in states):
-        why, _, remedy = (
-            trouble(experiment, [pod], job, kubernetes.list("events"))
-            or f"pod {name} never started; {kubectl} describe pod {name}"
-        ).partition("; ")
+        known = trouble(experiment, [pod], job, kubernetes.list("events"))
+        why, _, remedy = (known or f"pod {name} never started; {kubectl} describe pod {name}").partition("; ")
         yield checked("proof-ran", arm, why, remedy)
         return
     seen = set()

@@ -251,9 +251,8 @@ def _dry_run(experiment: Experiment, asked: RunOptions, *, as_json: bool) -> int
         plan = _plan(experiment, asked, now=now, aws=aws, held=held)
     except AwsError as error:
         plan, problem = _plan(experiment, asked, now=now, aws=None), error
-    print_json({**plan.as_json(), "asked_aws": problem is None}) if as_json else print_text(
-        *plan.text.split("\n")
-    )
+    told = {**plan.as_json(), "asked_aws": problem is None}
+    print_json(told) if as_json else print_text(*plan.text.split("\n"))
     if problem is not None:
         warn(f"{problem}; until then the plan assumes a new run that compiles every arm")
         return problem.exit_code
