@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from tests.conftest import NODE_USD, REFERENCE, ROOT
 from tests.experiment.edits import put
 from tests.operations.conftest import Say
 from tests.operations.test_verbs import _rendered
+from trnspec.benchmark.analyse.window_advice import forecast
+from trnspec.benchmark.formats.acceptance_files import survivals
 from trnspec.benchmark.plan import from_dict
 from trnspec.core.findings import Misuse, State
 from trnspec.experiment import Experiment, load
@@ -32,7 +35,7 @@ from trnspec.operations.__main__ import main
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.forecast import of_experiment
 from trnspec.operations.preflight.ec2_offers import instance_offered as where_offered
-from trnspec.operations.rental import Prediction, Steps, acceptance_in, measured, predict, published
+from trnspec.operations.rental import Prediction, Steps, measured, predict, published
 
 ALL = [1.0] * 7
 NONE = [0.0] * 7
@@ -48,7 +51,8 @@ def _file(folder: Path, shares: dict[str, list[float]]) -> Path:
 
 
 def _predict(experiment: Experiment, steps: Steps, path: Path) -> tuple[Prediction, ...]:
-    return predict(experiment, experiment.arms[1], steps=steps, evidence=acceptance_in(path), mix=None)
+    evidence = partial(forecast, survivals(path), basis=str(path))
+    return predict(experiment, experiment.arms[1], steps=steps, evidence=evidence, mix=None)
 
 
 def test_a_mixture_lies_between_the_ceiling_and_what_cannot_pay(

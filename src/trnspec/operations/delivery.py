@@ -74,7 +74,8 @@ def run_project(
     def code_build() -> CheckedClient:
         nonlocal stage
         if stage is None or clock.now() - stage[0] >= _RENEW:
-            stage = clock.now(), _code_build(aws, role)
+            answer = aws.client("sts").assume_role(RoleArn=role, RoleSessionName="speculation-delivery")
+            stage = clock.now(), Aws(aws.region, keys=answer["Credentials"]).client("codebuild")
         return stage[1]
 
     started = code_build().find("start_build", "ResourceNotFoundException", projectName=project)
@@ -93,12 +94,6 @@ def run_project(
         why = f"{build['buildStatus']} ({failure_reason(build)})"
         raise Refusal(f"{name}: {why}; read {log}, then retry the stage")
     return name
-
-
-def _code_build(aws: Aws, role: str) -> CheckedClient:
-    """Return CodeBuild in the account of the stage, with new credentials."""
-    answer = aws.client("sts").assume_role(RoleArn=role, RoleSessionName="speculation-delivery")
-    return Aws(aws.region, keys=answer["Credentials"]).client("codebuild")
 
 
 @with_experiment
@@ -143,12 +138,8 @@ def _health(experiment: Experiment, kind: str, name: str, present: Object) -> It
     if kind == "Deployment":
         wanted, available = present["spec"].get("replicas", 1), status.get("availableReplicas", 0)
         if available < wanted:
-            yield Finding(
-                where,
-                None,
-                f"{available} of {count(wanted, 'replica')} available",
-                f"read ./trnspec status {experiment.file}",
-            )
+            why = f"{available} of {count(wanted, 'replica')} available"
+            yield Finding(where, None, why, f"read ./trnspec status {experiment.file}")
     if kind == "PersistentVolumeClaim" and status.get("phase", "Bound") not in ("Bound", "Pending"):
         yield Finding(where, None, f"is {status['phase']}", "delete it and deploy again")
 

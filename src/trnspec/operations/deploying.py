@@ -23,12 +23,7 @@ from trnspec.experiment.naming import PROTECTED, bucket, stack_name
 from trnspec.operations.cloud import cloudformation, experiment_resources
 from trnspec.operations.cloud.aws import Aws, aws_of
 from trnspec.operations.cloud.clock import Clock
-from trnspec.operations.options import (
-    chosen,
-    dry_run_option,
-    experiments,
-    json_option,
-)
+from trnspec.operations.options import chosen, dry_run_option, experiments, json_option
 from trnspec.operations.preflight.checklist import check_deployable
 from trnspec.operations.running.state import MEASURING, RunStore, check_owner
 
@@ -84,9 +79,10 @@ def command(ctx: click.Context, words: tuple[str, ...], dry_run: bool, as_json: 
         raise Outside(f"{npx}: does not exist, and the CDK is started with it; run scripts/setup")
     os.chdir(ROOT)
     act = ["diff"] if dry_run else ["deploy", "--all"]
-    if not dry_run and any(
+    asks_nothing = any(
         word.endswith("never") for word in words
-    ):  # the CDK asks about one stack at a time only
+    )  # the CDK asks about one stack at a time only
+    if asks_nothing and not dry_run:
         act += ["--concurrency", _AT_ONCE]
     os.execv(npx, [str(npx), "cdk", *act, "-c", f"experiment={path}", *words[len(given) :]])
 
@@ -105,10 +101,8 @@ def _refuse_under_a_run(experiment: Experiment, aws: Aws) -> None:
         return
     held = RunStore(experiment, aws).current()
     if held is not None and held.state.step.startswith(MEASURING):
-        remedy = (
-            f"a deployment would set its arms to 0: wait for its end (./trnspec status {experiment.file}), or interrupt it (Ctrl-C), deploy and run it again "
-            "to go on"
-        )
+        wait = f"wait for its end (./trnspec status {experiment.file})"
+        remedy = f"a deployment would set its arms to 0: {wait}, or interrupt it (Ctrl-C), deploy and run it again to go on"
         check_owner(held.state, now=Clock().now(), remedy=remedy)
 
 

@@ -14,7 +14,9 @@ import click
 
 from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.analyse.window_advice import advise
+from trnspec.benchmark.analyse.window_advice import forecast as shares_only
 from trnspec.benchmark.commands.arm_options import points, read_by, shares
+from trnspec.benchmark.formats.acceptance_files import survivals
 from trnspec.benchmark.formats.vllm_bench import ALL
 from trnspec.benchmark.measure import journal
 from trnspec.benchmark.plan import Plan
@@ -37,7 +39,6 @@ from trnspec.operations.rental import (
     WHOLE,
     Prediction,
     Steps,
-    acceptance_in,
     break_even,
     decide,
     measured,
@@ -145,7 +146,7 @@ def command(
                 "doubts": doubts,
                 "rental": rental.as_json(),
                 "decision": decision,
-                "break_even": {**asdict(needed), "accepted": needed.accepted},
+                "break_even": needed,
                 "classes": classes,
             }
         )
@@ -197,7 +198,7 @@ def _predictions(
             plan, evidence = raw.plan, partial(advise, cells_of(raw))
             _check_asked_alike(experiment, plan, run)
         elif acceptance:
-            plan, evidence = None, acceptance_in(acceptance)
+            plan, evidence = None, partial(shares_only, survivals(acceptance), basis=str(acceptance))
         else:
             return (), []
         found = predict(experiment, arm, steps=steps, evidence=evidence, mix=mix)

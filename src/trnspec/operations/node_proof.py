@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
 from cdk8s_charts import node_probe
@@ -48,31 +47,28 @@ def prove(
     reviewed = {job["metadata"]["name"]: job for job in jobs}
     begun = clock.now().strftime("%Y%m%dt%H%M%Sz")
     made = {f"verify-{arm.name}-{begun}": arm for arm in experiment.rounds[0]}
+    left = list(made)
+
+    def running() -> str | None:
+        for job in [*left]:
+            if job_state(kubernetes.get("job", job)) != "active":
+                left.remove(job)
+                tell(f"  {job} ended, {len(left)} left")
+        return f"checking the nodes: {listed(left)}" if left else None
+
     try:
-        for left in kubernetes.list("jobs", labels={STEP: "verify"}):  # of a process that was killed
-            kubernetes.delete("job", left["metadata"]["name"])
-        for job, arm in made.items():
-            kubernetes.create(named(reviewed[proof_name(experiment, arm)], job))
+        for job in kubernetes.list("jobs", labels={STEP: "verify"}):  # of a process that was killed
+            kubernetes.delete("job", job["metadata"]["name"])
+        for name, arm in made.items():
+            kubernetes.create(named(reviewed[proof_name(experiment, arm)], name))
         names = ", ".join(arm.name for arm in made.values())
         tell(f"checking the nodes with a Job for {names}; a node pulls a new image first")
-        still = partial(_running, kubernetes, list(made), tell)
         how: Any = {"clock": clock, "every_s": POLL_S, "patience_s": SECONDS + ALLOWANCE_S}
-        poll(still, **how, between=lambda _: alive())
-        return [
-            result for job, arm in made.items() for result in _results(experiment, kubernetes, arm.name, job)
-        ]
+        poll(running, **how, between=lambda _: alive())
+        return [one for job, arm in made.items() for one in _results(experiment, kubernetes, arm.name, job)]
     finally:
-        for job in made:
-            kubernetes.delete("job", job)
-
-
-def _running(kubernetes: Kubernetes, running: list[str], tell: Callable[[str], None]) -> str | None:
-    """Remove the Jobs that have ended from `running`; return the names of the others."""
-    for job in [*running]:
-        if job_state(kubernetes.get("job", job)) != "active":
-            running.remove(job)
-            tell(f"  {job} ended, {len(running)} left")
-    return f"checking the nodes: {listed(running)}" if running else None
+        for name in made:
+            kubernetes.delete("job", name)
 
 
 def _results(experiment: Experiment, kubernetes: Kubernetes, arm: str, job: str) -> Iterator[Finding]:
@@ -86,10 +82,8 @@ def _results(experiment: Experiment, kubernetes: Kubernetes, arm: str, job: str)
     pod = max(pods, key=lambda one: str(one["metadata"].get("creationTimestamp", "")))
     name, states = pod["metadata"]["name"], [one.get("state", {}) for one in container_statuses(pod)]
     if condition(pod, "PodScheduled", "False") or any("waiting" in state for state in states):
-        why, _, remedy = (
-            trouble(experiment, [pod], job, kubernetes.list("events"))
-            or f"pod {name} never started; {kubectl} describe pod {name}"
-        ).partition("; ")
+        known = trouble(experiment, [pod], job, kubernetes.list("events"))
+        why, _, remedy = (known or f"pod {name} never started; {kubectl} describe pod {name}").partition("; ")
         yield checked("proof-ran", arm, why, remedy)
         return
     seen = set()

@@ -103,9 +103,8 @@ def _resolved(
     if out:
         changed = _write_folder({out / file.name: file.yaml() for file in filled}, out)
         written = {"folder": str(out), "files": len(filled), "changed": [*map(str, changed)]}
-        print_json(written) if as_json else print(
-            f"{out}: {count(len(filled), 'file')}, {len(changed)} changed"
-        )
+        line = f"{out}: {count(len(filled), 'file')}, {len(changed)} changed"
+        print_json(written) if as_json else print(line)
     elif as_json:
         items: list[Any] = [item for file in filled for item in file.objects]
         print_json({"apiVersion": "v1", "kind": "List", "items": items})

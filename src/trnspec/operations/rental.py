@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 from trnspec.benchmark.analyse.draft_cost import CURVES, StepTimes, step_times
-from trnspec.benchmark.analyse.window_advice import forecast
 from trnspec.benchmark.analyse.windows import AdviceOptions
-from trnspec.benchmark.formats.acceptance_files import survivals
 from trnspec.core.findings import Misuse
 from trnspec.core.words import count, listed
 from trnspec.experiment import Arm, Experiment
@@ -83,33 +79,19 @@ class Prediction:
         return "pays" if self.low > 1 else "does not pay" if self.high < 1 else "open"
 
 
-@dataclass(frozen=True, kw_only=True)
-class BreakEven:
-    """The tokens per step above which drafting pays, at the likely drafted step and at both ends of its range. It is the same for all
-    classes."""
-
-    tokens_per_step: float
-    low: float
-    high: float
-    most_tokens_per_step: int
-    """The most that a step of the arm can yield."""
-
-    @property
-    def accepted(self) -> float:
-        """The share of drafts that must be accepted, equal at each position, to yield so many tokens; 1 if no share does."""
-        low, high = 0.0, 1.0
-        for _ in range(40):
-            middle = (low + high) / 2
-            enough = sum(middle**place for place in range(self.most_tokens_per_step)) >= self.tokens_per_step
-            low, high = (low, middle) if enough else (middle, high)
-        return high
-
-
-def break_even(arm: Arm, steps: Steps) -> BreakEven:
-    """Return the break-even of an arm."""
-    k = arm.num_speculative_tokens
-    likely, low, high = (one.step_s(k) / one.plain_s for one in (steps.likely, steps.fast, steps.slow))
-    return BreakEven(tokens_per_step=likely, low=low, high=high, most_tokens_per_step=arm.tokens_per_step)
+def break_even(arm: Arm, steps: Steps) -> dict[str, Any]:
+    """Return the tokens per step above which drafting pays, at the likely drafted step and at both ends of its range, the most that a
+    step can yield, and the share of drafts that must be accepted, equal at each position (1 if no share is enough). It is the same for
+    all classes."""
+    k, most = arm.num_speculative_tokens, arm.tokens_per_step
+    needed, least, largest = (one.step_s(k) / one.plain_s for one in (steps.likely, steps.fast, steps.slow))
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        enough = sum(middle**place for place in range(most)) >= needed
+        low, high = (low, middle) if enough else (middle, high)
+    ends = {"low": least, "high": largest, "most_tokens_per_step": most}
+    return {"tokens_per_step": needed, **ends, "accepted": high}
 
 
 def measured(points: Mapping[int, float], k: int) -> Steps:
@@ -144,11 +126,6 @@ def published(one: ArmForecast) -> Steps:
         StepTimes(plain_s=plain_s, timed={k: ratio * plain_s}) for ratio in (step.likely, step.high, step.low)
     )
     return Steps(likely=likely, slow=slow, fast=fast, plain_s=one.plain_s, origin="from published results")
-
-
-def acceptance_in(path: Path) -> Evidence:
-    """Return the acceptance in a file. Raises `Misuse` for a file that cannot be read."""
-    return partial(forecast, survivals(path), basis=str(path))
 
 
 def plain_usd(experiment: Experiment, arm: Arm, steps: Steps) -> tuple[float, float]:
@@ -254,14 +231,14 @@ def decide(
 
 
 def without_acceptance(
-    needed: BreakEven, arm: str, rental: RunPrice, usd_per_million: tuple[float, float], *, file: str
+    needed: Mapping[str, Any], arm: str, rental: RunPrice, usd_per_million: tuple[float, float], *, file: str
 ) -> dict[str, Any]:
     """What has to be measured before anybody can decide; `usd_per_million` is what the baseline costs."""
-    most, likely = needed.most_tokens_per_step, needed.tokens_per_step
-    if most < needed.low:
+    most, likely, low = (needed[key] for key in ("most_tokens_per_step", "tokens_per_step", "low"))
+    if most < low:
         return _decision(
             "do not rent",
-            f"Do not rent. With arm {arm} a step yields at most {most} tokens and takes as long as {needed.low:.1f} plain steps or "
+            f"Do not rent. With arm {arm} a step yields at most {most} tokens and takes as long as {low:.1f} plain steps or "
             "more (predicted), so drafting never pays.",
         )
     paid_back = ""
@@ -270,13 +247,13 @@ def without_acceptance(
         paid_back = (
             f" A run costs {rental.text}. It is paid back after {least} output tokens at the earliest."
         )
-    wide = f"{needed.low:.1f} to {needed.high:.1f}"
-    span = "" if needed.low == needed.high else f" (predicted; range {wide})"
+    wide = f"{low:.1f} to {needed['high']:.1f}"
+    span = "" if low == needed["high"] else f" (predicted; range {wide})"
     decision = _decision(
         "measure",
         f"We do not know your acceptance yet: how often the model accepts a draft token. Arm {arm} pays if a step yields more than "
         f"{likely:.1f} tokens{span}. A step yields at most {most}. For {likely:.1f}, each draft must be accepted "
-        f"{100 * needed.accepted:.0f} % of the time.{paid_back} Measure your acceptance first, on any GPU (docs/decide.md). Then:",
+        f"{100 * needed['accepted']:.0f} % of the time.{paid_back} Measure your acceptance first, on any GPU (docs/decide.md). Then:",
     )
     return decision | {"next": f"./trnspec forecast {file} --run {EXAMPLE}"}
 

@@ -91,16 +91,11 @@ class _StatusSections:
             wanted, ready = kubernetes.replicas(deployments.get(name))
             arm = {"name": name, "deployed": name in deployments, "replicas": wanted, "ready": ready}
             arms.append({**arm, "trouble": trouble(experiment, pods, name, events) or None})
+        own = [(one["metadata"]["name"], kubernetes.role(one), kubernetes.is_ready(one)) for one in nodes]
+        held = [(claim["metadata"]["name"], _claim_state(claim)) for claim in claims]
         return {
-            "nodes": [
-                {
-                    "name": node["metadata"]["name"],
-                    "role": kubernetes.role(node),
-                    "ready": kubernetes.is_ready(node),
-                }
-                for node in nodes
-            ],
-            "claims": [{"name": claim["metadata"]["name"], "state": _claim_state(claim)} for claim in claims],
+            "nodes": [{"name": name, "role": role, "ready": ready} for name, role, ready in own],
+            "claims": [{"name": name, "state": state} for name, state in held],
             "arms": arms,
         }
 
@@ -114,14 +109,10 @@ class _StatusSections:
 
     def alarms(self) -> list[dict[str, str]]:
         """Return all alarms. CloudWatch leaves out composite alarms, which send mail, unless it is asked for them."""
-        asked: Any = {"AlarmNamePrefix": f"{self.experiment.name}-"}
-        found = [
-            alarm
-            for kind in ("MetricAlarm", "CompositeAlarm")
-            for alarm in self.aws.client("cloudwatch").paginate(
-                "describe_alarms", f"{kind}s", **asked, AlarmTypes=[kind]
-            )
-        ]
+        asked, found = {"AlarmNamePrefix": f"{self.experiment.name}-"}, list[Any]()
+        for kind in ("MetricAlarm", "CompositeAlarm"):
+            how: Any = {**asked, "AlarmTypes": [kind]}
+            found += self.aws.client("cloudwatch").paginate("describe_alarms", f"{kind}s", **how)
         return [{"name": alarm["AlarmName"], "state": alarm["StateValue"]} for alarm in found]
 
     def notices(self) -> list[dict[str, str]] | None:
@@ -194,10 +185,8 @@ def _print(experiment: Experiment, page: dict[str, Any]) -> None:
         rows += [(what, name, "complete" if whole else "absent") for name, whole in found.items()]
     rows += [("alarm", one["name"], one["state"]) for one in page["alarms"] or ()]
     if page["notices"] is not None:
-        receiving = page["notices"] or [
-            {"name": "-", "state": f"nobody {experiment_resources.nobody(experiment)}"}
-        ]
-        rows += [("notices", person["name"], person["state"]) for person in receiving]
+        nobody = {"name": "-", "state": f"nobody {experiment_resources.nobody(experiment)}"}
+        rows += [("notices", one["name"], one["state"]) for one in page["notices"] or [nobody]]
     if (run := page["run"]) is not None:
         how = f"at {run['step']}, begun {run['begun']}; to continue it: ./trnspec run {experiment.file}"
         rows.append(("run", run["id"], how))

@@ -64,12 +64,7 @@ _BILLS = {
 @click.option("--region", metavar="REGION", help="Region of those stacks.")
 @dry_run_option
 def command(
-    path: Path,
-    confirm: str | None,
-    name: str | None,
-    region: str | None,
-    dry_run: bool,
-    as_json: bool,
+    path: Path, confirm: str | None, name: str | None, region: str | None, dry_run: bool, as_json: bool
 ) -> int:
     """Delete an experiment's nodes, workloads, cluster and other stacks, then list what is still billed.
 
@@ -198,12 +193,8 @@ def _empty_cluster(experiment: Experiment, aws: Aws, clock: Clock) -> dict[str, 
                 namespace, _, name = place.partition("/")
                 cluster.delete(kind, name, namespace=namespace)
                 print(f"    {kind} {place}: deleting, with its load balancer", file=sys.stderr)
-            poll(
-                lambda: listed([place for _, place in still_billed.balanced(cluster)]) or None,
-                clock=clock,
-                every_s=POLL_S,
-                patience_s=BALANCERS_S,
-            )
+            how: Any = {"clock": clock, "every_s": POLL_S, "patience_s": BALANCERS_S}
+            poll(lambda: listed([place for _, place in still_billed.balanced(cluster)]) or None, **how)
             for kind, place in still_billed.balanced(cluster):
                 warn(f"{kind} {place}: is still there, so its load balancer may outlive the cluster and bill")
     except Refusal as error:
@@ -222,10 +213,10 @@ def _delete(stack: Stack, experiment: Experiment, aws: Aws, clock: Clock) -> str
     except AwsError as error:
         again = f"then run {teardown_command(experiment)} again"
         if "TerminationProtection" in str(error):
-            return (
-                f"is protected from deletion; aws cloudformation update-termination-protection --stack-name {stack.name} "
-                f"--no-enable-termination-protection --region {aws.region}, {again}"
+            lift = (
+                f"update-termination-protection --stack-name {stack.name} --no-enable-termination-protection"
             )
+            return f"is protected from deletion; aws cloudformation {lift} --region {aws.region}, {again}"
         if error.code == "ValidationError":  # e.g. while another change of it is under way
             return f"{error}; wait until that ends, {again}"
         if NOT_ALLOWED.fullmatch(error.code):
@@ -282,12 +273,14 @@ def tagged(experiment: Experiment, aws: Aws) -> dict[str, str]:
     (https://docs.aws.amazon.com/eks/latest/userguide/eks-using-tags.html,
     https://kubernetes.io/docs/reference/labels-annotations-taints/)."""
     client, cluster = aws.client("resourcegroupstaggingapi"), cluster_name(experiment)
-    tags: list[dict[str, Any]] = [{"Key": TAG, "Values": [experiment.name]}]
-    tags += [{"Key": f"{key}:cluster-name", "Values": [cluster]} for key in ("aws:eks", "eks")]
-    tags += [
-        {"Key": key, "Values": [cluster]} for key in ("elbv2.k8s.aws/cluster", "ebs.csi.aws.com/cluster-name")
-    ]
-    tags.append({"Key": f"kubernetes.io/cluster/{cluster}"})
+    keys = (
+        "aws:eks:cluster-name",
+        "eks:cluster-name",
+        "elbv2.k8s.aws/cluster",
+        "ebs.csi.aws.com/cluster-name",
+    )
+    tags: list[dict[str, Any]] = [{"Key": key, "Values": [cluster]} for key in keys]
+    tags += [{"Key": TAG, "Values": [experiment.name]}, {"Key": f"kubernetes.io/cluster/{cluster}"}]
     found = {
         entry["ResourceARN"]
         for tag in tags

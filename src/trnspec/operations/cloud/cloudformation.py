@@ -229,10 +229,9 @@ def orphaned_stacks(
             unread.append(f"{region}: {_NOT_LOOKED} ({error})")
             continue
         names = sorted(name for name in stacks.keys() - refused if (name, region) not in described)
-        orphaned += [
-            OrphanedStacks(experiment=name, region=region, stacks=tuple(sorted(stacks[name])))
-            for name in names
-        ]
+        for name in names:
+            found = tuple(sorted(stacks[name]))
+            orphaned.append(OrphanedStacks(experiment=name, region=region, stacks=found))
     return orphaned, unread
 
 

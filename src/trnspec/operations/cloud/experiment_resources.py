@@ -19,10 +19,8 @@ _STALE = dict(zip(("Key", "Value"), naming.STALE_TAG, strict=True))
 
 def has_weights(experiment: Experiment, aws: Aws, weights: Weights) -> bool:
     """Return whether the weights of a model are complete."""
-    return (
-        marker(experiment, aws, "checkpoints", f"{naming.weights_path(weights)}/{naming.COMPLETE}")
-        is not None
-    )
+    key = f"{naming.weights_path(weights)}/{naming.COMPLETE}"
+    return marker(experiment, aws, "checkpoints", key) is not None
 
 
 def has_artifact(experiment: Experiment, aws: Aws, arm: Arm) -> bool:
@@ -33,9 +31,8 @@ def has_artifact(experiment: Experiment, aws: Aws, arm: Arm) -> bool:
 
 def missing_artifacts(experiment: Experiment, aws: Aws, arms: Iterable[Arm] | None = None) -> list[Arm]:
     """Return those of the arms (default: all) that are not compiled."""
-    return [
-        arm for arm in (experiment.arms if arms is None else arms) if not has_artifact(experiment, aws, arm)
-    ]
+    chosen = experiment.arms if arms is None else arms
+    return [arm for arm in chosen if not has_artifact(experiment, aws, arm)]
 
 
 def marker(experiment: Experiment, aws: Aws, purpose: str, key: str) -> dict[str, Any] | None:
@@ -53,10 +50,9 @@ def stored(
     experiment: Experiment, aws: Aws, purpose: str, key: str, *, max_bytes: int | None = None
 ) -> tuple[bytes, str] | None:
     """Return the content, at most `max_bytes`, and the ETag of an object; None if it does not exist. Raises `Refusal` without the bucket."""
+    where = {"Bucket": naming.bucket(experiment, purpose, aws.account), "Key": key}
     try:
-        return aws.client("s3").content(
-            max_bytes, Bucket=naming.bucket(experiment, purpose, aws.account), Key=key
-        )
+        return aws.client("s3").content(max_bytes, **where)
     except AwsError as error:
         if error.code == "NoSuchKey":  # a page that says 404 is not an answer of S3
             return None
@@ -67,11 +63,9 @@ def missing_bucket(experiment: Experiment, aws: Aws, purpose: str, error: AwsErr
     """Return the refusal for a bucket that does not exist; other errors are returned unchanged."""
     if error.code != "NoSuchBucket":
         return error
-    return Refusal(
-        f"bucket {naming.bucket(experiment, purpose, aws.account)}: none in account {aws.account}; deploy the storage stack "
-        f"({deploy_command(experiment)}), or "
-        "check AWS_PROFILE"
-    )
+    name = naming.bucket(experiment, purpose, aws.account)
+    remedy = f"deploy the storage stack ({deploy_command(experiment)}), or check AWS_PROFILE"
+    return Refusal(f"bucket {name}: none in account {aws.account}; {remedy}")
 
 
 def mark(experiment: Experiment, aws: Aws) -> list[str]:

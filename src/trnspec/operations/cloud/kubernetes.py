@@ -92,9 +92,8 @@ class Kubernetes:
     def scale(self, deployment: str, replicas: int) -> None:
         """Set the replicas through the subresource, which needs fewer rights than a change of the Deployment."""
         change = json.dumps({"spec": {"replicas": replicas}})
-        self._run(
-            "patch", "deployment", deployment, "--subresource=scale", "--type=merge", f"--patch={change}"
-        )
+        how = ("--subresource=scale", "--type=merge", f"--patch={change}")
+        self._run("patch", "deployment", deployment, *how)
 
     def delete(self, kind: str, name: str, *, namespace: str = "") -> None:
         """Delete an object of this namespace, or of another one, if it exists, without waiting for its finalizers."""
@@ -234,18 +233,8 @@ def job_state(job: Object | None) -> str:
     return ended.lower() if ended else "active"
 
 
-def pod_template(item: Object) -> Object:
-    """Return metadata and spec of the pods of an object, or of the pod itself; empty for anything else."""
-    if item["kind"] == "Pod":
-        return item
-    return item.get("spec", {}).get("template", {})  # pyrefly: ignore[no-any-return-explicit]  # objects are not typed further
-
-
-def pod_spec(item: Object) -> Object:
-    return pod_template(item).get("spec", {})  # pyrefly: ignore[no-any-return-explicit]  # as above
-
-
 def pod_containers(item: Object) -> list[Object]:
-    """Return the init containers and the containers."""
-    spec = pod_spec(item)
+    """Return the init containers and the containers of an object's pods, or of the pod itself; none for anything else."""
+    pod = item if item["kind"] == "Pod" else item.get("spec", {}).get("template", {})
+    spec = pod.get("spec", {})
     return [*spec.get("initContainers", ()), *spec.get("containers", ())]

@@ -94,10 +94,8 @@ class BusyError(Refusal):
 
 def fallback_group(experiment: Experiment) -> Group:
     """Return the group of the file with its maximum nodes, so that it can be turned off without asking EKS."""
-    maximum = experiment.cluster.max_nodes
-    return Group(
-        name=naming.neuron_nodegroup(experiment), arn="", status="unknown", desired=maximum, largest=maximum
-    )
+    name, most = naming.neuron_nodegroup(experiment), experiment.cluster.max_nodes
+    return Group(name=name, arn="", status="unknown", desired=most, largest=most)
 
 
 def read(experiment: Experiment, aws: Aws) -> Group:
@@ -179,10 +177,9 @@ def off_next(experiment: Experiment, aws: Aws, *, now: datetime) -> datetime:
     try:
         off = min(filter(None, (next_off(expression, now=now), block_over(experiment))))
     except ValueError:
-        why, remedy = f"acts at {expression}, which no deployment set", deploy_command(experiment)
-        raise _endless(
-            f"schedule {naming.daily_schedule(experiment)}", why, f"delete it, then {remedy}"
-        ) from None
+        where, remedy = f"schedule {naming.daily_schedule(experiment)}", deploy_command(experiment)
+        why = f"acts at {expression}, which no deployment set"
+        raise _endless(where, why, f"delete it, then {remedy}") from None
     if off <= now:
         capacity = experiment.cluster.capacity
         why = f"ends at {capacity.ends_at}, and its nodes are taken away from an hour before"
@@ -309,6 +306,5 @@ def publish_run_inactive(experiment: Experiment, aws: Aws) -> None:
         "Value": 0.0,
         "Unit": RUN_ACTIVE.cloudwatch_unit,
     }
-    aws.client("cloudwatch").put_metric_data(
-        Namespace=naming.metrics_namespace(experiment), MetricData=[datum]
-    )
+    namespace = naming.metrics_namespace(experiment)
+    aws.client("cloudwatch").put_metric_data(Namespace=namespace, MetricData=[datum])

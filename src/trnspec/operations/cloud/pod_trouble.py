@@ -69,9 +69,8 @@ def _of_pod(experiment: Experiment, pod: Object, events: Sequence[Object]) -> It
     name = pod["metadata"]["name"]
     statuses = container_statuses(pod)
     if (unscheduled := condition(pod, "PodScheduled", "False")) is not None:
-        yield from _known(
-            experiment, "pod", name, ("Unschedulable", unscheduled.get("message", "no reason given"))
-        )
+        reported = "Unschedulable", unscheduled.get("message", "no reason given")
+        yield from _known(experiment, "pod", name, reported)
     waiting = [status["state"]["waiting"] for status in statuses if "waiting" in status.get("state", {})]
     reasons = [(one.get("reason", ""), one.get("message", one.get("reason", ""))) for one in waiting]
     for reason in reasons:
@@ -83,12 +82,9 @@ def _of_pod(experiment: Experiment, pod: Object, events: Sequence[Object]) -> It
         if ended and ended.get("exitCode", 0) != 0:
             killed = ended.get("reason") == "OOMKilled"
             cause = "ran out of memory" if killed else f"ended with exit {ended['exitCode']}"
-            why, container = f"pod {name}, container {status.get('name')}, {cause}", status.get("name")
-            yield Trouble(
-                pod=name,
-                why=why,
-                remedy=f"read ./trnspec kubectl {experiment.file} logs {name} -c {container}",
-            )
+            why = f"pod {name}, container {status.get('name')}, {cause}"
+            remedy = f"read ./trnspec kubectl {experiment.file} logs {name} -c {status.get('name')}"
+            yield Trouble(pod=name, why=why, remedy=remedy)
 
 
 def _known(experiment: Experiment, kind: str, name: str, reported: tuple[str, str]) -> Iterator[Trouble]:
@@ -115,21 +111,13 @@ def causes() -> list[dict[str, Any]]:
 
 def _newest_event(kind: str, name: str, events: Sequence[Object]) -> tuple[str, str]:
     """Return reason and message of the newest event about an object: an older one may be over."""
-    about = [event for event in events if _object(event) == (kind, name)]
+    wanted = {"kind": kind, "name": name}.items()
+    about = [event for event in events if wanted <= event.get("involvedObject", {}).items()]
     newest = max(about, key=_time, default={})
     return newest.get("reason", ""), newest.get("message", "")
 
 
-def _object(event: Object) -> tuple[Any, Any]:
-    about = event.get("involvedObject", {})
-    return about.get("kind"), about.get("name")
-
-
 def _time(event: Object) -> str:
     """Return when an event was last seen. The scheduler counts in a series, the kubelet in the event."""
-    seen = (
-        event.get("series", {}).get("lastObservedTime")
-        or event.get("lastTimestamp")
-        or event.get("eventTime")
-    )
-    return str(seen or event["metadata"].get("creationTimestamp", ""))
+    seen = event.get("series", {}).get("lastObservedTime") or event.get("lastTimestamp")
+    return str(seen or event.get("eventTime") or event["metadata"].get("creationTimestamp", ""))

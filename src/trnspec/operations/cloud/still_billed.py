@@ -29,13 +29,10 @@ _GROUPS = "describe_security_groups", "SecurityGroups"
 def balanced(cluster: Kubernetes) -> list[tuple[str, str]]:
     """Return kind and `namespace/name` of what has a load balancer: its controller deletes that with the object, as long as the
     cluster lives."""
-    found = [
-        (kind, item)
-        for kind, plural in (("service", "services"), ("ingress", "ingresses"))
-        for item in cluster.list(plural, everywhere=True)
-        if kind == "ingress" or item.get("spec", {}).get("type") == "LoadBalancer"
-    ]
-    return [(kind, f"{item['metadata']['namespace']}/{item['metadata']['name']}") for kind, item in found]
+    services = cluster.list("services", everywhere=True)
+    found = [("service", one) for one in services if one.get("spec", {}).get("type") == "LoadBalancer"]
+    found += [("ingress", one) for one in cluster.list("ingresses", everywhere=True)]
+    return [(kind, f"{one['metadata']['namespace']}/{one['metadata']['name']}") for kind, one in found]
 
 
 def volumes(cluster: Kubernetes) -> dict[str, str]:
@@ -90,18 +87,16 @@ def free_network(experiment: Experiment, aws: Aws) -> list[Remaining]:
             print(f"    {what}: deleted", file=sys.stderr)
         except AwsError as error:
             if not error.code.endswith(".NotFound"):
-                left.append(
-                    (what, f"{error}; delete what uses it, then run {teardown_command(experiment)} again")
-                )
+                again = f"then run {teardown_command(experiment)} again"
+                left.append((what, f"{error}; delete what uses it, {again}"))
     return left
 
 
 def in_vpc(experiment: Experiment, aws: Aws) -> str:
     """Return what is in the network of the experiment and may keep it; empty without a network."""
     ec2 = aws.client("ec2")
-    vpcs = [
-        one["VpcId"] for one in ec2.paginate("describe_vpcs", "Vpcs", Filters=_tagged(TAG, experiment.name))
-    ]
+    own = ec2.paginate("describe_vpcs", "Vpcs", Filters=_tagged(TAG, experiment.name))
+    vpcs = [one["VpcId"] for one in own]
     within = [{"Name": "vpc-id", "Values": vpcs}]
     found = [one for asked in (_INTERFACES, _GROUPS) if vpcs for one in ec2.paginate(*asked, Filters=within)]
     names = [_shown(one) for one in found if one.get("GroupName") != "default"]

@@ -181,11 +181,9 @@ def incomplete_stacks(experiment: Experiment, aws: Aws) -> Finding:
 def leftovers(experiment: Experiment, aws: Aws) -> Finding:
     """Check that no log group or bucket has a name that a stack will use which is not deployed."""
     there = {stack.name for stack in cloudformation.deployed(experiment, aws) if stack.made}
-    groups, buckets = list[str](), list[str]()
-    if stack_name(experiment, "cluster") not in there:
-        groups = [*experiment_resources.log_groups(experiment, aws)]
-    if stack_name(experiment, "storage") not in there:
-        buckets = [*experiment_resources.buckets(experiment, aws)]
+    has_cluster, has_storage = (stack_name(experiment, part) in there for part in ("cluster", "storage"))
+    groups = [] if has_cluster else experiment_resources.log_groups(experiment, aws)
+    buckets = [] if has_storage else experiment_resources.buckets(experiment, aws)
     if not (groups or buckets):
         return fine("an earlier deployment left nothing")
     emptied = "; copy what you need out of the buckets and empty them, all versions, first" if buckets else ""

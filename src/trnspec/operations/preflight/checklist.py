@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 from infra.deployment_file import read_deployment
@@ -63,7 +62,9 @@ def command(path: Path, as_json: bool) -> int:
 
 def run_checks(experiment: Experiment, aws: Aws, *, now: datetime) -> Iterator[Finding]:
     """Yield findings in the order of the checks; without credentials, one finding replaces all checks that need them."""
-    first = run_check("credentials", partial(credentials, aws))
+    first = run_check(
+        "credentials", lambda: fine(f"{aws.identity['Arn']} in account {aws.account}, {aws.region}")
+    )
     yield first
     if first.state is State.FINE:
         for name, check in _of_account(experiment, aws, now).items():
@@ -133,9 +134,3 @@ def run_check(name: str, check: Callable[[], Finding]) -> Finding:
         return replace(check(), check=name)
     except Refusal as error:
         return replace(error.findings[0], check=name)
-
-
-def credentials(aws: Aws) -> Finding:
-    """Check the credentials."""
-    identity = aws.identity
-    return fine(f"{identity['Arn']} in account {identity['Account']}, {aws.region}")

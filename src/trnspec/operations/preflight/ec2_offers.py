@@ -32,12 +32,8 @@ def quota(experiment: Experiment, aws: Aws) -> Finding:
 
 def system_quota(aws: Aws) -> Finding:
     """Check the quota of vCPUs for system nodes and bastion, without regard to other instances of the account."""
-    return _vcpus(
-        aws,
-        ec2.STANDARD_QUOTA,
-        STANDARD_VCPUS,
-        "on-demand standard instances, system nodes and the bastion need",
-    )
+    what = "on-demand standard instances, system nodes and the bastion need"
+    return _vcpus(aws, ec2.STANDARD_QUOTA, STANDARD_VCPUS, what)
 
 
 def _vcpus(aws: Aws, code: str, need: int, what: str) -> Finding:

@@ -145,9 +145,8 @@ def _offers_of(aws: Aws, experiment: Experiment, *, hours: float, now: datetime)
     if not (zones := ec2.zones_with(aws, instance)):
         return None
     spot = _answer("spot prices", problems, lambda: ec2.spot_prices(aws, instance, now=now))
-    blocks = _answer(
-        "Capacity Blocks", problems, lambda: ec2.blocks(aws, instance, nodes=nodes, hours=hours, now=now)
-    )
+    needs: Any = {"nodes": nodes, "hours": hours, "now": now}
+    blocks = _answer("Capacity Blocks", problems, lambda: ec2.blocks(aws, instance, **needs))
     if spot == []:
         problems.append("no spot price in 30 days")
     if blocks == []:
@@ -231,10 +230,8 @@ def as_lines(market: Market) -> Iterator[str]:
     for way in (ways := [*ways_to_take(market)]):
         yield f"To buy row {way['row']}:"
         if way["command"]:
-            yield from folded(
-                ["  Deploy before the block starts. This command pays for the whole block at once:"]
-            )
-            yield f"  {way['command']}"
+            before = "  Deploy before the block starts. This command pays for the whole block at once:"
+            yield from (*folded([before]), f"  {way['command']}")
         yield f"  Write into {file}:"
         yield textwrap.indent(yaml.safe_dump({"cluster": way["cluster"]}, sort_keys=False), "    ")
     if ways:

@@ -156,14 +156,10 @@ def _stack_changes(
 
 def _cdk_diff(stack: str, *arguments: str, cwd: Path) -> str:
     """Return what `cdk diff` prints of a stack; both templates are files, AWS is not asked."""
-    cdk = ROOT / "node_modules/.bin/cdk"
-    command = [cdk, "diff", stack, "--exclusively", *arguments, "--no-color", "--no-notices"]
+    command = [ROOT / "node_modules/.bin/cdk", "diff", stack, "--exclusively", *arguments]
     wide = {**os.environ, "COLUMNS": "400"}  # or the CDK breaks the names of actions
-    try:
-        ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=wide)
-    except OSError as error:
-        raise Outside(f"{cdk}: cannot be run ({error.strerror}); run scripts/setup") from None
-    said = ended.stdout + ended.stderr
+    ended = _run([*command, "--no-color", "--no-notices"], "run scripts/setup", cwd=cwd, env=wide)
+    said = (ended.stdout + ended.stderr).decode(errors="replace")
     if ended.returncode:
         raise Outside(f"cdk diff {stack}: {said.strip().splitlines()[-1]}")
     return said
@@ -187,12 +183,17 @@ def _check_out(base: str, into: Path) -> str:
 
 
 def git(*arguments: str) -> bytes | None:
-    """Return the output of git in this tree, or nothing if it fails. Raises `Outside` if git cannot be run."""
-    try:
-        ended = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, check=False)
-    except OSError as error:
-        raise Outside(f"git: cannot be run ({error.strerror}); install git") from None
+    """Return the output of git in this tree, or nothing if it fails."""
+    ended = _run(["git", "-C", str(ROOT), *arguments], "install git")
     return None if ended.returncode else ended.stdout
+
+
+def _run(command: Sequence[str | Path], remedy: str, **how: Any) -> subprocess.CompletedProcess[bytes]:
+    """Run a program to its end. Raises `Outside` if it cannot be started."""
+    try:
+        return subprocess.run(command, capture_output=True, check=False, **how)
+    except OSError as error:
+        raise Outside(f"{command[0]}: cannot be run ({error.strerror}); {remedy}") from None
 
 
 def markdown(review: Review, *, base: str) -> str:

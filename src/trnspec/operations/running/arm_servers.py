@@ -45,35 +45,29 @@ def raise_arms(run: ActiveRun, arms: Sequence[Arm]) -> None:
         waiting = [arm for arm in arms if not up[arm.name]]
         for arm in waiting:
             refuse_unusable(run, pods, arm)
-        loads = {f"arm {arm.name} starts": arm.name for arm in waiting}
-        whys = {line: why_not_running(run, line, name) for line, name in loads.items()}
-        return "; ".join(f"{line}: {why}" if why else line for line, why in whys.items()) or None
+        lines = []
+        for arm in waiting:
+            why = why_not_running(run, line := f"arm {arm.name} starts", arm.name)
+            lines.append(f"{line}: {why}" if why else line)
+        return "; ".join(lines) or None
+
+    def ending() -> str | None:
+        pods = run.cluster.list("pods")
+        left = [arm.name for arm in arms if kubernetes.pods_of(pods, arm.name)]
+        return f"{listed(left)}: ends" if left else None
 
     remedy = f"read ./trnspec kubectl {run.experiment.file} logs deployment/ARM, then run this again"
     try:
         run.wait(loading, patience_s=start_budget_s(run.experiment) + _COPY_S, remedy=remedy)
     except UnusableError as error:
         set_replicas(run)
-        _until_gone(run, arms)
+        # Their pods hold devices that a compilation needs.
+        remedy = f"read ./trnspec kubectl {run.experiment.file} get pods, then run this again"
+        run.wait(ending, patience_s=600, remedy=remedy)
         drop(run, error)
         raise_arms(run, arms)
         return
     count_compiled(run, arms)
-
-
-def _until_gone(run: ActiveRun, arms: Sequence[Arm]) -> None:
-    """Wait until the pods of arms with 0 replicas have ended: they hold devices that a compilation needs."""
-
-    def going() -> str | None:
-        pods = run.cluster.list("pods")
-        left = [arm.name for arm in arms if kubernetes.pods_of(pods, arm.name)]
-        return f"{listed(left)}: ends" if left else None
-
-    run.wait(
-        going,
-        patience_s=600,
-        remedy=f"read ./trnspec kubectl {run.experiment.file} get pods, then run this again",
-    )
 
 
 def try_first(run: ActiveRun) -> None:
@@ -142,7 +136,9 @@ def count_compiled(run: ActiveRun, arms: Sequence[Arm]) -> None:
     """Store how many graphs each native server compiled when it started."""
     pods, found = run.cluster.list("pods"), dict(run.state.compiled_at_serving)
     for arm in (arm for arm in arms if arm.runtime.dialect == "native"):
-        said = [made for pod in kubernetes.pods_of(pods, arm.name) for made in _said(run, pod)]
+        logs = (_log(run, pod, "vllm") for pod in kubernetes.pods_of(pods, arm.name))
+        lines = (line for log in logs for line in kubernetes.json_lines("\n".join(log)))
+        said = [made for line in lines if isinstance(made := line.get(COMPILED_AT_SERVING), int)]
         if not said:
             run.say(f"    {arm.name}: its server did not say whether it compiled graphs")
         elif said[-1]:
@@ -152,13 +148,6 @@ def count_compiled(run: ActiveRun, arms: Sequence[Arm]) -> None:
         found |= {arm.name: said[-1]} if said else {}
     if found != run.state.compiled_at_serving:
         run.save(compiled_at_serving=found)
-
-
-def _said(run: ActiveRun, pod: kubernetes.Object) -> list[int]:
-    said = (
-        line.get(COMPILED_AT_SERVING) for line in kubernetes.json_lines("\n".join(_log(run, pod, "vllm")))
-    )
-    return [made for made in said if isinstance(made, int)]
 
 
 def _log(run: ActiveRun, pod: kubernetes.Object, container: str) -> list[str]:

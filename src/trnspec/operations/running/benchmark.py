@@ -26,10 +26,7 @@ BENCHMARK_S = 12 * 3600
 _NOTICE_S = 180
 """A spot server may end before its node disappears: EC2 gives a notice of two minutes
 (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html)."""
-_NO_ROUNDS = (
-    f"{naming.RESULTS_PREFIX}unfinished/",
-    f"{naming.RESULTS_PREFIX}lmeval-",
-)
+_NO_ROUNDS = (f"{naming.RESULTS_PREFIX}unfinished/", f"{naming.RESULTS_PREFIX}lmeval-")
 """Folders that belong to no round: unfinished results and answers to gsm8k."""
 PLAN = "plan"
 """Volume with the plan: a ConfigMap, or a folder that an init container of this name fills from S3."""
@@ -55,9 +52,8 @@ def measure(run: ActiveRun, number: int, arms: Sequence[Arm]) -> None:
     run_load_job(run, made, arms, again=lambda: arm_servers.raise_arms(run, arms), remedy=remedy)
     new = sorted(stored_runs(run) - set(run.state.before[key]) - known)
     if not new:
-        raise Refusal(
-            f"benchmark: its Job is complete and nothing new is in the bucket of results; read {run.logs_command(name)}"
-        )
+        why = "its Job is complete and nothing new is in the bucket of results"
+        raise Refusal(f"benchmark: {why}; read {run.logs_command(name)}")
     run.save(results={**run.state.results, key: new[-1]})
 
 
@@ -203,9 +199,8 @@ def _make_room(run: ActiveRun, job: kubernetes.Object) -> None:
     """Remove the Job of an interrupted run if its nodes have changed. Wait until its pods have ended: they write into one folder."""
     name = str(job["metadata"]["name"])
     found = run.cluster.get("job", name)
-    if found is None or (
-        _nodes_variable(found) != _nodes_variable(job) and kubernetes.job_state(found) == "active"
-    ):
+    active = kubernetes.job_state(found) == "active"
+    if found is None or (active and _nodes_variable(found) != _nodes_variable(job)):
         remove(run, name)
 
 

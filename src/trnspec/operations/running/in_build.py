@@ -151,11 +151,9 @@ class _Build:
         held = RunStore(self.experiment, self.aws).current()
         if held is None:
             return "nothing is left of it"
-        nodes, until = (
-            count(held.state.nodes, "Trn2 node"),
-            f" until {held.state.off_at}" * bool(held.state.nodes),
-        )
-        return f"run {held.state.id} is at {held.state.step or 'its beginning'}, {nodes} billed{until}"
+        state, until = held.state, f" until {held.state.off_at}" if held.state.nodes else ""
+        nodes = f"{count(state.nodes, 'Trn2 node')} billed{until}"
+        return f"run {state.id} is at {state.step or 'its beginning'}, {nodes}"
 
     def notify(self, how: str, why: str, command: str) -> None:
         """Notify everybody who receives the alarms. A failure is only printed."""

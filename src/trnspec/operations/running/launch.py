@@ -123,8 +123,11 @@ def _refuse(asked: RunOptions, experiment: Experiment) -> None:
         )
     if asked.until and asked.wait_h:
         raise Misuse(f"--until {asked.until}: does not wait for nodes; leave --wait out, or run to the end")
-    if asked.out is not None:
-        _refuse_out(asked.out)
+    if (folder := asked.out) is not None:  # before a node is paid for
+        there = next(one for one in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(one))
+        if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+            why = "is not writable" if there.is_dir() else "is not a folder"
+            raise Misuse(f"--out {folder}: {there} {why}; choose another folder")
 
 
 def run_locally(experiment: Experiment, asked: RunOptions) -> Answer:
@@ -195,14 +198,6 @@ def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
-def _refuse_out(folder: Path) -> None:
-    """Raise `Misuse` if results cannot be written there, before a node is paid for."""
-    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(place))
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        why = "is not writable" if there.is_dir() else "is not a folder"
-        raise Misuse(f"--out {folder}: {there} {why}; choose another folder")
-
-
 def _warn_of_silence(experiment: Experiment, aws: Aws) -> None:
     """Warn if nobody receives the alarms. One of them says that a schedule could not set the nodes to 0."""
     try:
@@ -211,15 +206,11 @@ def _warn_of_silence(experiment: Experiment, aws: Aws) -> None:
         warn(f"it is not known whether anyone receives the alarms ({error})")
         return
     if not any((found or {}).values()):
-        names = ", ".join(found or ())
-        why = (
-            f"{names} {experiment_resources.UNCONFIRMED}"
-            if names
-            else experiment_resources.nobody(experiment).partition("; ")[2]
-        )
-        warn(
-            f"nobody receives the alarms of {experiment.name}, not even one about a schedule that fails: {why}"
-        )
+        why = experiment_resources.nobody(experiment).partition("; ")[2]
+        if found:
+            why = f"{', '.join(found)} {experiment_resources.UNCONFIRMED}"
+        silent = f"nobody receives the alarms of {experiment.name}, not even one about a schedule that fails"
+        warn(f"{silent}: {why}")
 
 
 def _plan(
@@ -260,9 +251,8 @@ def _dry_run(experiment: Experiment, asked: RunOptions, *, as_json: bool) -> int
         plan = _plan(experiment, asked, now=now, aws=aws, held=held)
     except AwsError as error:
         plan, problem = _plan(experiment, asked, now=now, aws=None), error
-    print_json({**plan.as_json(), "asked_aws": problem is None}) if as_json else print_text(
-        *plan.text.split("\n")
-    )
+    told = {**plan.as_json(), "asked_aws": problem is None}
+    print_json(told) if as_json else print_text(*plan.text.split("\n"))
     if problem is not None:
         warn(f"{problem}; until then the plan assumes a new run that compiles every arm")
         return problem.exit_code

@@ -88,19 +88,16 @@ def _printed(run: ActiveRun, name: str, code: int) -> Iterator[dict[str, Any]]:
 
 def fetch_weights(run: ActiveRun) -> None:
     """Fetch every model into the bucket of checkpoints, before a Trn2 node starts."""
-    experiment, aws = run.experiment, run.aws
-    jobs = jobs_to_create(run, "fetch")
+    experiment, jobs = run.experiment, jobs_to_create(run, "fetch")
     missing = [
-        weights
-        for weights in experiment.weights
-        if not experiment_resources.has_weights(experiment, aws, weights)
+        one for one in experiment.weights if not experiment_resources.has_weights(experiment, run.aws, one)
     ]
     created = [create(run, jobs[fetch_job(weights)], ended=ENDED) for weights in missing]
     for name in dict.fromkeys(created):
         remedy = f"read its log ({run.logs_command(name)}), then run this again: it goes on where it stopped"
         wait_for(run, name, patience_s=FETCH_S, remedy=remedy)
     for weights in missing:
-        if not experiment_resources.has_weights(experiment, aws, weights):
+        if not experiment_resources.has_weights(experiment, run.aws, weights):
             raise StepError(
                 f"weights {weights.model.name}: the Job is complete and the bucket has no marker for {weights_path(weights)}; "
                 "run this again, or look into the bucket of checkpoints"
@@ -135,11 +132,8 @@ def verify_nodes(run: ActiveRun) -> None:
     if run.verify is None:
         run.say("    skipped: the nodes are not checked")
         return
-    how: dict[str, Any] = {
-        "jobs": run.jobs("verify"),
-        "tell": lambda line: run.say(f"    {line}"),
-        "alive": run.renew,
-    }
+    how: dict[str, Any] = {"jobs": run.jobs("verify"), "alive": run.renew}
+    how["tell"] = lambda line: run.say(f"    {line}")
     while True:
         trn2_nodes.wait_for_nodes(run)
         same = trn2_nodes.nodes_unchanged(run)
@@ -253,9 +247,8 @@ def _compare(run: ActiveRun, arm: Arm) -> None:
     run.aws.client("s3").put_object(**where, Body=text.encode())
     if theirs is not None:
         beyond = count(sum(not entry["declared"] for entry in json.loads(text)["differences"]), "value")
-        run.say(
-            f"    {arm.name}: its engine differs from the baseline's in {beyond} besides speculation (see the report)"
-        )
+        differs = f"differs from the baseline's in {beyond} besides speculation (see the report)"
+        run.say(f"    {arm.name}: its engine {differs}")
 
 
 def saved(run: ActiveRun, key: str) -> dict[str, Any] | None:

@@ -96,8 +96,7 @@ def comparisons(run: ActiveRun, arms: Sequence[Arm]) -> dict[str, bytes]:
         stored = preparing.saved(run, f"{artifact_path(arm)}/{DIFFERENCES}") if arm in treated else None
         made = run.state.compiled_at_serving.get(arm.name, 0)
         if stored is not None or made:
-            known = (stored or {"baseline": "", "compared": False}) | (
-                {COMPILED_AT_SERVING: made} if made else {}
-            )
+            known = stored or {"baseline": "", "compared": False}
+            known |= {COMPILED_AT_SERVING: made} if made else {}
             found[arm.name] = json.dumps(known, indent=1, sort_keys=True).encode() + b"\n"
     return found

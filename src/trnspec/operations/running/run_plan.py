@@ -131,16 +131,13 @@ class RunPlan:
     @property
     def rows(self) -> list[dict[str, Any]]:
         """Each step of this run, with its nodes and predicted hours."""
-        return [
-            {
-                "step": name,
-                "title": title,
-                "nodes": 0 if name in _WITHOUT_NODES else self.experiment.nodes,
-                "hours": round(self.hours_of(name), 2),
-            }
-            for name, title in self.left
-            if name not in self.left_out
-        ]
+        rows = []
+        for name, title in self.left:
+            if name not in self.left_out:
+                nodes, hours = self.experiment.nodes, round(self.hours_of(name), 2)
+                nodes = 0 if name in _WITHOUT_NODES else nodes
+                rows.append({"step": name, "title": title, "nodes": nodes, "hours": hours})
+        return rows
 
     @property
     def _off_first(self) -> datetime | None:
@@ -179,16 +176,13 @@ class RunPlan:
         ends = f"after {self.hours:g} hours"
         if self._off_first:
             ends = f"at {stamp(self._off_first)} by their schedule, before {self.hours:g} hours are over"
-        out = ", ".join(self.left_out.values())
-        return "\n".join(
-            [
-                self._costs,
-                f"{self.experiment.name}: {begins}, {count(self.to_compile, 'artifact')} to compile, {count(self.experiment.nodes, 'Trn2 node')}",
-                *table(("step", "nodes", "hours"), cells, names=(0,)),
-                f"nodes are set to 0 {ends}",
-                *([f"does not fit before the block ends and is left to a later run: {out}"] if out else []),
-            ]
-        )
+        made = f"{count(self.to_compile, 'artifact')} to compile, {count(self.experiment.nodes, 'Trn2 node')}"
+        lines = [self._costs, f"{self.experiment.name}: {begins}, {made}"]
+        lines += [*table(("step", "nodes", "hours"), cells, names=(0,)), f"nodes are set to 0 {ends}"]
+        if self.left_out:
+            out = ", ".join(self.left_out.values())
+            lines.append(f"does not fit before the block ends and is left to a later run: {out}")
+        return "\n".join(lines)
 
     @property
     def _most_usd(self) -> float | None:
@@ -210,24 +204,20 @@ class RunPlan:
         if self._most_usd is not None:
             rate = f"${most_per_hour(self.experiment):.2f} an hour"
             return f"{hours}: ${self._most_usd:.2f} at {rate}; spot can rise, the hours are the limit"
-        unknown = (
-            "no spot price of its zones is published"
-            if kind == "spot"
-            else "AWS publishes no on-demand price"
-        )
-        return (
-            f"{hours}. {unknown[:1].upper()}{unknown[1:]}. "
-            f"A first run costs {price_text(file_prices(self.experiment, self.predicted_h))}"
-        )
+        unknown = "No spot price of its zones is published"
+        if kind != "spot":
+            unknown = "AWS publishes no on-demand price"
+        costs = price_text(file_prices(self.experiment, self.predicted_h))
+        return f"{hours}. {unknown}. A first run costs {costs}"
 
 
 def most_per_hour(experiment: Experiment) -> float:
     """Return dollars per hour while nodes run. A spot node counts with `max_usd_per_hour` or the highest published price, a block or a
     reservation with the highest published rate."""
     capacity = experiment.cluster.capacity
-    rates = {"spot": file_spot_rates(experiment), "on-demand": []}.get(
-        capacity.kind, block_rates(experiment.instance.name)
-    )
+    rates = block_rates(experiment.instance.name)
+    if capacity.kind in ("spot", "on-demand"):
+        rates = file_spot_rates(experiment) if capacity.kind == "spot" else []
     published = [rate.high_usd or rate.usd_per_hour for rate in rates]
     quoted = node_price(experiment).usd_per_hour
     each = capacity.max_usd_per_hour or max(published, default=quoted)

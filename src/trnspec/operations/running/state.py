@@ -115,16 +115,14 @@ class RunState(BaseModel):
 
 def parse(text: bytes, where: str, experiment: Experiment) -> RunState:
     """Parse the state that was read at `where`. Raises `Refusal` if it is not a state of this release."""
-    try:
-        if len(text) > MOST_BYTES:
-            raise Refusal(f"more than {MOST_BYTES} bytes")
-        return RunState.model_validate_json(text, strict=True)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        why = f"{place}: {first['msg']}" if place else first["msg"]
-    except Refusal as error:
-        why = str(error)
+    why = f"more than {MOST_BYTES} bytes"
+    if len(text) <= MOST_BYTES:
+        try:
+            return RunState.model_validate_json(text, strict=True)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            place = ".".join(map(str, first["loc"]))
+            why = f"{place}: {first['msg']}" if place else first["msg"]
     raise Refusal(
         f"{where}: cannot be read by this release ({why[:200]}); stop the nodes (./trnspec nodes {experiment.file} 0), then remove it "
         f"(aws s3 rm {where}): results are kept"

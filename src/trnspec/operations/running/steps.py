@@ -225,23 +225,16 @@ def _all_steps(run: ActiveRun) -> str:
         except NoCapacityError as error:
             if not run.plan.wait_h or step.name == "nodes":
                 raise
-            return _resume_on_new_nodes(run, everything, error)
+            # The nodes were taken away and EC2 has no replacement: continue on new ones.
+            run.say(f"    {error.lines[0].partition(';')[0]}; 0 nodes; new ones are asked for")
+            trn2_nodes.release_nodes(run)
+            left = remaining(everything, run.state.done)
+            run.needs_h = min(run.needs_h, sum(run.plan.hours_of(step.name) for step in left))
+            return _all_steps(run)
         if step.name not in run.state.done and not (run.plan.left_out and step.name in LAST):
             run.save(done=(*run.state.done, step.name))
-    return leave_for_later_run(run) if run.plan.left_out else finish(run)
-
-
-def _resume_on_new_nodes(run: ActiveRun, everything: tuple[Step, ...], error: NoCapacityError) -> str:
-    """Continue on new nodes, because the nodes were taken away and EC2 has no replacement."""
-    run.say(f"    {error.lines[0].partition(';')[0]}; 0 nodes; new ones are asked for")
-    trn2_nodes.release_nodes(run)
-    left = remaining(everything, run.state.done)
-    run.needs_h = min(run.needs_h, sum(run.plan.hours_of(step.name) for step in left))
-    return _all_steps(run)
-
-
-def leave_for_later_run(run: ActiveRun) -> str:
-    """Leave the steps that do not fit before the block ends to a later run; returns the address of the state."""
+    if not run.plan.left_out:
+        return finish(run)
     run.say(f"    left to a later run: {', '.join(run.plan.left_out.values())}")
     _release_lease(run, problem="the block ended")
     return run.store.address
