@@ -31,8 +31,8 @@ def stability(cells: RequestsByCell) -> Course:
     """`course` of a result, in time order; the first cell is compared with its repetition if both ran on the same nodes."""
     raw = cells.raw
     nodes = [
-        {"at": iso(change.at_unix_s), "arm": change.arm, "before": change.before, "after": change.after}
-        for change in raw.node_changes
+        {"at": iso(one.at_unix_s), "arm": one.arm, "before": one.before, "after": one.after}
+        for one in raw.node_changes
     ]
     drift = list(_drift(cells, cells_of(raw, repeated=True)))
     known = {"restarts": list(_restarts(raw)), "nodes": nodes, "gaps": list(_gaps(raw)), "drift": drift}

@@ -33,7 +33,7 @@ from trnspec.benchmark.analyse.acceptance import (
     of_server,
     tokens_per_step_at,
 )
-from trnspec.benchmark.analyse.draft_cost import DraftCostModel, StepTimes, step_times
+from trnspec.benchmark.analyse.draft_cost import StepTimes, step_times
 from trnspec.benchmark.analyse.request_table import CellKey, Requests
 from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.speed_up import log_gains, mean_error
@@ -188,9 +188,6 @@ class ClassAtLoad:
         if following in self.extra_variance:
             return self.noise._replace(log_gain=gain, beyond=self.extra_variance[following])
         return self.noise._replace(log_gain=self.noise.log_gain + gain)
-
-    def with_cost(self, cost: DraftCostModel) -> ClassAtLoad:
-        return replace(self, times=replace(self.times, cost=cost))
 
     def _steps(self, k: int) -> Array:
         """A step with window `k` in plain steps, by prompt."""
