@@ -67,9 +67,7 @@ def _moved(before: Requests, after: Requests) -> Estimate | None:
     over_prompts = weighted_mean([old - means[1][prompt] for prompt, old in means[0].items()])
     parts = []
     for side, mean in zip(sides, means, strict=True):
-        known = (
-            (prompt, block, log_s) for prompt, block, log_s in side if prompt in mean and block is not None
-        )
+        known = (one for one in side if one[0] in mean and one[1] is not None)
         blocks = _grouped((block, log_s - mean[prompt]) for prompt, block, log_s in known).values()
         if len(blocks) > 1:
             parts.append(weighted_mean([*map(fmean, blocks)], [*map(len, blocks)]))
