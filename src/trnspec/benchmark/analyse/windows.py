@@ -125,7 +125,6 @@ def recommended(speed_ups: Mapping[int, float]) -> int:
 class AdviceOptions:
     """The options of the user."""
 
-    """The largest window to consider; None for all known ones."""
     mix: Mapping[str, float] | None = None
     """Shares of the output tokens by class, in any unit; None gives each class the same."""
     step_times: StepTimes | None = None
