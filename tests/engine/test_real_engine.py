@@ -24,7 +24,7 @@ from cdk8s_charts import image_probe
 from cdk8s_charts.workloads.serving import STARTUP_PROBE
 from tests.conftest import ROOT
 from tests.engine.test_models import CHECKPOINTS
-from trnspec.benchmark.analyse.result_cells import WindowAtLoad
+from trnspec.benchmark.analyse.result_parts import WindowAtLoad
 from trnspec.benchmark.analyse.window_schedule import speculative_config
 from trnspec.benchmark.measure import journal
 from trnspec.benchmark.measure.client import request_body

@@ -25,7 +25,7 @@ from trnspec.benchmark.commands.report_command import summarised
 from trnspec.benchmark.commands.results_command import rows_of
 from trnspec.benchmark.errors import ResultsError
 from trnspec.benchmark.formats.acceptance_files import survivals
-from trnspec.benchmark.show.report_templates import render_all
+from trnspec.benchmark.show.report_templates import render
 from trnspec.core.files import UnreadableFile, model_in
 
 Place = tuple[str | int, ...]
@@ -85,7 +85,7 @@ def as_result(path: Path) -> Result:
 def test_any_value_in_a_summary(place: Place, value: Any) -> None:
     path = changed((place, value))
     problem = row_of(path.parent).problem
-    told = refusal(lambda path: render_all(as_result(path)), path)
+    told = refusal(lambda path: render(as_result(path), everything=True), path)
     assert bool(problem) is bool(told)
     assert all(clean(line, 1000) for line in (problem, told, refusal(survivals, path)))
 

@@ -256,11 +256,6 @@ class Plan(Part):
         return "both" if len(ways) > 1 else ways.pop()
 
     @property
-    def forces_length(self) -> bool:
-        """Whether answers are forced to max_tokens, and the servers take that."""
-        return self.ignore_eos and "ignore_eos" not in self.left_out
-
-    @property
     def baselines(self) -> dict[str, str]:
         """The baseline of each arm. A baseline, and a single arm, has itself."""
         several = len(self.arms) > 1

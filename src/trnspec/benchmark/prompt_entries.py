@@ -95,7 +95,8 @@ def format_of(entry: Entry) -> str:
 def asked(entry: Entry, format_: str, notes: Counter[str], *, unnamed: str, number: int) -> Entry:
     """The prompt of an entry, with the keys of our own format. Counts in `notes` what is cut or not used. Raises `Unusable` and
     `BeginsWithAnswer`."""
-    body = entry["body"] if format_ == _BATCH else entry | _extra(entry)
+    extra = entry.get("extra")
+    body = entry["body"] if format_ == _BATCH else entry | (extra if isinstance(extra, dict) else {})
     if not isinstance(body, dict):
         raise Unusable(f"`body` is {short(body)}", "give the body of a request, a JSON object")
     body = {key: value for key, value in body.items() if value is not None}
@@ -110,10 +111,6 @@ def asked(entry: Entry, format_: str, notes: Counter[str], *, unnamed: str, numb
     unused = (body.keys() | (entry.keys() if format_ == _BATCH else ())) - _STRUCTURE - _USED - named
     notes.update(f"`{key}` not used" for key in sorted(unused))
     return found
-
-
-def _extra(entry: Entry) -> Entry:
-    return entry["extra"] if isinstance(entry.get("extra"), dict) else {}
 
 
 def _name_in(entry: Entry, keys: tuple[str, ...], otherwise: str) -> str:
@@ -214,9 +211,8 @@ def sendable(entry: Entry, *, endpoint: str, run: Mapping[str, Any]) -> Entry:
         prompt["prompt"] = _raw_text(messages, request)
     for key in (*DECODING_FIELDS, *REQUEST_FIELDS):
         ours = (run[key],) if key in run else DECODING_FIELDS.get(key, (entry.get(key),))
-        if isinstance(entry.get(key), dict) and isinstance(
-            run.get(key), dict
-        ):  # `chat_template_kwargs` are joined
+        both = entry.get(key), run.get(key)
+        if all(isinstance(own, dict) for own in both):  # `chat_template_kwargs` are joined
             ours = (*ours, entry[key]) if entry[key] | run[key] == run[key] | entry[key] else ours
         if key in entry and entry[key] not in ours:
             of_run = f"the run's is {short(run[key])}" if key in run else "the run leaves it to the servers"

@@ -27,7 +27,7 @@ from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.measure.records import RequestRecord
 from trnspec.benchmark.show.page import forecast
 from trnspec.benchmark.show.page import render as render_page
-from trnspec.benchmark.show.report_templates import render, render_all, sentence
+from trnspec.benchmark.show.report_templates import render, sentence
 from trnspec.store.artifact import comparison
 
 ANSWERS = ROOT / "tests" / "data" / "lmeval"
@@ -299,7 +299,7 @@ def test_each_row_against_the_forecast_has_its_own_quantity_direction_and_bounds
     assert re.fullmatch(r"(1\.99|2) \[\S+, \S+\]", values)
     met = "1 of 4 published figures reproduced, 2 not reproduced, 1 inconclusive"
     assert met in " ".join(render(result).split())
-    assert render_all(result).count("Expected: ") == 6
+    assert render(result, everything=True).count("Expected: ") == 6
     page = render_page(cells_of(raw), result)
     for word in ("within the bounds", "better", "worse", "inconclusive"):
         assert re.search(rf'style="--c: var\(--\w+\)"><svg[^>]*><path[^>]*/></svg> {word}</span>', page), word
@@ -312,7 +312,7 @@ def test_an_emulated_run_is_not_held_against_what_the_emulator_is_made_from(tmp_
     page = render_page(cells_of(raw), result)
     assert 'id="forecast"' not in page
     assert "As published" in page.partition('id="published"')[2]
-    for text in (page, render(result), render_all(result)):
+    for text in (page, render(result), render(result, everything=True)):
         assert "reproduced" not in text
 
 

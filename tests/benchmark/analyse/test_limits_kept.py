@@ -16,7 +16,7 @@ from trnspec.benchmark.analyse.statistics import wilson
 from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.measure.records import RequestRecord
 from trnspec.benchmark.show import page, tables
-from trnspec.benchmark.show.report_templates import render, render_all
+from trnspec.benchmark.show.report_templates import render
 
 SLO = {"tpot_s": 0.04}
 FAST, SLOW = ((0.1, 0.1 + tpot_s, 0.1 + 2 * tpot_s) for tpot_s in (0.01, 0.1))
@@ -79,7 +79,7 @@ def test_the_shares_are_on_the_terminal_and_on_the_page() -> None:
         ("steady", "72.0 % [62.5, 79.9]"),
         ("spec", "100.0 % [96.3, 100.0]"),
     ]
-    for text in (render(result), render_all(result), page.render(cells_of(raw), result)):
+    for text in (render(result), render(result, everything=True), page.render(cells_of(raw), result)):
         for words in (table.title, *(row[2] for row in table.rows)):
             assert words in " ".join(text.split())
 

@@ -29,7 +29,7 @@ from trnspec.benchmark.analyse.statistics import t_quantile, wilson
 from trnspec.benchmark.analyse.summary import write
 from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.measure.records import RepeatRecord, RequestRecord
-from trnspec.benchmark.show.report_templates import render_all
+from trnspec.benchmark.show.report_templates import render
 
 
 def slow(pair: int, **changes: Any) -> RequestRecord:
@@ -233,7 +233,9 @@ def with_repeats(itself: int) -> RawRun:
 
 def test_differences_no_more_frequent_than_the_baselines_own_are_no_warning() -> None:
     result = result_of(with_repeats(4))
-    assert "34 of 40 answers of spec are equal to the baseline's. The baseline differs" in render_all(result)
+    assert "34 of 40 answers of spec are equal to the baseline's. The baseline differs" in render(
+        result, everything=True
+    )
 
 
 @pytest.mark.parametrize(("answer_s", "per_s"), [(1.0, 2.0), (3.0, 0.5)])

@@ -14,7 +14,7 @@ from tests.benchmark.conftest import Captured, reported
 from tests.benchmark.records import result_of, store
 from tests.conftest import ROOT
 from trnspec.benchmark.__main__ import main
-from trnspec.benchmark.analyse.result_cells import WindowAtLoad
+from trnspec.benchmark.analyse.result_parts import WindowAtLoad
 from trnspec.benchmark.analyse.window_schedule import speculative_config, window_for, windows_by_load
 from trnspec.benchmark.measure.raw_run import RawRun
 

@@ -7,7 +7,7 @@ import pytest
 from tests.benchmark.conftest import Captured, Run, plan_content
 from tests.benchmark.endpoint import Endpoint
 from tests.benchmark.records import answered, failed
-from trnspec.benchmark.measure.outlook import limits, size
+from trnspec.benchmark.measure.progress import limits, size
 from trnspec.benchmark.plan import from_dict
 
 EIGHT = [{"id": str(n), "class": "chat", "prompt": "?"} for n in range(8)]

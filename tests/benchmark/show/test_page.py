@@ -35,7 +35,7 @@ from trnspec.benchmark.show.figures import (
     treatments,
 )
 from trnspec.benchmark.show.page import predictions
-from trnspec.benchmark.show.report_templates import render, render_all, sentence
+from trnspec.benchmark.show.report_templates import render, sentence
 from trnspec.core.words import count
 
 Part = tuple[str, dict[str, str], list[str]]
@@ -217,7 +217,7 @@ def test_a_ladder_of_loads_says_up_to_which_it_pays_and_from_which_it_costs(
     """By the verdicts of the tables."""
     result, content = results["ladder"], pages["ladder"]
     told = "Use qwen-sd-crowded (7 draft tokens) up to 4 concurrent requests."
-    for text in (text_of(content), render(result), render_all(result)):
+    for text in (text_of(content), render(result), render(result, everything=True)):
         assert told in " ".join(text.split())
     of_mix = {row.concurrency: row.verdict for row in result.mix}
     assert of_mix == {1: "faster", 2: "faster", 4: "faster", 8: "slower"}
@@ -225,7 +225,7 @@ def test_a_ladder_of_loads_says_up_to_which_it_pays_and_from_which_it_costs(
     assert table.rows[0] == ("qwen-sd-crowded", "all, equal shares", "4", "8")
     assert [row[1] for row in table.rows[1:]] == list(CLASSES)
     assert table.title in content
-    assert table.title[:40] in render_all(result)
+    assert table.title[:40] in render(result, everything=True)
 
 
 def test_a_cell_has_its_dollars_and_the_limits_are_a_table(results: Results) -> None:
@@ -313,7 +313,7 @@ def test_no_verdict_is_anywhere_where_the_answers_make_no_sense(runs: dict[str, 
         nonsense = replace(raw, sense=answers)
         result = result_of(nonsense)
         content = page.render(cells_of(nonsense), result)
-        shown = " ".join(render_all(result).split())
+        shown = " ".join(render(result, everything=True).split())
         for text in (shown, text_of(content)):
             assert 'Who wrote the play Romeo and Juliet? "<b>bread</b>"' in " ".join(text.split()), name
         first = re.split(r" (?:n: answered|Every cell|[Ee]ngine of)", shown)[0].lower()
@@ -334,7 +334,7 @@ def test_a_bar_past_the_mark_of_a_slower_arm_is_cautioned(runs: dict[str, RawRun
     begins = "Caution: the bar passes the mark, but the arm is slower: json with qwen-sd-vllm ("
     assert caution.startswith(begins)
     assert "code with" not in caution
-    for text in (page.render(cells_of(runs["reference"]), result), render_all(result)):
+    for text in (page.render(cells_of(runs["reference"]), result), render(result, everything=True)):
         assert caution in " ".join(text.split())
 
 
@@ -372,4 +372,4 @@ def test_a_sweep_has_a_measured_line_for_each_class_and_one_window_a_predicted_o
     cell = results["merged chunks"].cells[1]
     assert cell.tokens_per_chunk
     assert (cell.tokens_per_chunk.mean > 7, cell.tokens_per_step) == (True, None)
-    assert f"{cell.tokens_per_chunk.mean:.2f}" not in render_all(results["merged chunks"])
+    assert f"{cell.tokens_per_chunk.mean:.2f}" not in render(results["merged chunks"], everything=True)

@@ -11,7 +11,7 @@ from tests.benchmark.analyse.test_decision import BETTER, two_batches
 from tests.benchmark.analyse.test_summary import with_repeats
 from tests.benchmark.records import result_of
 from trnspec.benchmark.analyse.result import Result
-from trnspec.benchmark.show.report_templates import render, render_all
+from trnspec.benchmark.show.report_templates import render
 
 Results = dict[str, Result]
 SAYS = {
@@ -55,7 +55,7 @@ def all_results(results: Results) -> Results:
 
 def test_the_answer_comes_first_and_then_what_speaks_against_it(all_results: Results) -> None:
     for case, result in all_results.items():
-        short, long = render(result), render_all(result)
+        short, long = render(result), render(result, everything=True)
         of_slo = 4 + len(result.limits_kept)
         assert len(short.splitlines()) <= 45 + of_slo * (of_slo > 4), case
         for text, says in ((short, SAYS), (long, SAYS_ALL)):
@@ -72,7 +72,7 @@ def test_the_answer_comes_first_and_then_what_speaks_against_it(all_results: Res
 
 def test_every_number_of_the_tables_is_the_summarys(all_results: Results) -> None:
     for case, result in all_results.items():
-        long, summary = " ".join(render_all(result).split()), result.model_dump()
+        long, summary = " ".join(render(result, everything=True).split()), result.model_dump()
         alone = len(result.run.arms) == 2
         judged = any(one["verdict"] != "withheld" for one in summary["comparisons"])
         for cell in summary["cells"]:
@@ -97,8 +97,8 @@ def test_no_line_is_wider_than_the_terminal_and_no_number_is_lost(
 ) -> None:
     for case, result in all_results.items():
         monkeypatch.setenv("COLUMNS", "100")
-        numbers = Counter(re.findall(r"\d+\.\d+", render_all(result)))
+        numbers = Counter(re.findall(r"\d+\.\d+", render(result, everything=True)))
         monkeypatch.setenv("COLUMNS", str(columns))
-        text = f"{render(result)}\n{render_all(result)}"
+        text = f"{render(result)}\n{render(result, everything=True)}"
         assert max(map(len, text.splitlines())) <= columns, case
-        assert Counter(re.findall(r"\d+\.\d+", render_all(result))) == numbers, case
+        assert Counter(re.findall(r"\d+\.\d+", render(result, everything=True))) == numbers, case

@@ -71,13 +71,9 @@ class TokensPerStep:
     """None if they are."""
 
 
-_OF_MADE_UP = TokensPerStep(MADE_UP, None, _MADE_UP, why_chunks_are_not_steps=_MADE_UP)
-"""For a class for which an emulated arm does not know the acceptance."""
-
-
 def tokens_per_step_at(cells: RequestsByCell, arm: PlannedArm, place: CellKey) -> TokensPerStep:
     if (arm.name, place.class_) in cells.made_up:
-        return _OF_MADE_UP
+        return TokensPerStep(MADE_UP, None, _MADE_UP, why_chunks_are_not_steps=_MADE_UP)
     records, plain_s = cells.of(arm, place).answers, cells.plain_s(arm, place)
     blocks, unmeasured = cells.blocks_of(arm, place), cells.ramp_and_drain(arm, place).answers
     if cells.loaded_with(place.class_) == place.class_:

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from trnspec.benchmark.analyse.attached import Losslessness, Quality
 from trnspec.benchmark.analyse.request_table import Requests
 from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.result import Evidence, caution, not_checked, passed, withheld
+from trnspec.benchmark.analyse.result_parts import Losslessness, Quality
 from trnspec.benchmark.analyse.speed_up import SIGNIFICANT
 from trnspec.benchmark.analyse.statistics import fisher_more, holm, wilson
 from trnspec.benchmark.measure import sanity_check

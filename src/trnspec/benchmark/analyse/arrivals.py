@@ -163,7 +163,10 @@ def arrivals(cells: RequestsByCell) -> Iterator[Evidence]:
             ways = {name: found.get((name, class_)) for name in sides}
             known = {name: of[class_].answered for name, of in sides.items() if class_ in of}
             waits = {name: first_waits(answered, ways[name]) for name, answered in known.items()}
-            cause = f"{BUSY}; if that changes nothing, {PROXY}" if _late(cells, arm, class_) else PROXY
+            places = (CellKey(class_, load) for load in cells.plan.loads)
+            # A late client may have joined the arrivals itself.
+            late = any(one.client_lag_s > LATE_S for place in places for one in cells.blocks_of(arm, place))
+            cause = f"{BUSY}; if that changes nothing, {PROXY}" if late else PROXY
             return _arrival(own.answered, ways, waits, arm.name, cause)
 
         yield from rows_by_class(ARRIVAL, arm.name, cells, judge_class)
@@ -180,12 +183,6 @@ def _impossible(cells: RequestsByCell, base: PlannedArm, arm: PlannedArm) -> Ite
         if gain and gain.low and gain.low > math.log(arm.max_tokens_per_step):
             says = f"{math.exp(gain.mean):.1f} times as fast for {place}, more than a step of at most {arm.max_tokens_per_step} tokens can give"
             yield withheld(check=ARRIVAL, arm=arm.name, class_=place.class_, says=says, remedy=remedy)
-
-
-def _late(cells: RequestsByCell, arm: PlannedArm, class_: str) -> bool:
-    """Whether the client was late in a block, so that it may have joined the arrivals itself."""
-    blocks = (block for load in cells.plan.loads for block in cells.blocks_of(arm, CellKey(class_, load)))
-    return any(block.client_lag_s > LATE_S for block in blocks)
 
 
 def _arrival(

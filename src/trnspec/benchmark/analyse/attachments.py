@@ -25,7 +25,9 @@ import numpy as np
 from pydantic import BaseModel, Field, ValidationError
 
 from trnspec.benchmark.analyse.acceptance import tokens_per_step_at
-from trnspec.benchmark.analyse.attached import (
+from trnspec.benchmark.analyse.requests import RequestsByCell
+from trnspec.benchmark.analyse.result import Result
+from trnspec.benchmark.analyse.result_parts import (
     Drafting,
     EngineDifferences,
     Quality,
@@ -35,8 +37,6 @@ from trnspec.benchmark.analyse.attached import (
     ScoreDifference,
     Setting,
 )
-from trnspec.benchmark.analyse.requests import RequestsByCell
-from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.speed_up import log_gains, mapped_back
 from trnspec.benchmark.analyse.statistics import Estimate, compare, joined, of_sample
 from trnspec.benchmark.cell_size import MIN_PROMPTS
@@ -101,7 +101,9 @@ def engines_in(folder: Path, arms: Iterable[str]) -> dict[str, EngineDifferences
 def quality_in(folder: Path, baselines: Mapping[str, str]) -> Quality | None:
     """Scores of every arm with answers, and each treatment compared with its baseline; None without any answers. Raises ResultsError."""
     folder = folder / ANSWERS
-    files = {arm: file for arm in baselines if (file := _last_answers(folder / arm))}
+    # lm-eval's last file of answers, by the time in its name
+    every = {arm: [*(folder / arm).rglob("samples_gsm8k_*.jsonl")] for arm in baselines}
+    files = {arm: max(own, key=lambda path: path.name) for arm, own in every.items() if own}
     asked = {arm: answers for arm, file in files.items() if (answers := _answers(file))}
     if not asked:
         return None
@@ -116,11 +118,6 @@ def quality_in(folder: Path, baselines: Mapping[str, str]) -> Quality | None:
     days = {arm: re.search(r"\d{4}-\d\d-\d\d", files[arm].name) for arm in asked}
     answered = {arm: day[0] if day else "an unknown day" for arm, day in days.items()}
     return Quality(task="gsm8k", questions=questions, answered=answered, scores=scores, comparisons=pairs)
-
-
-def _last_answers(folder: Path) -> Path | None:
-    """lm-eval's last file of answers, by the time in its name."""
-    return max(folder.rglob("samples_gsm8k_*.jsonl"), key=lambda path: path.name, default=None)
 
 
 class _AnswerLine(BaseModel):
@@ -318,8 +315,8 @@ def _of_arm(arm: _ArmForecast, result: Result) -> Iterator[dict[str, Any]]:
         inside = f"{way} the range, by a factor of {by:.1f} from the forecast"
     forecast = f"forecast from published results {wanted[0]}, range {wanted[1]} to {wanted[2]}: {inside}"
     text = f"{arm.arm}: {quantity.label}: {result.run.provenance} {value}; {forecast}"
-    known_of = {"measured": measured, "expected": expected, "low": low, "high": high}
-    yield {"arm": arm.arm, "what": what, "text": text, **known_of}
+    of_arm = {"arm": arm.arm, "what": what, "text": text}
+    yield {**of_arm, "measured": measured, "expected": expected, "low": low, "high": high}
 
 
 def served_by(folder: Path, raw: RawRun) -> str:

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
-from trnspec.benchmark.analyse.attached import EngineDifferences
 from trnspec.benchmark.analyse.delivered import throughput, token_source
 from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.result import (
@@ -19,6 +18,7 @@ from trnspec.benchmark.analyse.result import (
     passed,
     withheld,
 )
+from trnspec.benchmark.analyse.result_parts import EngineDifferences
 from trnspec.benchmark.analyse.speed_up import STARTS_DIFFER, starts_differ
 from trnspec.benchmark.measure.raw_run import RawRun, extent
 from trnspec.benchmark.measure.records import LATE_S

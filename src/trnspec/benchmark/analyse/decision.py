@@ -14,7 +14,7 @@ The first rule that applies gives the advice for a load. The time per output tok
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,7 +93,16 @@ def advised(result: Result) -> Result:
     """The result with its question, the advice for each load, and the sentence."""
     loads, run = at_loads(result), result.run
     told = [_told(result, at) for at in loads]
-    advice = tuple(_advice(at, *one) for at, one in zip(loads, told, strict=True))
+    advice = tuple(
+        Advice(
+            **vars(at.load),
+            baseline=at.baseline,
+            arm=at.mix.treatment if at.mix else None,
+            advice=code,
+            sentence=paragraph("decision", at=at, code=code, **facts),
+        )
+        for at, (code, facts) in zip(loads, told, strict=True)
+    )
     uses = [index for index, one in enumerate(advice) if one.advice == "use"]
 
     def cost_rank(index: int) -> tuple[bool, float, int]:
@@ -117,17 +126,6 @@ def advised(result: Result) -> Result:
     draft = {name: drafting.draft for name, drafting in result.drafts.items()}
     said = {"question": question(run, draft), "sentence": sentence, "here": here, "advice": advice}
     return result.model_copy(update=said)
-
-
-def _advice(at: AtLoad, code: AdviceCode, facts: Mapping[str, Any]) -> Advice:
-    return Advice(
-        concurrency=at.load.concurrency,
-        rate_per_s=at.load.rate_per_s,
-        baseline=at.baseline,
-        arm=at.mix.treatment if at.mix else None,
-        advice=code,
-        sentence=paragraph("decision", at=at, code=code, **facts),
-    )
 
 
 def question(run: Run, drafts: dict[str, str]) -> str:

@@ -12,10 +12,10 @@ from dataclasses import replace
 from itertools import product
 
 from trnspec.benchmark.analyse import answers, arrivals, conditions
-from trnspec.benchmark.analyse.attached import EngineDifferences, Quality
 from trnspec.benchmark.analyse.request_table import CellKey, Requests
 from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.result import Course, Evidence, caution, passed, withheld
+from trnspec.benchmark.analyse.result_parts import EngineDifferences, Quality
 from trnspec.benchmark.analyse.statistics import fisher_more
 from trnspec.benchmark.analyse.tokens_and_text import tokens_and_text
 from trnspec.benchmark.measure.raw_run import extent

@@ -93,14 +93,10 @@ class RequestsByCell:
         """Requests of ramp and drain in the blocks of a cell."""
         return self.unmeasured.get((arm.name, CellKey(self.loaded_with(place.class_), place.load)), self.none)
 
-    def plain_of(self, arm: PlannedArm) -> PlannedArm | None:
-        """An arm without speculation, preferably the baseline of `arm`; None if every arm speculates."""
-        arms = (self.baseline_of(arm), *self.plan.arms)
-        return next((arm for arm in arms if arm.max_tokens_per_step == 1), None)
-
     def plain_s(self, arm: PlannedArm, place: CellKey) -> float | None:
-        """Seconds per step of an arm without speculation."""
-        plain = self.plain_of(arm)
+        """Seconds per step of an arm without speculation, preferably the baseline of `arm`; None if every arm speculates."""
+        arms = (self.baseline_of(arm), *self.plan.arms)
+        plain = next((arm for arm in arms if arm.max_tokens_per_step == 1), None)
         return self.of(plain, place).tpot_s if plain else None
 
     def comparable(self, arms: tuple[PlannedArm, PlannedArm], place: CellKey) -> bool:

@@ -12,8 +12,10 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from trnspec.benchmark.analyse.attached import (
+from trnspec.benchmark.analyse.result_parts import (
     ArmFacts,
+    At,
+    Cell,
     Drafting,
     EngineDifferences,
     Estimated,
@@ -25,8 +27,9 @@ from trnspec.benchmark.analyse.attached import (
     Quoted,
     ResultPart,
     Sense,
+    UnderLoad,
+    WindowAtLoad,
 )
-from trnspec.benchmark.analyse.result_cells import At, Cell, UnderLoad, WindowAtLoad
 from trnspec.benchmark.metrics import TPOT
 from trnspec.benchmark.plan import Load
 

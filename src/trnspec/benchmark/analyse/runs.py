@@ -158,7 +158,11 @@ def _cells(old: RawRun, new: RawRun) -> list[dict[str, Any]]:
     for (place, arm), logs in shared.items():
         means = [math.exp(fmean(values)) for values in zip(*logs, strict=True)] or [None, None]
         gain = gains.get((place, arm))
-        row = as_ratio(gain and replace(gain, together=together), _footing(runs, place))
+        both = [cells.conditions(place.load) for cells in runs]
+        weaker = MeasuringConditions(
+            held=all(one.held for one in both), starts=min(one.starts for one in both)
+        )
+        row = as_ratio(gain and replace(gain, together=together), weaker)
         row |= {"verdict": "withheld"} if why[place, arm] else {}
         where = {**place.to_dict(), "arm": arm, "metric": _METRIC.name, "why": why[place, arm]}
         rows.append({**where, "old": means[0], "new": means[1], **_EMPTY, **row})
@@ -196,14 +200,6 @@ def _by_prompt(requests: Requests) -> dict[str, float]:
     return {prompt: fmean(values) for prompt, values in logs.items()}
 
 
-def _footing(runs: tuple[RequestsByCell, RequestsByCell], place: CellKey) -> MeasuringConditions:
-    """The weaker conditions of both runs."""
-    both = [cells.conditions(place.load) for cells in runs]
-    return MeasuringConditions(
-        held=all(conditions.held for conditions in both), starts=min(conditions.starts for conditions in both)
-    )
-
-
 def gate_run(baseline: RawRun, run: RawRun, *, slower_by: float) -> dict[str, Any]:
     """Check `run` against `baseline`: the time per output token of each cell and the error rate of each arm.
 
@@ -229,7 +225,7 @@ def gate_run(baseline: RawRun, run: RawRun, *, slower_by: float) -> dict[str, An
         if arm not in gone
     ]
     facts = {"unfinished": not extent(run)[1], "recorded": len(run.requests), "gone": gone, "cells": cells}
-    limits = {"slower_by": slower_by, "errors": errors, "more_errors": _MORE_ERRORS}
+    facts |= {"slower_by": slower_by, "errors": errors, "more_errors": _MORE_ERRORS}
     both = {"baseline": baseline, "run": run}
     clients = [list(dict.fromkeys(session.client for session in raw.sessions)) for raw in both.values()]
     settings = [(name, getattr(baseline.plan, name), getattr(run.plan, name)) for name in _MAY_DIFFER]
@@ -240,13 +236,9 @@ def gate_run(baseline: RawRun, run: RawRun, *, slower_by: float) -> dict[str, An
         },
         "cells": cells,
         "errors": errors,
-        "regressions": _lines("against", **facts, **limits),
-        "warnings": _lines("warnings", clients=clients, settings=settings),
+        "regressions": rendered("two_runs", kind="against", **facts).splitlines(),
+        "warnings": rendered("two_runs", kind="warnings", clients=clients, settings=settings).splitlines(),
     }
-
-
-def _lines(kind: str, **known: Any) -> list[str]:
-    return rendered("two_runs", kind=kind, **known).splitlines()
 
 
 def _error_rate(raw: RawRun, arm: str) -> float:

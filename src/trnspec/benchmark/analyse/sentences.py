@@ -35,12 +35,7 @@ def environment_of_sentences() -> Any:
     templates = environment(_TEMPLATES)
     filters: dict[str, Any] = templates.filters
     filters |= {"money": money, "count": count, "by_verdict": _by_verdict}
-    filters |= {
-        "long": _long,
-        "place": CellKey.of,
-        "percent": "{:.1%}".format,
-        "load": attrgetter("in_words"),
-    }
+    filters |= {"place": CellKey.of, "percent": "{:.1%}".format, "load": attrgetter("in_words")}
     filters["listed"] = lambda names, most=None: listed(list(names), max_names=most)
     names: dict[str, Any] = templates.globals
     names |= {"interval": interval, "equivalent": EQUIVALENT, "span": partial(span, digits=2)}
@@ -62,11 +57,3 @@ def interval(low: float | None, high: float | None) -> str:
 def money(usd: float) -> str:
     """Dollars with cents; below $0.10 with three significant digits."""
     return f"${usd:,.2f}" if usd >= 0.1 or usd == 0 else f"${usd:.3g}"
-
-
-def _long(seconds: float) -> str:
-    """A duration in words: hours, minutes or seconds."""
-    for unit_s, unit in ((3600, "hours"), (60, "minutes")):
-        if seconds >= unit_s:
-            return f"{seconds / unit_s:.1f} {unit}"
-    return f"{seconds:.0f} seconds"

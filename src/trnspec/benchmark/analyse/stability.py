@@ -31,8 +31,8 @@ def stability(cells: RequestsByCell) -> Course:
     """`course` of a result, in time order; the first cell is compared with its repetition if both ran on the same nodes."""
     raw = cells.raw
     nodes = [
-        {"at": iso(change.at_unix_s), "arm": change.arm, "before": change.before, "after": change.after}
-        for change in raw.node_changes
+        {"at": iso(one.at_unix_s), "arm": one.arm, "before": one.before, "after": one.after}
+        for one in raw.node_changes
     ]
     drift = list(_drift(cells, cells_of(raw, repeated=True)))
     known = {"restarts": list(_restarts(raw)), "nodes": nodes, "gaps": list(_gaps(raw)), "drift": drift}
@@ -67,9 +67,7 @@ def _moved(before: Requests, after: Requests) -> Estimate | None:
     over_prompts = weighted_mean([old - means[1][prompt] for prompt, old in means[0].items()])
     parts = []
     for side, mean in zip(sides, means, strict=True):
-        known = (
-            (prompt, block, log_s) for prompt, block, log_s in side if prompt in mean and block is not None
-        )
+        known = (one for one in side if one[0] in mean and one[1] is not None)
         blocks = _grouped((block, log_s - mean[prompt]) for prompt, block, log_s in known).values()
         if len(blocks) > 1:
             parts.append(weighted_mean([*map(fmean, blocks)], [*map(len, blocks)]))

@@ -85,9 +85,8 @@ class ClusterIds:
     @cached_property
     def within(self) -> Units:
         """Prompts in blocks; with several starts, prompts in starts."""
-        return Units.of(
-            self.class_, paired_codes(self.prompt, self.start if self.several_starts else self.block)
-        )
+        others = self.start if self.several_starts else self.block
+        return Units.of(self.class_, paired_codes(self.prompt, others))
 
     @cached_property
     def several_starts(self) -> bool:
@@ -139,9 +138,7 @@ class Estimate:
         away = max(self.mean - high - self.doubt, low - self.mean - self.doubt, 0.0)
         if not any(error for error, _ in self._errors):
             return 0.0 if away else 1.0
-        from scipy.special import (
-            stdtr,  # takes half a second to import, and a run without an interval needs none
-        )
+        from scipy.special import stdtr  # slow to import, and a run without an interval needs none
 
         tails = (float(stdtr(degrees, -away / error)) for error, degrees in self._errors if error)
         return min(1.0, self.together * 2 * max(tails))
@@ -159,10 +156,8 @@ class Estimate:
     @property
     def _errors(self) -> list[tuple[float, float]]:
         """Each standard error with its degrees of freedom."""
-        return [
-            (self.error or 0.0, self.degrees),
-            *((math.sqrt(own), degrees) for own, degrees in self.others),
-        ]
+        others = [(math.sqrt(variance), degrees) for variance, degrees in self.others]
+        return [(self.error or 0.0, self.degrees), *others]
 
     @property
     def _half(self) -> float:

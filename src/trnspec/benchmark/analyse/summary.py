@@ -23,7 +23,7 @@ from trnspec.benchmark.analyse.evidence import TIMES_STAY, evidence, withheld_fr
 from trnspec.benchmark.analyse.request_table import CellKey, Requests
 from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.result import Comparison, Evidence, Explanation, Result
-from trnspec.benchmark.analyse.result_cells import Cell
+from trnspec.benchmark.analyse.result_parts import Cell
 from trnspec.benchmark.analyse.speed_up import bests, comparisons, mixes, pays_up_to
 from trnspec.benchmark.analyse.statistics import distribution
 from trnspec.benchmark.analyse.values import gaps, server_counts

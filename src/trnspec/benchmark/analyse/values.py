@@ -208,9 +208,8 @@ def total(parts: Sequence[Drafts]) -> Drafts:
     ]
     if len(columns) < len(parts):
         return Drafts(steps=steps, accepted=accepted)
-    tried, passed = (
-        tuple(map(sum, zip_longest(*side, fillvalue=0.0))) for side in zip(*columns, strict=True)
-    )
+    both = (zip_longest(*side, fillvalue=0.0) for side in zip(*columns, strict=True))
+    tried, passed = (tuple(map(sum, positions)) for positions in both)
     return Drafts(steps=steps, accepted=accepted, tried=tried, passed=passed)
 
 

@@ -191,7 +191,8 @@ def _advice(classes: Sequence[ClassAtLoad], options: AdviceOptions, basis: str, 
 def _gains(one: ClassAtLoad) -> _ByCurve:
     if (largest := one.largest_k) > MAX_WINDOWS:
         raise ResultsError(f"{one.where['class']}: {largest} windows are more than {MAX_WINDOWS}")
-    return [{k: curve.gains(k) for k in range(1, largest + 1)} for curve in map(one.with_cost, CURVES)]
+    curves = (replace(one, times=replace(one.times, cost=cost)) for cost in CURVES)
+    return [{k: curve.gains(k) for k in range(1, largest + 1)} for curve in curves]
 
 
 def _cell(one: ClassAtLoad, gains: _ByCurve, measure: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any
 from trnspec.benchmark.analyse.decision import at_loads
 from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.result import Comparison, Result
-from trnspec.benchmark.analyse.result_cells import WindowAtLoad
+from trnspec.benchmark.analyse.result_parts import WindowAtLoad
 from trnspec.benchmark.analyse.sentences import rendered
 from trnspec.benchmark.analyse.speed_up import FASTER, SLOWER
 from trnspec.benchmark.analyse.window_advice import advise

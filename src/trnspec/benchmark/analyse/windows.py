@@ -33,7 +33,7 @@ from trnspec.benchmark.analyse.acceptance import (
     of_server,
     tokens_per_step_at,
 )
-from trnspec.benchmark.analyse.draft_cost import DraftCostModel, StepTimes, step_times
+from trnspec.benchmark.analyse.draft_cost import StepTimes, step_times
 from trnspec.benchmark.analyse.request_table import CellKey, Requests
 from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.speed_up import log_gains, mean_error
@@ -125,7 +125,6 @@ def recommended(speed_ups: Mapping[int, float]) -> int:
 class AdviceOptions:
     """The options of the user."""
 
-    """The largest window to consider; None for all known ones."""
     mix: Mapping[str, float] | None = None
     """Shares of the output tokens by class, in any unit; None gives each class the same."""
     step_times: StepTimes | None = None
@@ -188,9 +187,6 @@ class ClassAtLoad:
         if following in self.extra_variance:
             return self.noise._replace(log_gain=gain, beyond=self.extra_variance[following])
         return self.noise._replace(log_gain=self.noise.log_gain + gain)
-
-    def with_cost(self, cost: DraftCostModel) -> ClassAtLoad:
-        return replace(self, times=replace(self.times, cost=cost))
 
     def _steps(self, k: int) -> Array:
         """A step with window `k` in plain steps, by prompt."""

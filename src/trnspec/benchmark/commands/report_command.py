@@ -99,21 +99,16 @@ def summarised(folder: Path, cells: RequestsByCell) -> Result:
     return result
 
 
-def _show_windows(result: Result, load: int | None) -> None:
-    """Print the window for each load, or for the one that the user names."""
-    from trnspec.benchmark.analyse.window_schedule import schedule_lines, window_for
-
-    told = [window_for(result.windows, load)] if load else [*schedule_lines(result)]
-    if any(told):
-        print("\n" + "\n".join(told))
-
-
 def show(result: Result, *, as_json: bool, everything: bool = False, load: int | None = None) -> int:
-    """Print the recommendation, or `everything`; returns 1 if the whole answer is withheld, else 0."""
-    from trnspec.benchmark.show.report_templates import render, render_all
+    """Print the recommendation, or `everything`, and the window for each load, or for `load`. Returns 1 if the whole answer is withheld, else
+    0."""
+    from trnspec.benchmark.analyse.window_schedule import schedule_lines, window_for
+    from trnspec.benchmark.show.report_templates import render
 
-    text = render_all if everything else render
-    print(json_text(result.model_dump(mode="json"), indent=1) if as_json else text(result))
-    if not as_json:
-        _show_windows(result, load)
+    if as_json:
+        print(json_text(result.model_dump(mode="json"), indent=1))
+    else:
+        print(render(result, everything=everything))
+        if told := [window_for(result.windows, load)] if load else [*schedule_lines(result)]:
+            print("\n" + "\n".join(told))
     return int(result.withheld)

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from trnspec.benchmark.analyse.attached import ArmFacts
 from trnspec.benchmark.analyse.result import Result
-from trnspec.benchmark.analyse.result_cells import Cell
+from trnspec.benchmark.analyse.result_parts import ArmFacts, Cell
 from trnspec.benchmark.formats.vllm_bench import ALL
 
 NAME = "a speculation profile"

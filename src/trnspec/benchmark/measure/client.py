@@ -194,7 +194,7 @@ def request_path(pair: Pair) -> str:
 
 
 def request_body(plan: Plan, pair: Pair) -> bytes:
-    """The body of a request. The nonce is before the prompt, so that a prefix cache does not match."""
+    """The body of a request. The nonce is before the prompt, or the user's last message, so that a prefix cache does not match."""
     max_tokens = pair.prompt.max_tokens or plan.max_tokens
     usage = {"include_usage": True, "continuous_usage_stats": True}
     content: dict[str, Any] = {
@@ -211,15 +211,10 @@ def request_body(plan: Plan, pair: Pair) -> bytes:
     if pair.prompt.messages is None:
         content["prompt"] = f"[{pair.nonce}] {pair.prompt.prompt}"
     else:
-        content["messages"] = _messages(pair)
+        messages: list[Mapping[str, Any]] = [*pair.prompt.messages]
+        last = max(index for index, message in enumerate(messages) if by_user(message))
+        messages[last] = {**messages[last], "content": f"[{pair.nonce}] {messages[last]['content']}"}
+        content["messages"] = messages
     own = pair.prompt.request.get("chat_template_kwargs", {})
     joined = {"chat_template_kwargs": own | plan.extra_body.get("chat_template_kwargs", {})} if own else {}
     return json.dumps({**content, **pair.prompt.request, **plan.extra_body, **joined}).encode()
-
-
-def _messages(pair: Pair) -> list[Mapping[str, Any]]:
-    """The messages of a prompt, with the nonce before the user's last one."""
-    messages = pair.prompt.messages or ()
-    last = max(index for index, message in enumerate(messages) if by_user(message))
-    marked = {**messages[last], "content": f"[{pair.nonce}] {messages[last]['content']}"}
-    return [*messages[:last], marked, *messages[last + 1 :]]

@@ -109,10 +109,9 @@ def _about(entry: Mapping[str, Any]) -> Endpoint:
     metadata = entry.get("metadata")
     if not plain.emulated or not isinstance(metadata, dict):
         return plain
-    cautions, made_up = (
-        tuple(one_line(str(text)) for text in texts[:_MAX_TEXTS]) if isinstance(texts, list) else ()
-        for texts in map(metadata.get, ("cautions", "classes_without_acceptance"))
-    )
+    lists = (metadata.get(name) for name in ("cautions", "classes_without_acceptance"))
+    texts = [own[:_MAX_TEXTS] if isinstance(own, list) else () for own in lists]
+    cautions, made_up = (tuple(one_line(str(text)) for text in own) for own in texts)
     return replace(plain, cautions=cautions, made_up=made_up)
 
 
@@ -210,9 +209,8 @@ async def counters_page(
 
 async def _page(http: aiohttp.ClientSession, url: str, maximum: int) -> str:
     async with http.get(url, timeout=_PAGE_TIMEOUT, allow_redirects=False) as response:
-        return (
-            (await read_at_most(response, maximum)).decode(errors="replace") if response.status == 200 else ""
-        )
+        body = await read_at_most(response, maximum) if response.status == 200 else b""
+        return body.decode(errors="replace")
 
 
 def metrics_url(base_url: str) -> str:
@@ -223,14 +221,6 @@ def metrics_url(base_url: str) -> str:
 def _outside_v1(base_url: str, path: str) -> str:
     """The URL of a page of vLLM that is not below /v1."""
     return base_url.removesuffix("/v1") + path
-
-
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if value >= 0 and math.isfinite(value) else None
 
 
 def counters_in(text: str) -> dict[str, float] | None:
@@ -244,6 +234,7 @@ def counters_in(text: str) -> dict[str, float] | None:
             name = f"{name}/{position[1]}"
         elif name not in (COUNTED_GENERATED, *OF_DRAFTS):
             continue
-        if (value := _number(match["value"])) is not None:
-            counters[name] = min(counters.get(name, 0.0) + value, MAX_COUNTED)
+        with suppress(ValueError):
+            if 0 <= (value := float(match["value"])) < math.inf:
+                counters[name] = min(counters.get(name, 0.0) + value, MAX_COUNTED)
     return counters or None

@@ -116,7 +116,10 @@ class LoadGenerator:
             state.light_s = medians | state.light_s
         self.progress.end(block, lag_s=late_s[0])
         if block.phase == "warmup" and not medians:
-            raise _unanswered(block, state.warmup[-1])
+            last, sent = state.warmup[-1], count(len(block.pairs), "warm-up request")
+            why = f"{last.error}: {last.message}".rstrip(": ")
+            remedy = "correct the arm, then repeat the command. If its options change, choose another --out"
+            raise EndpointError(f"{block.arm}: no answer to {sent} ({why}); {remedy}")
 
     def expected_s(self, blocks: Mapping[Kind, int]) -> float:
         """The approximate loading time of blocks, by kind and number; 0 if the time of an answer is unknown for a kind."""
@@ -214,7 +217,7 @@ class LoadGenerator:
             phase=phase,
             started_unix_s=started_unix_s,
             scheduled_s=_rounded(due_s),
-            forced_length=plan.forces_length,
+            forced_length=plan.ignore_eos and "ignore_eos" not in plan.left_out,
             api="completions" if pair.prompt.messages is None else "chat",
         )
         self.journal.append(record)
@@ -234,9 +237,8 @@ class LoadGenerator:
 
     def _place(self, block: Block) -> dict[str, Any]:
         """The common fields of the records of a block and of its requests."""
-        load = {"concurrency": block.load.concurrency, "rate_per_s": block.load.rate_per_s}
         number = {"round": block.round, "block": block.number, "session": block.session}
-        return {"run": self.run, "arm": block.arm, **load, **number}
+        return {"run": self.run, "arm": block.arm, **vars(block.load), **number}
 
     async def _counters(self, arm: str) -> dict[str, float] | None:
         """The counters of the arm's server; None if unknown. A server without counters is not asked again."""
@@ -291,15 +293,6 @@ def _lateness() -> Iterator[Sequence[float]]:
         yield worst_s
     finally:
         watching.cancel()
-
-
-def _unanswered(block: Block, last: RequestRecord) -> EndpointError:
-    """The error of an arm that answered no request of its warm-up."""
-    sent, why = count(len(block.pairs), "warm-up request"), f"{last.error}: {last.message}".rstrip(": ")
-    return EndpointError(
-        f"{block.arm}: no answer to {sent} ({why}); correct the arm, then repeat the command. If its options change, "
-        "choose another --out"
-    )
 
 
 def _rounded(seconds: float | None) -> float | None:

@@ -65,10 +65,8 @@ async def check_sense(
             continue
         messages = [{"role": "user", "content": f"{question.text}{question.instruction}"}]
         body = json.dumps(asked | {"messages": messages, "stream_options": {"include_usage": True}})
-        now = round(time.time(), 3)
-        reply = await ask(
-            http[arm.name], f"{arm.url}/chat/completions", body.encode(), max_tokens=_MAX_TOKENS
-        )
+        now, url = round(time.time(), 3), f"{arm.url}/chat/completions"
+        reply = await ask(http[arm.name], url, body.encode(), max_tokens=_MAX_TOKENS)
         answer = answers[arm.name, question.text] = QuestionRecord(
             run=run,
             arm=arm.name,
@@ -80,9 +78,8 @@ async def check_sense(
         journal.append(answer)
     for outcome in sanity_check.outcomes(answers.values()):
         if outcome["withheld"]:
-            progress.warn(
-                f"{outcome['text']}; {outcome['arm']} gets no verdict. --questions none skips the questions"
-            )
+            remedy = f"{outcome['arm']} gets no verdict. --questions none skips the questions"
+            progress.warn(f"{outcome['text']}; {remedy}")
         else:
             progress.tell(f"questions: {outcome['text']}")
 

@@ -21,12 +21,12 @@ from typing import Any
 
 from trnspec import __version__
 from trnspec.benchmark.errors import ErrorRateExceeded, ResultsError
-from trnspec.benchmark.measure import journal, outlook
+from trnspec.benchmark.measure import journal
 from trnspec.benchmark.measure.client import http_sessions
 from trnspec.benchmark.measure.endpoints import Endpoint, endpoints, with_accepted_fields, with_differences
 from trnspec.benchmark.measure.journal import Journal
 from trnspec.benchmark.measure.loader import Kind, LoadGenerator, kind_of
-from trnspec.benchmark.measure.progress import Progress, duration
+from trnspec.benchmark.measure.progress import Progress, duration, limits, size
 from trnspec.benchmark.measure.questions import check_sense
 from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.measure.records import REPEATED, Provenance, RunRecord
@@ -150,7 +150,7 @@ class _Session:
         """Run the remaining blocks."""
         plan, blocks = self.loader.plan, self.blocks
         progress = self.loader.progress
-        progress.tell(outlook.size(plan))
+        progress.tell(size(plan))
         progress.expect(len(blocks) + (len(plan.arms) if plan.warmup else 0))
         try:
             await self._warm_up()
@@ -174,7 +174,7 @@ class _Session:
         self.after_warmup(loader)
         warmups = {arm: state.warmup for arm, state in loader.arm_states.items()}
         counts = {arm: state.counts for arm, state in loader.arm_states.items()}
-        if unknown := outlook.limits(loader.plan, warmups, counts):
+        if unknown := limits(loader.plan, warmups, counts):
             loader.progress.tell(f"this run will not be able to say {unknown}")
 
     async def _run_blocks(self, blocks: Iterable[Block], announced: Iterable[Block]) -> None:
@@ -185,9 +185,9 @@ class _Session:
             cells.add((block.class_, block.load, block.round))
         if seconds := loader.expected_s(left):
             again = any(round_ == REPEATED for *_, round_ in cells)
-            size = [in_words(len(cells) - again, "cell")] * (len(cells) > again)
-            size += ["the first cell again"] * again + [in_words(left.total(), "block")]
-            loader.progress.tell(f"about {duration(seconds)} of load: {', '.join(size)}")
+            parts = [in_words(len(cells) - again, "cell")] * (len(cells) > again)
+            parts += ["the first cell again"] * again + [in_words(left.total(), "block")]
+            loader.progress.tell(f"about {duration(seconds)} of load: {', '.join(parts)}")
         for block in blocks:
             loader.progress.left_s = loader.expected_s(left) or None
             await loader.run_block(block)

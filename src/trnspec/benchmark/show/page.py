@@ -8,12 +8,12 @@ from itertools import chain, islice, product, zip_longest
 from typing import Any
 
 from trnspec.benchmark.analyse.answers import first_difference
-from trnspec.benchmark.analyse.attached import Expectation
 from trnspec.benchmark.analyse.attachments import QUANTITIES, VERDICTS
 from trnspec.benchmark.analyse.decision import AtLoad, at_loads
 from trnspec.benchmark.analyse.request_table import CellKey
 from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.result import Result, Verdict
+from trnspec.benchmark.analyse.result_parts import Expectation
 from trnspec.benchmark.analyse.window_advice import advise
 from trnspec.benchmark.errors import ResultsError
 from trnspec.benchmark.measure.raw_run import RawRun
@@ -186,9 +186,10 @@ def _prompt_text(prompt: PlannedPrompt) -> str:
 
 def forecast(expectations: Sequence[Expectation]) -> tables.Table:
     """The run compared with the forecast from published results. Each row has its own quantity; its bounds are shaded."""
+    values = [(row.measured, row.ci_low, row.ci_high, row.low, row.high) for row in expectations]
     ratios = [
-        tuple(value / row.expected if value else None for value in (row.measured, *_ends(row)))
-        for row in expectations
+        tuple(value / row.expected if value else None for value in own)
+        for row, own in zip(expectations, values, strict=True)
     ]
     axis = ratio_axis([ends for r in ratios for ends in ((r[0], r[1], r[2]), (1.0, r[3], r[4]))])
     rows = []
@@ -204,10 +205,6 @@ def forecast(expectations: Sequence[Expectation]) -> tables.Table:
     return figures.pictured("Compared with the forecast", headings, rows, axis, shaded=())
 
 
-def _ends(row: Expectation) -> tuple[float | None, ...]:
-    return row.ci_low, row.ci_high, row.low, row.high
-
-
 def _expected(row: Expectation) -> tables.Row:
     """The columns of a row: arm, quantity, value of the run with its interval, expected value, bounds."""
     quantity, what, kind = QUANTITIES[row.what], "", "forecast range"
@@ -216,7 +213,8 @@ def _expected(row: Expectation) -> tables.Row:
             f": {', '.join(row.classes) or figures.ALL_CLASSES}, {Load(concurrency=row.concurrency).in_words}"
         )
         kind = "tolerance"
-    value, expected, *ends = quantity.shown(row.measured, row.expected, *_ends(row))
+    own = row.measured, row.expected, row.ci_low, row.ci_high, row.low, row.high
+    value, expected, *ends = quantity.shown(*own)
     bounds = f"{ends[2]} to {ends[3]}".replace(" ", "\N{NO-BREAK SPACE}")
     value += f" [{ends[0]},\N{NO-BREAK SPACE}{ends[1]}]" if row.ci_low else ""
     return row.arm, f"{quantity.label}{what}", value, expected, f"{bounds} ({kind})"

@@ -180,17 +180,14 @@ def aws_client(service: str, endpoint_url: str | None = None, region: str | None
         raise PublishError(f"{service}: {error}; set AWS_REGION or give --region") from error
 
 
-def _load(record: RequestRecord) -> str:
-    """The value of the last dimension: the requests in flight, or the rate as `2.5/s`."""
-    return str(record.concurrency) if record.rate_per_s is None else f"{record.rate_per_s:g}/s"
-
-
 def metric_batches(plan: Plan, measured: Iterable[RequestRecord]) -> Iterator[MetricBatch]:
-    """The data of the records, by cell and minute. Failed requests count only as errors."""
+    """The data of the records, by cell and minute. The last dimension is the requests in flight, or the rate as `2.5/s`. Failed requests
+    count only as errors."""
     groups: dict[tuple[str, str, str, float], list[RequestRecord]] = defaultdict(list)
     for record in measured:
         minute = record.started_unix_s // EVERY_S * EVERY_S
-        groups[record.arm, record.class_, _load(record), minute].append(record)
+        load = str(record.concurrency) if record.rate_per_s is None else f"{record.rate_per_s:g}/s"
+        groups[record.arm, record.class_, load, minute].append(record)
     for (arm, class_, load, minute), members in groups.items():
         names = zip(Metric.dimensions, (plan.experiment, arm, class_, load), strict=True)
         dimensions = [{"Name": name, "Value": as_ascii(value)} for name, value in names]

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -81,15 +79,8 @@ def render(result: Result, *, everything: bool = False) -> str:
     return "\n\n".join(dict.fromkeys(text.split("\n\n")))  # with a single arm two tables are equal
 
 
-render_all = partial(render, everything=True)
-
-
 def _drawn(table: tables.Table, indent: str = "") -> str:
     return "\n".join(tables.lines_of(table, indent=indent)) if table else ""
-
-
-def _tally(counts: Iterable[Mapping[str, int]]) -> list[tuple[str, int]]:
-    return sum(map(Counter, counts), Counter[str]()).most_common()
 
 
 @cache
@@ -97,7 +88,7 @@ def _templates() -> jinja2.Environment:
     templates = environment(_TEMPLATES, autoescape=jinja2.select_autoescape(["html", "svg"]))
     filters: dict[str, Any] = templates.filters
     filters |= {"count": count, "json_text": json.dumps, "money": money}
-    filters |= {"ms": tables.ms, "tally": _tally, "value": tables.value_text}
+    filters |= {"ms": tables.ms, "value": tables.value_text}
     filters |= {
         "capital": lambda text: f"{text[:1].upper()}{text[1:]}",
         "breakable": lambda text: escape(text).replace("_", Markup("_<wbr>")),

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from trnspec.benchmark.analyse.decision import AtLoad, at_loads
 from trnspec.benchmark.analyse.result import Comparison, Outcome, Result
-from trnspec.benchmark.analyse.result_cells import Cell
+from trnspec.benchmark.analyse.result_parts import Cell
 from trnspec.benchmark.analyse.sentences import interval, money
 from trnspec.benchmark.metrics import E2E, INTER_CHUNK_LATENCY, OUTPUT_TOKENS_PER_S, TPOT, TTFT, Metric
 from trnspec.benchmark.plan import Load
