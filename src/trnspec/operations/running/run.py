@@ -203,7 +203,7 @@ def wait_for(
     name: str,
     *,
     patience_s: float,
-    remedy: str = "",
+    remedy: str,
     still: Callable[[], object] = lambda: None,
 ) -> None:
     """Wait until a Job is complete. `still` is called while it works and may raise `StepError`.
@@ -216,7 +216,6 @@ def wait_for(
             still()
         return doing
 
-    remedy = remedy or f"read its log ({run.logs_command(name)}), then run this again"
     run.wait(check, patience_s=patience_s, remedy=remedy)
 
 
