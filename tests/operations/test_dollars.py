@@ -174,6 +174,7 @@ def test_without_acceptance_it_says_what_acceptance_would_be_needed(
         "million output tokens at the earliest" in sentence
     )  # 1 + 0.8 + 0.8^2 + ... to the sixth power is 3.95
     assert sentence.endswith("forecast experiments/qwen3-32b.yaml --run results/gpu")
+    assert "--out results/gpu" in (ROOT / "docs" / "decide.md").read_text(encoding="utf-8")
     assert main(["forecast", str(REFERENCE), *given, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["classes"], said["decision"]["advice"]) == ([], "measure")

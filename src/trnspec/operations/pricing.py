@@ -43,9 +43,8 @@ def show(experiment: Experiment) -> None:
     items, quiet, hours = running(experiment), per_hour(idle(experiment)), run_hours(experiment)
     prices = file_prices(experiment, hours)
     dated = max(price.rate.as_of for price in prices)
-    print_text(
-        f"A first run takes {hours:.2f} Trn2 hours (predicted). It costs {price_text(prices)}. The rates are of {dated}. For today's:"
-    )
+    costs = f"It costs {price_text(prices)}. The rates are of {dated}. For today's:"
+    print_text(f"A first run takes {hours:.2f} Trn2 hours (predicted). {costs}")
     print(f"  ./trnspec preflight {experiment.file}\n")
     parts = [(part.step, f"{part.hours:.2f}", part.assumption) for part in run_parts(experiment)]
     print_table(("part of a run", "hours", "predicted from"), parts)
@@ -61,9 +60,8 @@ def show(experiment: Experiment) -> None:
         "Not counted: storage, traffic, and dashboards after the three free ones of an account.",
     ]
     if not (region := experiment.cluster.region).startswith("us-east"):
-        lines.append(
-            f"All but the Trn2 nodes: the prices are of us-east-1 and us-east-2; those of {region} were not read."
-        )
+        where = f"the prices are of us-east-1 and us-east-2; those of {region} were not read"
+        lines.append(f"All but the Trn2 nodes: {where}.")
     if vpc := experiment.cluster.network.vpc:
         lines.append(f"Not counted, because it exists already: VPC {vpc}.")
     lines += [f"{item.item}: {item.note}." for item in items if item.note]

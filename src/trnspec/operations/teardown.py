@@ -213,10 +213,9 @@ def _delete(stack: Stack, experiment: Experiment, aws: Aws, clock: Clock) -> str
     except AwsError as error:
         again = f"then run {teardown_command(experiment)} again"
         if "TerminationProtection" in str(error):
-            lift = (
-                f"update-termination-protection --stack-name {stack.name} --no-enable-termination-protection"
-            )
-            return f"is protected from deletion; aws cloudformation {lift} --region {aws.region}, {again}"
+            lift = f"--stack-name {stack.name} --no-enable-termination-protection --region {aws.region}"
+            command = f"aws cloudformation update-termination-protection {lift}"
+            return f"is protected from deletion; {command}, {again}"
         if error.code == "ValidationError":  # e.g. while another change of it is under way
             return f"{error}; wait until that ends, {again}"
         if NOT_ALLOWED.fullmatch(error.code):

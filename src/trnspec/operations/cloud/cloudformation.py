@@ -97,10 +97,6 @@ class Stack:
     """The experiment that its tag names."""
 
     @property
-    def complete(self) -> bool:
-        return self.status in ("CREATE_COMPLETE", "UPDATE_COMPLETE", "IMPORT_COMPLETE")
-
-    @property
     def made(self) -> bool:
         """True if its resources exist; a first deployment that was rolled back leaves none."""
         return self.status not in (*_EMPTY, "DELETE_COMPLETE", "absent")

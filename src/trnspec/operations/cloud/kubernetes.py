@@ -21,7 +21,6 @@ TIMEOUT_S = 20
 """Timeout of kubectl for a request that the endpoint does not answer."""
 _PROCESS_S = 120
 """Seconds after which kubectl is ended, because its login may wait for a person."""
-_FORBIDDEN = r"\(Forbidden\)|is forbidden"
 
 
 class NotFoundError(Refusal):
@@ -47,7 +46,7 @@ _COMPLAINTS: tuple[tuple[str, type[Refusal], str], ...] = (
         "admins of deployment.yaml (a pipeline's stage: of pipeline.yaml), then {deploy}",
     ),
     (
-        _FORBIDDEN,
+        r"\(Forbidden\)|is forbidden",
         Outside,
         "{last}; use an identity that administers the cluster: one that admins of deployment.yaml or of the pipeline's stage names",
     ),

@@ -142,9 +142,8 @@ def count_compiled(run: ActiveRun, arms: Sequence[Arm]) -> None:
         if not said:
             run.say(f"    {arm.name}: its server did not say whether it compiled graphs")
         elif said[-1]:
-            run.say(
-                f"    {arm.name}: its server compiled {count(said[-1], 'graph')}, which {_address(run, arm)} lacks"
-            )
+            graphs = count(said[-1], "graph")
+            run.say(f"    {arm.name}: its server compiled {graphs}, which {_address(run, arm)} lacks")
         found |= {arm.name: said[-1]} if said else {}
     if found != run.state.compiled_at_serving:
         run.save(compiled_at_serving=found)

@@ -168,11 +168,11 @@ def compile_missing(run: ActiveRun, arms: Sequence[Arm]) -> None:
     missing = experiment_resources.missing_artifacts(experiment, aws, arms)
     chosen = [jobs[compile_job(arm)] for arm in missing]
     waiting = {str(job["metadata"]["name"]): job for job in chosen}
-    failures, at_once = dict[str, StepError](), compilations_at_once(run.experiment)
-    created: dict[str, int] = {}
+    failures, created = dict[str, StepError](), dict[str, int]()
+    turns = -(-max(1, len(waiting)) // compilations_at_once(experiment))
     run.wait(
-        lambda: _compiling(run, waiting, created, failures, at_once),
-        patience_s=(compile_deadline_s(experiment) + 300) * -(-max(1, len(waiting)) // at_once),
+        lambda: _compiling(run, waiting, created, failures),
+        patience_s=(compile_deadline_s(experiment) + 300) * turns,
         remedy=f"read the logs of its Jobs (./trnspec kubectl {run.experiment.file} logs job/NAME), then run this again: finished artifacts are kept",
     )
     if failures:
@@ -200,10 +200,10 @@ def _compiling(
     waiting: dict[str, kubernetes.Object],
     created: dict[str, int],
     failures: dict[str, StepError],
-    at_once: int,
 ) -> str | None:
     """Create the Jobs whose turn it is; returns what all of them do. A Job that failed after a node was replaced is created again:
     `created` has the number of replaced nodes at its creation."""
+    at_once = compilations_at_once(run.experiment)
     if (waits := trn2_nodes.missing(run)) is not None:
         return waits
     doing: list[str] = []

@@ -154,9 +154,8 @@ class Follower:
             self.say(f"{build['id']}: runs already, {started_by(build)}; no other build is started")
         else:
             build = start_build(self.experiment, self.aws, self.asked)
-            self.say(
-                f"{build['id']}: started; Ctrl-C stops following, {self._command('--stop')} stops the run"
-            )
+            stops = f"Ctrl-C stops following, {self._command('--stop')} stops the run"
+            self.say(f"{build['id']}: started; {stops}")
         ended = self._follow(build)
         if ended["buildStatus"] != "SUCCEEDED":
             why = f"{ended['buildStatus']} ({failure_reason(ended)})"
@@ -168,9 +167,8 @@ class Follower:
         """Ask the build to stop as Ctrl-C stops a run here. After `OBEYS_S` stop it by force."""
         build = build_in_progress(self.experiment, self.aws)
         if build is None:
-            raise Refusal(
-                f"{self.experiment.name}: no run is under way in CodeBuild; see ./trnspec status {self.experiment.file}"
-            )
+            see = f"see ./trnspec status {self.experiment.file}"
+            raise Refusal(f"{self.experiment.name}: no run is under way in CodeBuild; {see}")
         request_stop(self.experiment, self.aws, build)
         self.say(f"{build['id']}: asked to stop")
         ended = self._follow(build, patience_s=OBEYS_S)
@@ -189,9 +187,8 @@ class Follower:
         """Download the results of the last build that finished a run."""
         if last := self._last_answer():
             return self._download(last)
-        raise Refusal(
-            f"{self.experiment.name}: no build has finished a run yet; {self._command()} starts one"
-        )
+        why = "no build has finished a run yet"
+        raise Refusal(f"{self.experiment.name}: {why}; {self._command()} starts one")
 
     def _follow(self, build: Build, *, patience_s: float = math.inf) -> Build:
         """Follow a build and its successors; returns the last one when it has ended, or after `patience_s`."""
@@ -207,9 +204,8 @@ class Follower:
                 self.say(f"{after['id']}: continues the run, {started_by(after)}")
                 build = after
         except KeyboardInterrupt:
-            self.say(
-                f"the run continues: {self._command()} follows it again, {self._command('--stop')} stops it"
-            )
+            again, stop = self._command(), self._command("--stop")
+            self.say(f"the run continues: {again} follows it again, {stop} stops it")
             raise
 
     def _ask(self, name: str) -> Build:

@@ -145,11 +145,8 @@ def jobs_to_create(run: ActiveRun, step: str) -> Mapping[str, kubernetes.Object]
     Raises `StepError` if that takes too long.
     """
     jobs = {str(job["metadata"]["name"]): under_its_hash(job) for job in run.jobs(step)}
-    run.wait(
-        lambda: _others(run, step, jobs),
-        patience_s=EARLIER_S,
-        remedy=f"wait for it, or remove it (./trnspec kubectl {run.experiment.file} delete job NAME); then run this again",
-    )
+    remedy = f"wait for it, or remove it (./trnspec kubectl {run.experiment.file} delete job NAME); then run this again"
+    run.wait(lambda: _others(run, step, jobs), patience_s=EARLIER_S, remedy=remedy)
     return jobs
 
 
@@ -197,9 +194,8 @@ def remove(run: ActiveRun, name: str) -> None:
         there = run.cluster.get("job", name) or kubernetes.pods_of(run.cluster.list("pods"), name)
         return f"job {name}: ends and stores its results" if there else None
 
-    run.wait(
-        going, patience_s=300, remedy=f"remove it: ./trnspec kubectl {run.experiment.file} delete job {name}"
-    )
+    remedy = f"remove it: ./trnspec kubectl {run.experiment.file} delete job {name}"
+    run.wait(going, patience_s=300, remedy=remedy)
 
 
 def wait_for(
@@ -207,7 +203,7 @@ def wait_for(
     name: str,
     *,
     patience_s: float,
-    remedy: str = "",
+    remedy: str,
     still: Callable[[], object] = lambda: None,
 ) -> None:
     """Wait until a Job is complete. `still` is called while it works and may raise `StepError`.
@@ -220,7 +216,6 @@ def wait_for(
             still()
         return doing
 
-    remedy = remedy or f"read its log ({run.logs_command(name)}), then run this again"
     run.wait(check, patience_s=patience_s, remedy=remedy)
 
 

@@ -53,9 +53,8 @@ def steps(experiment: Experiment) -> tuple[Step, ...]:
         title = f"compile and start {native[0].name} first, before other native arms are compiled"
         found.append(Step("first", title, arm_servers.try_first, nodes))
     found.append(Step("compile", "compile the arms", preparing.compile_arms, nodes))
-    for number, (arms, new) in enumerate(
-        zip(experiment.rounds, first_rounds(experiment), strict=True), start=1
-    ):
+    rounds = zip(experiment.rounds, first_rounds(experiment), strict=True)
+    for number, (arms, new) in enumerate(rounds, start=1):
         raise_ = partial(arm_servers.raise_arms, arms=arms)
         load = partial(benchmark.measure, number=number, arms=arms)
         raised = (*nodes, f"arms-{number}")
@@ -129,8 +128,7 @@ def run_to_end(run: ActiveRun, *, keep_nodes: bool) -> dict[str, Any]:
         _release_lease(run, problem="interrupted")
         run.say(f"run {run.state.id}: interrupted at {run.state.step}; {what_is_billed(run)}")
         raise
-    state = run.state
-    kind = run.experiment.cluster.capacity.kind
+    state, kind = run.state, run.experiment.cluster.capacity.kind
     usd = state.node_hours / run.experiment.nodes * per_hour(running(run.experiment))
     return {
         "id": state.id,
