@@ -159,6 +159,9 @@ def test_each_kind_of_run_says_what_to_do() -> None:
     for raw, advice, part in IN_WORDS:
         result = result_of(raw)
         assert (result.advice[result.here].advice, part in result.sentence) == (advice, True), result.sentence
+        assert " ." not in result.sentence
+    alone = result_of(run_of({"spec-k7": {"a": 0.22}}, prompts=1))
+    assert alone.sentence.endswith("0.21 times as fast."), "without an interval"
 
 
 def test_a_mix_is_what_equal_shares_of_the_tokens_take() -> None:
