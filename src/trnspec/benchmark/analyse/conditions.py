@@ -206,7 +206,7 @@ def records(cells: RequestsByCell) -> Iterator[Evidence]:
     """Other limits of the numbers of a run."""
     yield from (caution(check=RECORDS, says=text) for text in _limits(cells))
     remedy = (
-        "measure it on any vLLM server that drafts, then predict from that run: ./trnspec forecast --run DIR"
+        "measure it on any vLLM server that drafts, then predict from that run: ./trnspec forecast --run results/gpu"
     )
     for arm, classes in cells.raw.made_up.items():
         for one in classes:

@@ -14,7 +14,7 @@ import yaml
 from trnspec.core.console import progress
 from trnspec.core.findings import Finding, finding, fine
 from trnspec.core.screen import folded, table
-from trnspec.core.words import count, listed
+from trnspec.core.words import count, listed, span
 from trnspec.experiment import Experiment
 from trnspec.experiment.catalogue.prices import NodeRate
 from trnspec.experiment.cost import run_hours
@@ -245,7 +245,7 @@ def _row(number: int, offer: Offer) -> Sequence[str]:
     usd, days = f"{price.usd:,.2f}", ""
     if rate.low_usd is not None and rate.high_usd is not None:
         days = f"{rate.low_usd:.2f} to {rate.high_usd:.2f}"
-        usd = f"{usd} ({price.low_usd:,.0f} to {price.high_usd:,.0f})"
+        usd = f"{usd} ({span(price.low_usd, price.high_usd, digits=0)})"
     note = "quota not known" if have is None else f"quota {have:g} vCPUs"
     if rate.starts:
         note = f"{rate.smallest_h:g} hours from {moment(rate.starts):%Y-%m-%d %H:%M} UTC"
