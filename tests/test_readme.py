@@ -12,7 +12,7 @@ from tests.conftest import REFERENCE, ROOT
 from tests.docs.blocks import between
 from trnspec.experiment import Experiment, InvalidExperiment, load
 from trnspec.experiment.cost import idle, per_hour, run_hours
-from trnspec.experiment.purchase import file_prices, price_text
+from trnspec.experiment.run_price import file_prices, price_text
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 MISTAKES = (

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmark.conftest import plan_content
+from trnspec.benchmark.analyse.cells import cells_of
 from trnspec.benchmark.analyse.decision import advised
-from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.summary import summarise
 from trnspec.benchmark.measure.journal import FILE_NAME, Journal, read

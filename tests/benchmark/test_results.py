@@ -17,7 +17,7 @@ from tests.benchmark.conftest import Captured
 from tests.benchmark.records import store
 from tests.benchmark.show.runs import FUSED, HOSTILE, PLAIN, at_once, run_of
 from trnspec.benchmark.__main__ import main
-from trnspec.benchmark.analyse.requests import cells_of
+from trnspec.benchmark.analyse.cells import cells_of
 from trnspec.benchmark.commands.report_command import summarised
 from trnspec.benchmark.measure.journal import read
 

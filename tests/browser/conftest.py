@@ -15,7 +15,7 @@ from tests.benchmark.records import result_of
 from tests.benchmark.show.runs import ACCEPTED, FUSED, PLAIN, all_runs, run_of
 from tests.browser import picture
 from trnspec.benchmark.analyse.attachments import EXPECTED as EXPECTED_FILE
-from trnspec.benchmark.analyse.requests import cells_of
+from trnspec.benchmark.analyse.cells import cells_of
 from trnspec.benchmark.analyse.summary import summarise
 from trnspec.benchmark.show.page import render
 

@@ -243,7 +243,7 @@ def test_what_the_security_context_keeps_away_is_given_by_a_level_that_keeps_mor
 
 
 def test_a_runtime_that_ends_the_process_leaves_the_checks_before_it(node: Node) -> None:
-    """`src/trnspec/operations/verification.py` counts what is missing as failed. The program is run as in its pod, without this project."""
+    """`src/trnspec/operations/verify.py` counts what is missing as failed. The program is run as in its pod, without this project."""
     node.setenv("INIT_STATUS", "-1")
     program = [sys.executable, "-I", str(Path(node_probe.__file__)), *node.words]
     done = subprocess.run(program, capture_output=True, text=True, check=False)

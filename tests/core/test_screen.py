@@ -18,8 +18,8 @@ from trnspec.core.screen import table, wrapped
 from trnspec.experiment import load
 from trnspec.experiment.__main__ import main as experiment
 from trnspec.experiment.cost import run_hours
-from trnspec.experiment.purchase import file_prices, price_text
-from trnspec.operations import demonstration as demo
+from trnspec.experiment.run_price import file_prices, price_text
+from trnspec.operations import demo_command as demo
 from trnspec.operations.__main__ import main as operations
 
 _MORE = [pytest.param(columns, marks=pytest.mark.slow) for columns in (80, 100)]

@@ -23,7 +23,7 @@ from trnspec.experiment.catalogue.models import MODELS
 from trnspec.experiment.catalogue.runtimes import HEAD_MODES, MODES, RUNTIMES, Mode
 from trnspec.experiment.cost import run_hours
 from trnspec.experiment.header import headers
-from trnspec.experiment.purchase import file_prices
+from trnspec.experiment.run_price import file_prices
 
 DOCS, EXPERIMENTS = ROOT / "docs", ROOT / "experiments"
 SCHEMA = EXPERIMENTS / "experiment.schema.json"

@@ -11,11 +11,11 @@ from tests.conftest import REFERENCE, ROOT
 from tests.docs.blocks import between, command_blocks
 from tests.docs.programs import run
 from trnspec.experiment import Experiment, load
+from trnspec.experiment.arm_forecast import expected_of
 from trnspec.experiment.catalogue.published import DRAFTED
 from trnspec.experiment.catalogue.published import REFERENCE as PUBLISHED
 from trnspec.experiment.cost import COMPILE_H, idle, per_hour, run_hours, run_parts, running
-from trnspec.experiment.expected import expected_of
-from trnspec.experiment.purchase import file_prices, price_text
+from trnspec.experiment.run_price import file_prices, price_text
 from trnspec.experiment.step_time import of_row, published_forecaster
 
 DOCS = ROOT / "docs"

@@ -22,7 +22,7 @@ from tests.infra.pipeline.test_whole_runs import Account
 from tests.operations import ready
 from tests.operations.clients import make_stacks
 from trnspec.experiment import load
-from trnspec.operations import deploying
+from trnspec.operations import deploy
 from trnspec.operations.__main__ import main
 from trnspec.operations.preflight import checklist
 
@@ -45,7 +45,7 @@ def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Account
         stack.enter_context(ready.offering(reference))
         ready.bootstrap()
         make_stacks("qwen3-32b", "storage", protected=())  # of an earlier deployment
-        monkeypatch.setattr(deploying, "synthesized", lambda _: {"qwen3-32b-storage": {"Resources": {}}})
+        monkeypatch.setattr(deploy, "synthesized", lambda _: {"qwen3-32b-storage": {"Resources": {}}})
         yield Account(reference, tmp_path, monkeypatch, read(reference, ROOT / "manifests"))
 
 

@@ -12,6 +12,7 @@ from tests.conftest import REFERENCE, ROOT
 from tests.experiment.edits import NATIVE, Edit, Variation, both, combined, put
 from trnspec.experiment import Experiment, InvalidExperiment, cost, load
 from trnspec.experiment.__main__ import main
+from trnspec.experiment.arm_forecast import configuration
 from trnspec.experiment.catalogue import runtimes
 from trnspec.experiment.catalogue.instances import INSTANCES, ZONES
 from trnspec.experiment.catalogue.models import HEADS, MODELS
@@ -30,7 +31,6 @@ from trnspec.experiment.catalogue.runtimes import (
     version,
 )
 from trnspec.experiment.description import as_text
-from trnspec.experiment.expected import configuration
 from trnspec.experiment.node_rules import NEWEST_KUBERNETES, OLDEST_KUBERNETES
 from trnspec.experiment.placement import pod_share
 from trnspec.experiment.step_time import of_row

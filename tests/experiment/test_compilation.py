@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.conftest import ROOT
 from trnspec.experiment import Arm, Experiment, load, naming
+from trnspec.experiment.arm_forecast import expected_of, known_slowdown
 from trnspec.experiment.catalogue.instances import INSTANCES
 from trnspec.experiment.catalogue.models import MODELS
 from trnspec.experiment.catalogue.runtimes import RUNTIMES
@@ -19,7 +20,6 @@ from trnspec.experiment.compilation import (
     declared_keys,
     synchronous,
 )
-from trnspec.experiment.expected import expected_of, known_slowdown
 from trnspec.store.artifact import comparison
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import yaml
 
 from tests.conftest import ROOT
 from tests.experiment.edits import NATIVE, SPECULATION, Variation, both, combined, put
-from trnspec.experiment import Experiment, InvalidExperiment, expected, load
+from trnspec.experiment import Experiment, InvalidExperiment, arm_forecast, load
 from trnspec.experiment.arms import digest
 from trnspec.experiment.catalogue.models import MODELS
 from trnspec.experiment.compilation import artifact_key
@@ -46,9 +46,11 @@ def test_a_fine_tune_has_the_shape_of_its_base_and_its_own_name_and_check_says_w
     assert weights_path(target) == "my-org/mine/unpinned"
     assert artifact_key(mine.baseline) != artifact_key(reference.baseline)
     assert digest(mine) != digest(reference)
-    forecasts = [expected.as_json(expected.expected_of(one, one.baseline)) for one in (mine, reference)]
+    forecasts = [
+        arm_forecast.as_json(arm_forecast.expected_of(one, one.baseline)) for one in (mine, reference)
+    ]
     assert forecasts[0] == forecasts[1]
-    quoted = [json.loads(expected.file_text(one))["quoted"] for one in (mine, load(variation(both())))]
+    quoted = [json.loads(arm_forecast.file_text(one))["quoted"] for one in (mine, load(variation(both())))]
     assert quoted[0] == quoted[1]
     stored = load(variation(put("target", MINE | {"weights": "s3://my-bucket/models/mine/"})))
     text = as_text(stored)

@@ -17,7 +17,7 @@ from trnspec.experiment.catalogue.instances import INSTANCES
 from trnspec.experiment.catalogue.prices import BLOCK_RATES, NODE_RATES
 from trnspec.experiment.cost import BLOCK_END_H, node_price, per_hour, running
 from trnspec.experiment.description import as_text
-from trnspec.experiment.purchase import file_prices, price_text, run_prices
+from trnspec.experiment.run_price import file_prices, price_text, run_prices
 from trnspec.operations.__main__ import main
 
 Variation = Callable[[Callable[[dict[str, Any]], object]], Path]

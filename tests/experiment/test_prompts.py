@@ -15,9 +15,9 @@ from tests.experiment.edits import Variation
 from trnspec.core.words import count
 from trnspec.experiment import Experiment, InvalidExperiment, load
 from trnspec.experiment.__main__ import main
+from trnspec.experiment.arm_forecast import expected
 from trnspec.experiment.arms import digest
 from trnspec.experiment.description import as_json, as_text
-from trnspec.experiment.expected import expected
 from trnspec.experiment.prompts import estimated
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from tests.experiment.edits import NATIVE, SPECULATION, Edit, Variation, both, put
 from trnspec.experiment import Experiment, load
+from trnspec.experiment.arm_forecast import concurrent_sequences
 from trnspec.experiment.arms import digest
 from trnspec.experiment.compilation import artifact_key, compile_config
-from trnspec.experiment.expected import concurrent_sequences
 from trnspec.experiment.placement import place
 
 DRAFTS = [{"model": "Qwen/Qwen3-0.6B"}, {"model": "Qwen/Qwen3-1.7B"}]

@@ -18,9 +18,9 @@ from tests.benchmark.records import store
 from tests.benchmark.show.runs import at_once, run_of
 from tests.hostile.test_untrusted_input import FOLDER, ODD, clean, quickly
 from trnspec.benchmark.__main__ import main
-from trnspec.benchmark.analyse.requests import cells_of
+from trnspec.benchmark.analyse.cells import cells_of
+from trnspec.benchmark.analyse.listed_runs import row_of
 from trnspec.benchmark.analyse.result import Result
-from trnspec.benchmark.analyse.runs import row_of
 from trnspec.benchmark.commands.report_command import summarised
 from trnspec.benchmark.commands.results_command import rows_of
 from trnspec.benchmark.errors import ResultsError

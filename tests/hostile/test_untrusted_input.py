@@ -23,12 +23,12 @@ from tests.benchmark.conftest import Captured, plan_content
 from tests.benchmark.records import answered, block, raw_run, store, summary_of
 from trnspec.benchmark.__main__ import main
 from trnspec.benchmark.errors import PlanError, ResultsError
-from trnspec.benchmark.limits import url_problem
 from trnspec.benchmark.measure.endpoints import counters_in
 from trnspec.benchmark.measure.journal import FILE_NAME, read
 from trnspec.benchmark.measure.records import MAX_TOKENS, to_json
 from trnspec.benchmark.measure.stream import SseParser, StreamFault, StreamTally
 from trnspec.benchmark.plan import from_dict, load
+from trnspec.benchmark.plan_limits import url_problem
 from trnspec.benchmark.prompt_files import read_file
 from trnspec.core.findings import Misuse
 from trnspec.experiment import load as load_experiment

@@ -30,7 +30,7 @@ from trnspec.operations.__main__ import VERBS, main
 from trnspec.operations.cloud import access
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.cloud.kubernetes import Kubernetes
-from trnspec.operations.preflight import market
+from trnspec.operations.preflight import capacity_offers
 
 # botocore and moto keep so many objects that looking through all of them took an eighth of the time.
 gc.set_threshold(50_000, 20, 20)
@@ -218,8 +218,10 @@ def offers() -> Offers:
 
     def asked(file: Path) -> tuple[dict[str, Any], str]:
         experiment = load(file)
-        found = market.ask(experiment, Aws(experiment.cluster.region), now=ASKED)
-        return json.loads(json_text(market.as_json(found))), "\n".join([*market.as_lines(found)])
+        found = capacity_offers.ask(experiment, Aws(experiment.cluster.region), now=ASKED)
+        return json.loads(json_text(capacity_offers.as_json(found))), "\n".join(
+            [*capacity_offers.as_lines(found)]
+        )
 
     return asked
 

@@ -14,7 +14,7 @@ from trnspec.core.findings import Finding, Refusal
 from trnspec.experiment import Experiment
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.cloud.kubernetes import Kubernetes
-from trnspec.operations.running.run import ActiveRun
+from trnspec.operations.running.active_run import ActiveRun
 from trnspec.operations.running.run_plan import RunPlan
 from trnspec.operations.running.state import RunStore, claimed, unfinished
 from trnspec.operations.running.steps import run_to_end

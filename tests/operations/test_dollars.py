@@ -27,14 +27,14 @@ from trnspec.benchmark.formats.acceptance_files import survivals
 from trnspec.benchmark.plan import from_dict
 from trnspec.core.findings import Misuse, State
 from trnspec.experiment import Experiment, load
+from trnspec.experiment.arm_forecast import expected_of
 from trnspec.experiment.catalogue.published import DRAFTED, PLAIN
 from trnspec.experiment.description import as_json
-from trnspec.experiment.expected import expected_of
 from trnspec.lab.demo import _step as demonstrated_step
 from trnspec.operations.__main__ import main
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.forecast import of_experiment
-from trnspec.operations.preflight.ec2_offers import instance_offered as where_offered
+from trnspec.operations.preflight.quota_and_zone import instance_offered as where_offered
 from trnspec.operations.rental import Prediction, Steps, measured, predict, published
 
 ALL = [1.0] * 7

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field, ValidationError, model_validator
 
 from trnspec.benchmark.errors import PlanError
-from trnspec.benchmark.limits import (
+from trnspec.benchmark.plan_limits import (
     FOR_ANY_OF,
     MAX_ARMS,
     MAX_DEPTH,

@@ -18,8 +18,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from trnspec.benchmark.limits import in_words, one_line
 from trnspec.benchmark.plan import REQUEST_FIELDS, PlannedPrompt
+from trnspec.benchmark.plan_limits import in_words, one_line
 from trnspec.benchmark.prompt_entries import (
     DECODING_FIELDS,
     LENGTHS,

@@ -9,13 +9,13 @@ from typing import Any
 
 from trnspec.core.screen import folded, table, wrapped
 from trnspec.core.words import count
-from trnspec.experiment import cost, expected
+from trnspec.experiment import arm_forecast, cost
 from trnspec.experiment.arms import Arm, Experiment
 from trnspec.experiment.catalogue.instances import ZONES
 from trnspec.experiment.compilation import artifact_key, cold_start_s
 from trnspec.experiment.ledger import beside_dollars
 from trnspec.experiment.placement import GIB, ArmPlace, arm_memory_bytes, place
-from trnspec.experiment.purchase import file_prices, price_text
+from trnspec.experiment.run_price import file_prices, price_text
 
 
 def as_json(experiment: Experiment) -> dict[str, Any]:
@@ -50,9 +50,9 @@ def as_json(experiment: Experiment) -> dict[str, Any]:
         },
         "first_run": {"trn2_hours": round(hours, 2), "usd": round(prices[0]["usd"], 2)},
         "ways_to_buy": prices,
-        "expected": [expected.as_json(one) for one in expected.expected(experiment)],
+        "expected": [arm_forecast.as_json(one) for one in arm_forecast.expected(experiment)],
         "beside_dollars": beside_dollars(experiment),
-        "should_meet": expected.should_meet(experiment),
+        "should_meet": arm_forecast.should_meet(experiment),
     }
 
 
@@ -122,12 +122,12 @@ def _lines(experiment: Experiment) -> Iterator[str]:
     yield from ("", "  known only after a run")
     yield from (f"    {text}" for text in _unknowns(experiment))
     yield ""
-    yield from expected.as_lines(expected.expected(experiment), cost.node_price(experiment))
+    yield from arm_forecast.as_lines(arm_forecast.expected(experiment), cost.node_price(experiment))
     for note in beside_dollars(experiment):
         yield from wrapped(note["text"], "    ", "      ")
     yield ""
     if experiment.expect:
-        yield from (*expected.wanted_lines(experiment), "")
+        yield from (*arm_forecast.wanted_lines(experiment), "")
     yield from _cost(experiment)
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from trnspec.benchmark.limits import MAX_ARMS
+from trnspec.benchmark.plan_limits import MAX_ARMS
 from trnspec.core.files import UnreadableFile, text_of
 from trnspec.core.findings import Finding, InvalidExperiment, Misuse
 from trnspec.core.words import count

@@ -18,7 +18,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
-from trnspec.benchmark.limits import MAX_IN_FLIGHT, MAX_LEVELS, MAX_S, MIN_S
+from trnspec.benchmark.plan_limits import MAX_IN_FLIGHT, MAX_LEVELS, MAX_S, MIN_S
 
 MAX_NUMBER = 1_000_000
 Positive = Annotated[int, Field(gt=0, le=MAX_NUMBER)]

@@ -22,18 +22,18 @@ import yaml
 
 from trnspec.core.findings import Finding, Misuse
 from trnspec.core.words import count, listed
+from trnspec.experiment.arm_forecast import expected
 from trnspec.experiment.catalogue.instances import GROUP_SIZES, INSTANCES, ZONES
 from trnspec.experiment.catalogue.models import HEADS, MODELS, Model
 from trnspec.experiment.catalogue.prices import BLOCK_RATES, spot_rates
 from trnspec.experiment.catalogue.published import DRAFT, DRAFTED, PLAIN, REFERENCE, TARGET, WINDOW, Drafted
 from trnspec.experiment.catalogue.runtimes import HEAD_MODES, MODES, RUNTIMES, Runtime
 from trnspec.experiment.cost import run_hours
-from trnspec.experiment.expected import expected
 from trnspec.experiment.loading import run_checks
 from trnspec.experiment.model import Benchmark, ExperimentFile, PromptsSection
 from trnspec.experiment.prompts import Prompt, read_prompts
-from trnspec.experiment.purchase import file_prices, price_text
 from trnspec.experiment.refusals import is_quantized, refused, unknown_name
+from trnspec.experiment.run_price import file_prices, price_text
 
 _TEXT = Template(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 _GATED = "token_secret: hf-token   # a Secret, key `token`: Hugging Face asks who fetches this model\n"

@@ -29,10 +29,10 @@ from trnspec.core.safe_output import printable
 from trnspec.core.screen import width, wrapped
 from trnspec.core.words import count
 from trnspec.experiment import Experiment, load
+from trnspec.experiment.arm_forecast import expected_of, file_text
 from trnspec.experiment.cost import run_hours
-from trnspec.experiment.expected import expected_of, file_text
 from trnspec.experiment.naming import metrics_namespace
-from trnspec.experiment.purchase import file_prices, price_text
+from trnspec.experiment.run_price import file_prices, price_text
 from trnspec.lab.programs import (
     LOG,
     Container,

@@ -23,10 +23,10 @@ _ROWS = {
         ),
         "compare": (f"{_COMMANDS}.recorded_commands:compare", "say whether run B is slower than run A"),
         "results": (f"{_COMMANDS}.results_command", "list runs with their answers"),
-        "demo": ("trnspec.operations.demonstration", "run the whole experiment on this machine, emulated"),
+        "demo": ("trnspec.operations.demo_command", "run the whole experiment on this machine, emulated"),
     },
     "Decide": {
-        "new": ("trnspec.operations.creation", "write an experiment for your model and your prompts"),
+        "new": ("trnspec.operations.new", "write an experiment for your model and your prompts"),
         "check": ("trnspec.operations.options:check", "check an experiment, or a file of prompts"),
         "forecast": (
             "trnspec.operations.forecast",
@@ -38,21 +38,21 @@ _ROWS = {
             "trnspec.operations.preflight.checklist",
             "check your AWS account, list where to buy nodes now",
         ),
-        "deploy": ("trnspec.operations.deploying", "create the cluster and its services, with 0 Trn2 nodes"),
+        "deploy": ("trnspec.operations.deploy", "create the cluster and its services, with 0 Trn2 nodes"),
         "run": (
             "trnspec.operations.running.launch",
             "start nodes, compile, measure, report, set nodes to 0",
         ),
-        "nodes": ("trnspec.operations.scaling", "set the number of Trn2 nodes; 0 stops their cost"),
-        "verify": ("trnspec.operations.verification", "check the Trn2 nodes after the deployment"),
+        "nodes": ("trnspec.operations.nodes_command", "set the number of Trn2 nodes; 0 stops their cost"),
+        "verify": ("trnspec.operations.verify", "check the Trn2 nodes after the deployment"),
         "status": ("trnspec.operations.status", "show what exists on AWS and what is billed"),
-        "promote": ("trnspec.operations.promotion", "print the section that makes an arm a service"),
+        "promote": ("trnspec.operations.promote", "print the section that makes an arm a service"),
         "teardown": ("trnspec.operations.teardown", "delete an experiment, then list what is still billed"),
         "kubectl": ("trnspec.operations.cloud.access", "kubectl on the experiment's cluster"),
     },
     "Review": {
-        "render": ("trnspec.operations.rendering", "write the Kubernetes manifests that reviewers read"),
-        "review": ("trnspec.operations.review.reviewing", "show what this pull request changes on AWS"),
+        "render": ("trnspec.operations.render_command", "write the Kubernetes manifests that reviewers read"),
+        "review": ("trnspec.operations.review.review", "show what this pull request changes on AWS"),
     },
 }
 WITHOUT_CHECKOUT = {"measure", "report", "compare", "results", "check", "forecast", "new"}

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from trnspec.benchmark.analyse.requests import cells_of
+from trnspec.benchmark.analyse.cells import cells_of
 from trnspec.benchmark.analyse.window_advice import advise
 from trnspec.benchmark.analyse.window_advice import forecast as shares_only
 from trnspec.benchmark.commands.arm_options import points, read_by, shares
@@ -25,11 +25,11 @@ from trnspec.core.findings import Misuse, Refusal
 from trnspec.core.screen import folded, table, wrapped
 from trnspec.core.words import count, listed
 from trnspec.experiment import Arm, Experiment, load
+from trnspec.experiment.arm_forecast import ArmForecast, as_lines, expected, expected_of
+from trnspec.experiment.arm_forecast import as_json as in_json
 from trnspec.experiment.cost import node_price, run_hours
-from trnspec.experiment.expected import ArmForecast, as_lines, expected, expected_of
-from trnspec.experiment.expected import as_json as in_json
 from trnspec.experiment.ledger import beside_dollars, ledger, ledger_lines
-from trnspec.experiment.purchase import file_prices
+from trnspec.experiment.run_price import file_prices
 from trnspec.experiment.step_time import step_lines
 from trnspec.operations import pricing
 from trnspec.operations.options import FILE, experiment_argument, json_option

@@ -8,7 +8,7 @@ from trnspec.core.console import print_table, print_text
 from trnspec.core.words import count
 from trnspec.experiment import Experiment
 from trnspec.experiment.cost import idle, per_hour, run_hours, run_parts, running
-from trnspec.experiment.purchase import file_prices, price_text
+from trnspec.experiment.run_price import file_prices, price_text
 
 _PAID = {
     "capacity-block": "paid in advance at the price of its purchase, whether nodes run or not",

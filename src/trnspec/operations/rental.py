@@ -11,8 +11,8 @@ from trnspec.benchmark.analyse.windows import AdviceOptions
 from trnspec.core.findings import Misuse
 from trnspec.core.words import count, listed
 from trnspec.experiment import Arm, Experiment
-from trnspec.experiment.expected import ArmForecast, expected_of
-from trnspec.experiment.purchase import RunPrice, usd_range
+from trnspec.experiment.arm_forecast import ArmForecast, expected_of
+from trnspec.experiment.run_price import RunPrice, usd_range
 
 EXAMPLE = "results/gpu"
 """Folder of the run that docs/decide.md measures."""

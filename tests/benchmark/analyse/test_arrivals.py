@@ -11,7 +11,7 @@ import pytest
 
 from tests.benchmark.records import answered, block, raw_run
 from trnspec.benchmark.analyse.arrivals import arrivals, collected
-from trnspec.benchmark.analyse.requests import cells_of
+from trnspec.benchmark.analyse.cells import cells_of
 from trnspec.benchmark.analyse.speed_up import gain_of
 from trnspec.benchmark.analyse.tokens_and_text import tokens_and_text
 from trnspec.benchmark.analyse.values import arrival_starts, decoding

@@ -19,8 +19,8 @@ from tests.benchmark.show.test_page import text_of
 from tests.conftest import ROOT
 from trnspec.benchmark.__main__ import main
 from trnspec.benchmark.analyse.attachments import EXPECTED, against_published
+from trnspec.benchmark.analyse.cells import cells_of
 from trnspec.benchmark.analyse.decision import at_loads
-from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.summary import summarise
 from trnspec.benchmark.measure.raw_run import RawRun

@@ -12,7 +12,7 @@ from tests.benchmark.analyse.test_decision import run_of
 from tests.benchmark.conftest import Captured
 from tests.benchmark.records import store
 from trnspec.benchmark.__main__ import main
-from trnspec.benchmark.analyse.requests import cells_of
+from trnspec.benchmark.analyse.cells import cells_of
 from trnspec.benchmark.analyse.summary import summarise
 from trnspec.benchmark.measure.raw_run import RawRun
 

@@ -12,8 +12,8 @@ import pytest
 
 from tests.benchmark.records import answered, changed, emulated, failed, held, raw_run, result_of, summary_of
 from trnspec.benchmark.analyse.answers import losslessness, quality
+from trnspec.benchmark.analyse.cells import cells_of
 from trnspec.benchmark.analyse.decision import AtLoad, at_loads, question
-from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.analyse.result import Run
 from trnspec.benchmark.analyse.result_parts import Quality
 from trnspec.benchmark.analyse.speed_up import FASTER

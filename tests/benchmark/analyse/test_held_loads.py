@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.benchmark.records import WALL, answered, block, cautions, held, raw_run, summary_of
+from trnspec.benchmark.analyse.cells import cells_of
 from trnspec.benchmark.analyse.request_table import CellKey
-from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.measure.records import REPEATED, BlockRecord, RequestRecord
 from trnspec.benchmark.plan import Load

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.benchmark.records import answered, failed, raw_run, result_of, summary_of
+from trnspec.benchmark.analyse.cells import cells_of
 from trnspec.benchmark.analyse.delivered import limits_kept
-from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.analyse.statistics import wilson
 from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.measure.records import RequestRecord

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.benchmark.records import WALL, answered, block, cautions, counted, raw_run, summary_of
-from trnspec.benchmark.analyse.requests import cells_of
+from trnspec.benchmark.analyse.cells import cells_of
 from trnspec.benchmark.analyse.stability import stability
 from trnspec.benchmark.measure.records import RequestRecord
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from trnspec.benchmark.analyse.requests import MeasuringConditions
+from trnspec.benchmark.analyse.cells import MeasuringConditions
 from trnspec.benchmark.analyse.speed_up import BAND, as_ratio, verdict
 from trnspec.benchmark.analyse.statistics import (
     UNKNOWN,

@@ -15,8 +15,8 @@ from tests.benchmark.analyse.process import DRAFT_S, PLAIN_S, VERIFY_S, Process
 from tests.benchmark.conftest import Captured
 from tests.benchmark.records import answered, counted_drafts, raw_run, recorded_run, store, summary_of
 from trnspec.benchmark.__main__ import main
+from trnspec.benchmark.analyse.cells import cells_of
 from trnspec.benchmark.analyse.draft_cost import step_times
-from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.analyse.window_advice import advise, forecast
 from trnspec.benchmark.analyse.windows import AdviceOptions
 from trnspec.benchmark.errors import ResultsError

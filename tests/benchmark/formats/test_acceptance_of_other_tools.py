@@ -11,7 +11,7 @@ import pytest
 from tests.benchmark.analyse.test_window_advice import UPSTREAM
 from tests.benchmark.conftest import Captured
 from trnspec.benchmark.__main__ import main
-from trnspec.benchmark.analyse.requests import cells_of
+from trnspec.benchmark.analyse.cells import cells_of
 from trnspec.benchmark.analyse.summary import summarise
 from trnspec.benchmark.errors import ResultsError
 from trnspec.benchmark.formats.acceptance_files import survivals

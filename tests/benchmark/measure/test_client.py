@@ -14,7 +14,7 @@ from tests.benchmark.endpoint import KNOWN, MODEL, Endpoint, served
 from trnspec.benchmark.measure import journal
 from trnspec.benchmark.measure.client import ask, http_sessions
 from trnspec.benchmark.measure.progress import Progress
-from trnspec.benchmark.measure.rounds import run
+from trnspec.benchmark.measure.run import run
 from trnspec.benchmark.plan import from_dict
 
 PLAN = from_dict(plan_content(timeout_s=5))

@@ -25,8 +25,8 @@ from tests.lab.emulator.arms import BASELINE, MODEL, SPECULATIVE
 from trnspec.benchmark import NODES_VARIABLE
 from trnspec.benchmark.analyse import conditions
 from trnspec.benchmark.analyse.answers import losslessness
+from trnspec.benchmark.analyse.cells import cells_of
 from trnspec.benchmark.analyse.request_table import CellKey
-from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.analyse.stability import stability
 from trnspec.benchmark.measure import journal
 from trnspec.benchmark.measure.raw_run import RawRun, extent

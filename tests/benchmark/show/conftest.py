@@ -6,7 +6,7 @@ import pytest
 
 from tests.benchmark.records import result_of
 from tests.benchmark.show.runs import all_runs
-from trnspec.benchmark.analyse.requests import cells_of
+from trnspec.benchmark.analyse.cells import cells_of
 from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.show.page import render

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.benchmark.records import WALL, answered, failed, raw_run
-from trnspec.benchmark.analyse.requests import cells_of
+from trnspec.benchmark.analyse.cells import cells_of
 from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.show.exports import write_llmperf
 

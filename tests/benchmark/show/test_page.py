@@ -16,8 +16,8 @@ import pytest
 
 from tests.benchmark.records import answered, changed, raw_run, result_of
 from tests.benchmark.show.runs import CLASSES, HOSTILE, PLAIN, ladder, run_of
+from trnspec.benchmark.analyse.cells import cells_of
 from trnspec.benchmark.analyse.decision import at_loads
-from trnspec.benchmark.analyse.requests import cells_of
 from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.measure.journal import write_whole
 from trnspec.benchmark.measure.raw_run import RawRun

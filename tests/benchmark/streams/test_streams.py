@@ -22,13 +22,13 @@ from tests.benchmark.endpoint import wait_until
 from tests.benchmark.measure.once import ask_once
 from tests.benchmark.streams.behaviours import BEHAVIOURS, MODEL, Behaviour
 from tests.conftest import ROOT
-from trnspec.benchmark.analyse.requests import cells_of
+from trnspec.benchmark.analyse.cells import cells_of
 from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.summary import summarise
 from trnspec.benchmark.errors import EndpointError
 from trnspec.benchmark.measure import journal
 from trnspec.benchmark.measure.progress import Progress
-from trnspec.benchmark.measure.rounds import run
+from trnspec.benchmark.measure.run import run
 from trnspec.benchmark.metrics import OUTPUT_TOKENS_PER_S, TPOT, TTFT, Metric
 from trnspec.benchmark.plan import Plan, from_dict
 

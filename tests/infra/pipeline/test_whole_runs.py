@@ -35,7 +35,7 @@ from tests.operations.builds import Builds
 from tests.operations.clients import shared_client
 from tests.operations.clock import FakeClock
 from tests.operations.enforcement import OPERATOR, Caller, Enforcement, enforcing
-from tests.operations.test_verification import PASSES, as_assumed, proved
+from tests.operations.test_verify import PASSES, as_assumed, proved
 from tests.operations.world import World
 from trnspec.core.findings import Finding
 from trnspec.experiment import Experiment, load
@@ -44,7 +44,7 @@ from trnspec.operations import delivery
 from trnspec.operations.__main__ import main
 from trnspec.operations.cloud import access
 from trnspec.operations.cloud.aws import Aws
-from trnspec.operations.running import in_build, launch, run
+from trnspec.operations.running import active_run, in_build, launch
 from trnspec.operations.running.remote import RunOptions, start_build
 
 pytestmark = pytest.mark.slow
@@ -128,7 +128,7 @@ class Account:
         for module in (launch, delivery):
             patch.setattr(module, "Clock", lambda: clock)
         patch.setattr(launch, "_report", lambda _: None)
-        patch.setattr(launch, "ActiveRun", partial(run.ActiveRun, verify=self._verify))
+        patch.setattr(launch, "ActiveRun", partial(active_run.ActiveRun, verify=self._verify))
         self.builds = Builds(self.world, clock, folder / "out", patch)
 
     def _verify(self, experiment: Experiment, *_: Any, **__: Any) -> list[Finding]:
@@ -409,7 +409,7 @@ def test_an_operator_runs_the_experiments_that_the_policies_name_and_no_other(
 ) -> None:
     experiment = changed(load(REFERENCE), name)
     Account(experiment, tmp_path, monkeypatch)
-    for module in ("scaling", "running.launch", "status"):
+    for module in ("nodes_command", "running.launch", "status"):
         monkeypatch.setattr(f"trnspec.operations.{module}.load", lambda _: experiment)
     for verb, code in codes.items():
         out = [f"--out={tmp_path / 'out'}", f"--manifests={tmp_path / 'manifests'}"] if verb == "run" else []

@@ -26,7 +26,7 @@ from tests.operations.clock import START
 from tests.operations.conftest import Say
 from trnspec.core.findings import Outside, Refusal
 from trnspec.experiment import Experiment
-from trnspec.operations import scaling
+from trnspec.operations import nodes_command
 from trnspec.operations.cloud import access, clock, eks_token
 from trnspec.operations.cloud.access import kubeconfig
 from trnspec.operations.cloud.aws import Aws
@@ -238,7 +238,7 @@ def test_the_emergency_stop_says_what_it_waits_for_and_ends_when_the_time_is_ove
     more: tuple[str, ...], silence: list[float], say: Say
 ) -> None:
     code, out, err = say("nodes", "0", *more)
-    assert 0 < silence[0] <= scaling.LIMIT_S == 45
+    assert 0 < silence[0] <= nodes_command.LIMIT_S == 45
     assert (code, out.startswith('{\n  "problems"')) == (3, "--json" in more)
     first, last = err.splitlines()
     assert first == "trnspec nodes: asks EKS in us-east-2 for 0 nodes of qwen3-32b, 45 s at most"

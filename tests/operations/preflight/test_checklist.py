@@ -31,7 +31,7 @@ from trnspec.operations.__main__ import main
 from trnspec.operations.cloud import ec2
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.cloud.clock import stamp
-from trnspec.operations.preflight import account_setup, ec2_offers, external_services
+from trnspec.operations.preflight import account_setup, external_services, quota_and_zone
 from trnspec.operations.preflight.checklist import run_checks
 from trnspec.operations.preflight.external_services import licences, models_with_token
 
@@ -120,7 +120,7 @@ def of_version(experiment: Experiment, version: str) -> Experiment:
 
 
 def of_spot(most: float | None = None) -> Check:
-    return lambda experiment, aws: ec2_offers.capacity(by_spot(experiment, most), aws, now=START)
+    return lambda experiment, aws: quota_and_zone.capacity(by_spot(experiment, most), aws, now=START)
 
 
 def spot(*prices: float) -> Told:
@@ -133,7 +133,7 @@ def spot(*prices: float) -> Told:
 
 
 def of_block(**changes: Any) -> Check:
-    return lambda experiment, aws: ec2_offers.capacity(with_block(experiment, **changes), aws, now=START)
+    return lambda experiment, aws: quota_and_zone.capacity(with_block(experiment, **changes), aws, now=START)
 
 
 def of_account(check: Callable[[Aws], Finding]) -> Check:
@@ -160,8 +160,8 @@ GO_ON = "continue-update-rollback --stack-name qwen3-32b-cluster --region us-eas
 FIVE = "5 vCPUs for running on-demand standard instances, system nodes and the bastion need 10"
 ACTIVE = "active until 2026-04-01T17:00:00Z, 5.0 hours from now"
 FOUND: list[tuple[Check, Told, str, str]] = [
-    (ec2_offers.quota, quota(192), "192 vCPUs", ""),
-    (lambda one, aws: ec2_offers.quota(with_block(one), aws), quota(0), "does not count against", ""),
+    (quota_and_zone.quota, quota(192), "192 vCPUs", ""),
+    (lambda one, aws: quota_and_zone.quota(with_block(one), aws), quota(0), "does not count against", ""),
     (
         account_setup.cluster_version,
         ("eks", "describe_cluster", "ResourceNotFoundException"),
@@ -192,7 +192,7 @@ FOUND: list[tuple[Check, Told, str, str]] = [
     (account_setup.addons, addons(), "all pinned versions are offered for 1.35", ""),
     (account_setup.incomplete_stacks, stack("UPDATE_COMPLETE"), "no stack is incomplete", ""),
     (account_setup.kubernetes_version, version("1.35", "STANDARD_SUPPORT"), "EKS 1.35, standard support", ""),
-    (ec2_offers.instance_offered, zones("us-east-2a", "us-east-2c"), "offered in us-east-2a", ""),
+    (quota_and_zone.instance_offered, zones("us-east-2a", "us-east-2c"), "offered in us-east-2a", ""),
     (of_block(ends_at=stamp(ENDS)), block(), ACTIVE, ""),
     (of_spot(), spot(9.5, 14.56), "costs $14.56 per hour in us-east-2a; whether one is there is known", ""),
     (of_spot(15), spot(14.56), "$14.56 per hour", ""),
@@ -203,17 +203,22 @@ FOUND: list[tuple[Check, Told, str, str]] = [
         "wait, use",
     ),
     (of_spot(14), spot(), "EC2 has no spot price for trn2.48xlarge in us-east-2a", "offers, below"),
-    (ec2_offers.quota, quota(8), "8 vCPUs", "--quota-code L-2C3B7624 --desired-value 192"),
-    (ec2_offers.quota, NO_QUOTA, "0 vCPUs", "192"),
+    (quota_and_zone.quota, quota(8), "8 vCPUs", "--quota-code L-2C3B7624 --desired-value 192"),
+    (quota_and_zone.quota, NO_QUOTA, "0 vCPUs", "192"),
     (
-        lambda one, aws: ec2_offers.quota(by_spot(one), aws),
+        lambda one, aws: quota_and_zone.quota(by_spot(one), aws),
         quota(192, ec2.SPOT_QUOTA),
         "192 vCPUs for running Trn spot",
         "",
     ),
-    (lambda one, aws: ec2_offers.quota(by_spot(one), aws), NO_QUOTA, "0 vCPUs", "--quota-code L-6B0D517C"),
     (
-        of_account(ec2_offers.system_quota),
+        lambda one, aws: quota_and_zone.quota(by_spot(one), aws),
+        NO_QUOTA,
+        "0 vCPUs",
+        "--quota-code L-6B0D517C",
+    ),
+    (
+        of_account(quota_and_zone.system_quota),
         quota(5, ec2.STANDARD_QUOTA),
         FIVE,
         "--quota-code L-1216C47A --desired-value 10",
@@ -240,12 +245,12 @@ FOUND: list[tuple[Check, Told, str, str]] = [
         "1.36",
     ),
     (
-        ec2_offers.instance_offered,
+        quota_and_zone.instance_offered,
         zones("us-east-2c"),
         "offered in us-east-2c, not in us-east-2a",
         "with us-east-2c",
     ),
-    (ec2_offers.instance_offered, zones(), "not offered in us-east-2", "change cluster.region"),
+    (quota_and_zone.instance_offered, zones(), "not offered in us-east-2", "change cluster.region"),
     (of_block(), LATER, "is scheduled and starts at 2026-04-02", "after that"),
     (of_block(), block(State="expired"), "is expired", "buy another"),
     (of_block(), block(EndDate=START + timedelta(minutes=20)), "ends at 2026-04-01T12:20:00Z", "extend"),

@@ -18,7 +18,7 @@ from trnspec.operations.review.effects import (
     by_key,
     experiments,
 )
-from trnspec.operations.review.reviewing import Review, StackChange, markdown
+from trnspec.operations.review.review import Review, StackChange, markdown
 
 NAME, PLAIN, SPEC = "qwen3-32b", "qwen-vllm", "qwen-sd-vllm"
 

@@ -26,7 +26,7 @@ from trnspec.experiment.naming import STEP, artifact_path, compile_job, weights_
 from trnspec.operations.cloud.aws import Aws, AwsError
 from trnspec.operations.cloud.clock import moment, stamp
 from trnspec.operations.running import state, trn2_nodes
-from trnspec.operations.running.run import StepError
+from trnspec.operations.running.active_run import StepError
 from trnspec.operations.running.state import NotOursError, claimed
 from trnspec.operations.running.steps import run_to_end, steps
 

@@ -20,8 +20,8 @@ from trnspec.benchmark.analyse.values import Blocks, Drafts, Records
 from trnspec.benchmark.plan import PlannedArm
 
 if TYPE_CHECKING:
+    from trnspec.benchmark.analyse.cells import RequestsByCell
     from trnspec.benchmark.analyse.request_table import CellKey
-    from trnspec.benchmark.analyse.requests import RequestsByCell
 
 SERVER = "server per-request"
 COUNTERS = "server counters"

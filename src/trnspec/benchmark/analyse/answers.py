@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from trnspec.benchmark.analyse.cells import RequestsByCell
 from trnspec.benchmark.analyse.request_table import Requests
-from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.result import Evidence, caution, not_checked, passed, withheld
 from trnspec.benchmark.analyse.result_parts import Losslessness, Quality
 from trnspec.benchmark.analyse.speed_up import SIGNIFICANT

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from trnspec.benchmark.analyse.cells import RequestsByCell
 from trnspec.benchmark.analyse.request_table import CellKey, Requests, joined
-from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.result import Evidence, Outcome, withheld
 from trnspec.benchmark.analyse.speed_up import gain_of
 from trnspec.benchmark.analyse.values import COLLECTED_SHARE, arrival_starts, decoding, gaps, output_tokens

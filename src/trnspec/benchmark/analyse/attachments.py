@@ -25,7 +25,7 @@ import numpy as np
 from pydantic import BaseModel, Field, ValidationError
 
 from trnspec.benchmark.analyse.acceptance import tokens_per_step_at
-from trnspec.benchmark.analyse.requests import RequestsByCell
+from trnspec.benchmark.analyse.cells import RequestsByCell
 from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.result_parts import (
     Drafting,

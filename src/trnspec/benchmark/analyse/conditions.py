@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
+from trnspec.benchmark.analyse.cells import RequestsByCell
 from trnspec.benchmark.analyse.delivered import throughput, token_source
-from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.result import (
     Comparison,
     Course,
@@ -205,9 +205,7 @@ def engines(cells: RequestsByCell, found: Mapping[str, EngineDifferences]) -> It
 def records(cells: RequestsByCell) -> Iterator[Evidence]:
     """Other limits of the numbers of a run."""
     yield from (caution(check=RECORDS, says=text) for text in _limits(cells))
-    remedy = (
-        "measure it on any vLLM server that drafts, then predict from that run: ./trnspec forecast --run results/gpu"
-    )
+    remedy = "measure it on any vLLM server that drafts, then predict from that run: ./trnspec forecast --run results/gpu"
     for arm, classes in cells.raw.made_up.items():
         for one in classes:
             says = f"the emulator does not know how many drafts of {arm} are accepted for {one}"

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from trnspec.benchmark.analyse.cells import RequestsByCell
 from trnspec.benchmark.analyse.request_table import CLOCK_S, Requests
-from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.statistics import Array, wilson
 from trnspec.benchmark.measure.records import BlockRecord, RequestRecord
 from trnspec.benchmark.metrics import TPOT

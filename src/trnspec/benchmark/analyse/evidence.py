@@ -12,8 +12,8 @@ from dataclasses import replace
 from itertools import product
 
 from trnspec.benchmark.analyse import answers, arrivals, conditions
+from trnspec.benchmark.analyse.cells import RequestsByCell
 from trnspec.benchmark.analyse.request_table import CellKey, Requests
-from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.result import Course, Evidence, caution, passed, withheld
 from trnspec.benchmark.analyse.result_parts import EngineDifferences, Quality
 from trnspec.benchmark.analyse.statistics import fisher_more

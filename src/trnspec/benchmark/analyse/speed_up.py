@@ -38,8 +38,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from trnspec.benchmark.analyse.cells import MeasuringConditions, RequestsByCell
 from trnspec.benchmark.analyse.request_table import CellKey, Requests
-from trnspec.benchmark.analyse.requests import MeasuringConditions, RequestsByCell
 from trnspec.benchmark.analyse.result import Comparison, PaysUpTo, Verdict
 from trnspec.benchmark.analyse.statistics import (
     Array,

@@ -15,8 +15,8 @@ from operator import itemgetter
 from statistics import fmean
 from typing import Any
 
+from trnspec.benchmark.analyse.cells import RequestsByCell, cells_of
 from trnspec.benchmark.analyse.request_table import Requests, joined
-from trnspec.benchmark.analyse.requests import RequestsByCell, cells_of
 from trnspec.benchmark.analyse.result import Course
 from trnspec.benchmark.analyse.speed_up import as_ratio
 from trnspec.benchmark.analyse.statistics import UNKNOWN, Estimate, summed, weighted_mean

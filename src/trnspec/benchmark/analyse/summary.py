@@ -16,12 +16,12 @@ from trnspec.benchmark.analyse import stability
 from trnspec.benchmark.analyse.acceptance import acceptance, tokens_per_step_at
 from trnspec.benchmark.analyse.answers import losslessness, output_equality
 from trnspec.benchmark.analyse.attachments import against_published, engines_in, quality_in, served_by
+from trnspec.benchmark.analyse.cells import RequestsByCell
 from trnspec.benchmark.analyse.conditions import is_aa, one_start
 from trnspec.benchmark.analyse.decision import advised, average
 from trnspec.benchmark.analyse.delivered import cost, goodput, limits_kept, throughput, token_source
 from trnspec.benchmark.analyse.evidence import TIMES_STAY, evidence, withheld_from, without_withheld
 from trnspec.benchmark.analyse.request_table import CellKey, Requests
-from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.result import Comparison, Evidence, Explanation, Result
 from trnspec.benchmark.analyse.result_parts import Cell
 from trnspec.benchmark.analyse.speed_up import bests, comparisons, mixes, pays_up_to

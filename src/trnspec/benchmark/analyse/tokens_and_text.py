@@ -19,8 +19,8 @@ from trnspec.benchmark.analyse.arrivals import (
     by_class,
     rows_by_class,
 )
+from trnspec.benchmark.analyse.cells import RequestsByCell
 from trnspec.benchmark.analyse.request_table import Requests
-from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.result import Evidence, Outcome, caution
 from trnspec.benchmark.analyse.statistics import of_sample
 from trnspec.benchmark.measure.records import RequestRecord

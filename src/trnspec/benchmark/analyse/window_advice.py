@@ -34,8 +34,8 @@ from typing import Any
 import numpy as np
 
 from trnspec.benchmark.analyse.acceptance import MAX_WINDOWS, tokens_per_step_at
+from trnspec.benchmark.analyse.cells import RequestsByCell, cells_of
 from trnspec.benchmark.analyse.draft_cost import CURVES
-from trnspec.benchmark.analyse.requests import RequestsByCell, cells_of
 from trnspec.benchmark.analyse.sentences import rendered
 from trnspec.benchmark.analyse.speed_up import intervals_together
 from trnspec.benchmark.analyse.statistics import Estimate

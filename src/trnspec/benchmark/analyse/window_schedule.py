@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
+from trnspec.benchmark.analyse.cells import RequestsByCell
 from trnspec.benchmark.analyse.decision import at_loads
-from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.result import Comparison, Result
 from trnspec.benchmark.analyse.result_parts import WindowAtLoad
 from trnspec.benchmark.analyse.sentences import rendered

@@ -33,9 +33,9 @@ from trnspec.benchmark.analyse.acceptance import (
     of_server,
     tokens_per_step_at,
 )
+from trnspec.benchmark.analyse.cells import RequestsByCell
 from trnspec.benchmark.analyse.draft_cost import StepTimes, step_times
 from trnspec.benchmark.analyse.request_table import CellKey, Requests
-from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.speed_up import log_gains, mean_error
 from trnspec.benchmark.analyse.statistics import UNKNOWN, Array, ClusterIds, Estimate, Variance
 from trnspec.benchmark.analyse.values import Drafts

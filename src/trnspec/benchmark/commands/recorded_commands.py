@@ -111,7 +111,7 @@ def compare(earlier: Path, later: Path, max_slower: float, json: bool) -> int:
 
     Exit 1 if it takes more time per token than --max-slower allows, or if more of its requests failed.
     """
-    from trnspec.benchmark.analyse.runs import gate_run
+    from trnspec.benchmark.analyse.gate import gate_run
 
     judgement = gate_run(recorded(earlier), recorded(later), slower_by=max_slower)
     _print(judgement, "gate.txt", as_json=json)
@@ -169,8 +169,8 @@ gate = click.Command(
 def advise(**given: Any) -> int:
     """Predict tokens per step and speed-up of every smaller window k, recommend one or what to time next."""
     from trnspec.benchmark.analyse import window_advice
+    from trnspec.benchmark.analyse.cells import cells_of
     from trnspec.benchmark.analyse.draft_cost import step_times
-    from trnspec.benchmark.analyse.requests import cells_of
     from trnspec.benchmark.analyse.windows import AdviceOptions
     from trnspec.benchmark.formats.acceptance_files import survivals
 

@@ -21,7 +21,7 @@ from trnspec.core.json_text import json_text
 from trnspec.core.words import count
 
 if TYPE_CHECKING:
-    from trnspec.benchmark.analyse.requests import RequestsByCell
+    from trnspec.benchmark.analyse.cells import RequestsByCell
     from trnspec.benchmark.analyse.result import Result
     from trnspec.benchmark.measure.raw_run import RawRun
 
@@ -62,7 +62,7 @@ def reported(
     **wishes: Any,
 ) -> int:
     """Write summary, page and exports, print the answer and the names of the files; the exit code is that of `show`."""
-    from trnspec.benchmark.analyse.requests import cells_of
+    from trnspec.benchmark.analyse.cells import cells_of
     from trnspec.benchmark.analyse.window_schedule import next_windows
     from trnspec.benchmark.formats import speculation_profile
     from trnspec.benchmark.measure.journal import write_whole

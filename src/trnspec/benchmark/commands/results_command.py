@@ -18,7 +18,7 @@ from trnspec.core.checkout import ROOT
 from trnspec.core.words import count, listed
 
 if TYPE_CHECKING:
-    from trnspec.benchmark.analyse.runs import ListedRun
+    from trnspec.benchmark.analyse.listed_runs import ListedRun
 
 _HOW = "`./trnspec demo` makes a run in three minutes, `./trnspec measure` measures endpoints"
 _MAX_NAME_CHARS = 24
@@ -108,7 +108,7 @@ def command(folder: Path | None, sort: str, all: bool, json: bool) -> int:
 
 def rows_of(folder: Path) -> list[ListedRun]:
     """Every folder below `folder`, the newest run first. Raises ResultsError if there is no run, OSError."""
-    from trnspec.benchmark.analyse.runs import OTHER, row_of
+    from trnspec.benchmark.analyse.listed_runs import OTHER, row_of
 
     if not folder.is_dir():
         why = "is not a folder" if folder.exists() else "does not exist"

@@ -120,7 +120,7 @@ def command(**given: Any) -> int:
     from trnspec.benchmark.measure.progress import Progress
     from trnspec.benchmark.measure.questions import ask_again
     from trnspec.benchmark.measure.raw_run import RawRun
-    from trnspec.benchmark.measure.rounds import run, run_until_signalled
+    from trnspec.benchmark.measure.run import run, run_until_signalled
     from trnspec.benchmark.measure.sanity_check import questions_of
 
     _check_words(given)
@@ -143,7 +143,7 @@ def command(**given: Any) -> int:
         raw.append(measured if given["no_repeats"] else await ask_again(measured, **about))
 
     def show_so_far() -> None:
-        from trnspec.benchmark.analyse.requests import cells_of
+        from trnspec.benchmark.analyse.cells import cells_of
 
         show(summarised(out, cells_of(journal.read(out))), as_json=given["json"])
 

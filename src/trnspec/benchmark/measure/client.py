@@ -17,12 +17,12 @@ from typing import Any
 
 import aiohttp
 
-from trnspec.benchmark.limits import by_user
 from trnspec.benchmark.measure.api_key import KEY_REMEDY, hidden, secret_headers
 from trnspec.benchmark.measure.records import MAX_TOKENS, Reply
 from trnspec.benchmark.measure.schedule import Pair
 from trnspec.benchmark.measure.stream import SseParser, StreamFault, StreamTally
 from trnspec.benchmark.plan import Plan
+from trnspec.benchmark.plan_limits import by_user
 from trnspec.core import safe_output
 
 _IDLE_CONNECTION_S = 2.0

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from trnspec.benchmark import metrics
+from trnspec.benchmark.analyse.cells import RequestsByCell
 from trnspec.benchmark.analyse.delivered import covered
 from trnspec.benchmark.analyse.request_table import CellKey, Requests
-from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.result import Result
 from trnspec.benchmark.analyse.statistics import PERCENTILES
 from trnspec.benchmark.analyse.values import gaps, request_values

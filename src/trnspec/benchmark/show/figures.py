@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from trnspec.benchmark.analyse.cells import RequestsByCell
 from trnspec.benchmark.analyse.decision import AtLoad
 from trnspec.benchmark.analyse.request_table import CellKey, Requests
-from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.result import Comparison, Result, Verdict
 from trnspec.benchmark.analyse.sentences import interval, money
 from trnspec.benchmark.analyse.speed_up import EQUIVALENT

@@ -9,9 +9,9 @@ from typing import Any
 
 from trnspec.benchmark.analyse.answers import first_difference
 from trnspec.benchmark.analyse.attachments import QUANTITIES, VERDICTS
+from trnspec.benchmark.analyse.cells import RequestsByCell
 from trnspec.benchmark.analyse.decision import AtLoad, at_loads
 from trnspec.benchmark.analyse.request_table import CellKey
-from trnspec.benchmark.analyse.requests import RequestsByCell
 from trnspec.benchmark.analyse.result import Result, Verdict
 from trnspec.benchmark.analyse.result_parts import Expectation
 from trnspec.benchmark.analyse.window_advice import advise

@@ -25,8 +25,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
-from trnspec.benchmark.limits import by_user
 from trnspec.benchmark.plan import load
+from trnspec.benchmark.plan_limits import by_user
 from trnspec.core.findings import Misuse
 from trnspec.lab.emulator.timings import UNKNOWN_CLASS, shipped_class
 

@@ -28,6 +28,7 @@ from statistics import fmean
 from types import MappingProxyType
 
 from trnspec.experiment import Arm, Experiment
+from trnspec.experiment.arm_forecast import configuration, expected_of, known_slowdown
 from trnspec.experiment.catalogue.published import (
     DRAFT,
     DRAFTED,
@@ -38,7 +39,6 @@ from trnspec.experiment.catalogue.published import (
     TENSOR_PARALLEL,
     WINDOW,
 )
-from trnspec.experiment.expected import configuration, expected_of, known_slowdown
 from trnspec.experiment.step_time import of_row
 
 UNKNOWN_CLASS = "open-ended"

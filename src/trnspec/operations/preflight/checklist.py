@@ -16,7 +16,7 @@ from trnspec.experiment import Experiment, load
 from trnspec.operations.cloud.aws import Aws, aws_of
 from trnspec.operations.cloud.clock import Clock
 from trnspec.operations.options import with_experiment
-from trnspec.operations.preflight import account_setup, ec2_offers, external_services, market
+from trnspec.operations.preflight import account_setup, capacity_offers, external_services, quota_and_zone
 from trnspec.operations.preflight.existing_vpc import ExistingVpc
 
 PINS_AND_ZONE = ("instance", "kubernetes", "node images", "add-ons")
@@ -41,21 +41,21 @@ def command(path: Path, as_json: bool) -> int:
             print(f"    {check.check}: {check.state}", file=sys.stderr)
             findings.append(check)
             advance(steps=1)
-    offered: market.Market | None = None
+    offered: capacity_offers.Market | None = None
     if findings[0].state is State.FINE:
         try:
-            offered = market.ask(experiment, aws, now=now)
+            offered = capacity_offers.ask(experiment, aws, now=now)
             findings.append(replace(offered.finding, check="offers"))
         except Refusal as error:
             findings.append(replace(error.findings[0], check="offers"))
     if as_json:
-        checks, offers = [check.as_json() for check in findings], offered and market.as_json(offered)
+        checks, offers = [check.as_json() for check in findings], offered and capacity_offers.as_json(offered)
         print_json({"experiment": experiment.name, "checks": checks, "offers": offers})
     else:
         rows = [(check.check, check.state, check.line()) for check in findings]
         print_table(("check", "state", "what"), rows)
         if offered:
-            print("", *market.as_lines(offered), sep="\n")
+            print("", *capacity_offers.as_lines(offered), sep="\n")
     states = {check.state for check in findings}
     return 1 if State.FINDING in states else 3 if State.UNKNOWN in states else 0
 
@@ -81,10 +81,10 @@ def _of_account(experiment: Experiment, aws: Aws, now: datetime) -> Checks:
     """Return the checks that need credentials."""
     both = experiment, aws
     return {
-        "quota": lambda: ec2_offers.quota(*both),
-        "system quota": lambda: ec2_offers.system_quota(aws),
-        "instance": lambda: ec2_offers.instance_offered(*both),
-        "capacity": lambda: ec2_offers.capacity(*both, now=now),
+        "quota": lambda: quota_and_zone.quota(*both),
+        "system quota": lambda: quota_and_zone.system_quota(aws),
+        "instance": lambda: quota_and_zone.instance_offered(*both),
+        "capacity": lambda: quota_and_zone.capacity(*both, now=now),
         "kubernetes": lambda: account_setup.kubernetes_version(*both),
         "cluster": lambda: account_setup.cluster_version(*both),
         "node images": lambda: account_setup.node_images(*both),

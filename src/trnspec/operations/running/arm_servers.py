@@ -14,7 +14,7 @@ from trnspec.experiment.cost import start_budget_s
 from trnspec.experiment.naming import COMPILED_AT_SERVING, COMPLETE, artifact_path
 from trnspec.operations.cloud import experiment_resources, kubernetes
 from trnspec.operations.running import preparing, trn2_nodes
-from trnspec.operations.running.run import ActiveRun, StepError, why_not_running
+from trnspec.operations.running.active_run import ActiveRun, StepError, why_not_running
 
 _COPY_S = 1800
 """Time for the image and the copy of the artifact, before a server starts."""

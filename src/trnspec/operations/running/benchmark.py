@@ -19,7 +19,7 @@ from trnspec.experiment.placement import ASKED_AT_ONCE
 from trnspec.operations.cloud import experiment_resources, kubernetes
 from trnspec.operations.cloud.pod_trouble import trouble
 from trnspec.operations.running import arm_servers, results, trn2_nodes
-from trnspec.operations.running.run import ActiveRun, StepError, create, job_of_run, remove, wait_for
+from trnspec.operations.running.active_run import ActiveRun, StepError, create, job_of_run, remove, wait_for
 from trnspec.operations.running.state import QUALITY
 
 BENCHMARK_S = 12 * 3600

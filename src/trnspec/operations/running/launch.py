@@ -33,8 +33,8 @@ from trnspec.operations.options import (
     with_experiment,
 )
 from trnspec.operations.running import trn2_nodes
+from trnspec.operations.running.active_run import ActiveRun
 from trnspec.operations.running.remote import Answer, Follower, RunOptions
-from trnspec.operations.running.run import ActiveRun
 from trnspec.operations.running.run_plan import RunPlan
 from trnspec.operations.running.state import RunStore, VersionedState, claimed, unfinished
 from trnspec.operations.running.steps import (

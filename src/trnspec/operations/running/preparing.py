@@ -20,7 +20,7 @@ from trnspec.operations.cloud import experiment_resources, kubernetes, nodegroup
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.cloud.clock import stamp
 from trnspec.operations.running import trn2_nodes
-from trnspec.operations.running.run import (
+from trnspec.operations.running.active_run import (
     ENDED,
     ActiveRun,
     ImageError,
@@ -31,7 +31,7 @@ from trnspec.operations.running.run import (
     jobs_to_create,
     wait_for,
 )
-from trnspec.operations.verification import count_text, failed
+from trnspec.operations.verify import count_text, failed
 from trnspec.store.artifact import CONFIGURATION, DIFFERENCES, comparison
 
 FETCH_S = 3 * 3600

@@ -11,11 +11,11 @@ from trnspec.benchmark.analyse.attachments import EXPECTED as EXPECTED_FILE
 from trnspec.core.findings import Refusal
 from trnspec.core.words import count
 from trnspec.experiment import Arm
-from trnspec.experiment.expected import file_text
+from trnspec.experiment.arm_forecast import file_text
 from trnspec.experiment.naming import BENCHMARK_NAME, COMPILED_AT_SERVING, artifact_path
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.running import preparing
-from trnspec.operations.running.run import ActiveRun, StepError
+from trnspec.operations.running.active_run import ActiveRun, StepError
 from trnspec.operations.running.state import QUALITY
 from trnspec.store.artifact import DIFFERENCES
 from trnspec.store.bucket import Incomplete, inside

@@ -24,7 +24,7 @@ from trnspec.experiment.cost import (
     run_parts,
     running,
 )
-from trnspec.experiment.purchase import file_prices, price_text
+from trnspec.experiment.run_price import file_prices, price_text
 from trnspec.operations.cloud import nodegroup
 from trnspec.operations.cloud.clock import stamp
 

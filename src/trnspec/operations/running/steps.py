@@ -18,7 +18,7 @@ from trnspec.operations.cloud import experiment_resources, nodegroup
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.cloud.clock import moment, stamp
 from trnspec.operations.running import arm_servers, benchmark, preparing, results, trn2_nodes
-from trnspec.operations.running.run import ActiveRun, NoCapacityError, UnprovenError
+from trnspec.operations.running.active_run import ActiveRun, NoCapacityError, UnprovenError
 from trnspec.operations.running.run_plan import LAST
 from trnspec.operations.running.state import NotOursError
 

@@ -20,7 +20,7 @@ from trnspec.operations.cloud import ec2, kubernetes, nodegroup
 from trnspec.operations.cloud.aws import Aws, AwsError
 from trnspec.operations.cloud.clock import moment, poll, stamp
 from trnspec.operations.cloud.nodegroup import current_issue
-from trnspec.operations.running.run import POLL_S, ActiveRun, NoCapacityError, StepError
+from trnspec.operations.running.active_run import POLL_S, ActiveRun, NoCapacityError, StepError
 from trnspec.operations.running.run_plan import block_name, not_begun
 from trnspec.operations.running.state import NodesReplaced, NotOursError, RunState, claimed, unfinished
 

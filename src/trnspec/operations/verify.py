@@ -39,7 +39,7 @@ from trnspec.operations.cloud.kubernetes import (
     own_nodes,
     trn2_nodes,
 )
-from trnspec.operations.node_proof import checked, prove
+from trnspec.operations.node_checks import checked, prove
 from trnspec.operations.options import manifests_option, with_experiment
 from trnspec.operations.reviewed_jobs import as_deployed
 

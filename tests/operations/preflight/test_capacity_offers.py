@@ -22,14 +22,14 @@ from trnspec.experiment import load
 from trnspec.experiment.catalogue.instances import INSTANCES
 from trnspec.operations.cloud import ec2
 from trnspec.operations.cloud.aws import Aws
-from trnspec.operations.preflight import market
+from trnspec.operations.preflight import capacity_offers
 
 
 def test_what_aws_answered_others_is_this_screen(
     large: Recorded, offers: Offers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
-    shown = Path(__file__).with_name("market.txt").read_text(encoding="utf-8")
+    shown = Path(__file__).with_name("capacity_offers.txt").read_text(encoding="utf-8")
     assert offers(Path("experiments/qwen3-32b.yaml"))[1] + "\n" == shown
 
 
@@ -133,9 +133,9 @@ def test_spot_without_quota_is_not_taken(recorded: Recorded, file: Path, offers:
 def test_a_type_that_no_region_offers_is_a_finding(recorded: Recorded, file: Path) -> None:
     regions(recorded, "us-east-2", home="us-east-2", off=("ap-south-2",))
     recorded.place("us-east-2", instance="trn2.48xlarge", spot={}, blocks=[])
-    found = market.ask(load(file), Aws("us-east-2"), now=ASKED)
+    found = capacity_offers.ask(load(file), Aws("us-east-2"), now=ASKED)
     assert (found.finding.state, "no enabled region offers" in found.finding.why) == (State.FINDING, True)
-    text = " ".join(" ".join(market.as_lines(found)).split())
+    text = " ".join(" ".join(capacity_offers.as_lines(found)).split())
     assert "not enabled in this account: ap-south-2 (known to offer it: ap-south-2)" in text
     assert "Then:" not in text
 

@@ -15,7 +15,7 @@ from cdk8s_charts.render import render
 from tests.conftest import ROOT
 from tests.operations.conftest import Say
 from trnspec.experiment import load
-from trnspec.operations.review import reviewing
+from trnspec.operations.review import review as reviewing
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ from tests.benchmark.conftest import Captured
 from tests.benchmark.records import answered, block, cautions, emulated, held, raw_run, store, summary_of
 from tests.benchmark.streams.server import WORDS
 from trnspec.benchmark.__main__ import main
-from trnspec.benchmark.analyse.runs import gate_run
+from trnspec.benchmark.analyse.gate import gate_run
 from trnspec.benchmark.errors import ResultsError
 from trnspec.benchmark.measure.raw_run import RawRun
 from trnspec.benchmark.measure.records import REPEATED, RequestRecord

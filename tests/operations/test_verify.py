@@ -19,10 +19,10 @@ from tests.operations.clock import START, FakeClock
 from trnspec.core.findings import Finding, Refusal, State
 from trnspec.experiment import Experiment
 from trnspec.experiment.naming import STEP, namespace
-from trnspec.operations import verification as checks
+from trnspec.operations import verify as checks
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.reviewed_jobs import as_deployed
-from trnspec.operations.verification import verify
+from trnspec.operations.verify import verify
 
 
 def test_the_documentation_lists_every_check_with_the_assumption_that_it_decides() -> None:

@@ -305,7 +305,7 @@ def test_what_cannot_work_is_refused_in_one_line_and_nothing_is_written(
 def test_without_a_checkout_prompts_must_be_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    monkeypatch.setattr("trnspec.operations.creation.FILES", tmp_path / "nothing")
+    monkeypatch.setattr("trnspec.operations.new.FILES", tmp_path / "nothing")
     assert main(["new", "mine"]) == 2
     assert "general.jsonl is not a file; give a file of prompts" in capsys.readouterr().err
     assert main(["new", "mine", "--prompts", str(GENERAL)]) == 0

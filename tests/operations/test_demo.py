@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import ROOT
 from trnspec.core.findings import Refusal
 from trnspec.lab.demo import Stages
-from trnspec.operations import demonstration as demo
+from trnspec.operations import demo_command as demo
 from trnspec.operations.__main__ import main
 from trnspec.operations.options import REFERENCE
 

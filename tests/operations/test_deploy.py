@@ -27,16 +27,16 @@ from tests.operations.driver import Driver
 from tests.operations.world import World
 from trnspec.core.findings import fine
 from trnspec.experiment import naming
-from trnspec.operations import deploying
+from trnspec.operations import deploy
 from trnspec.operations.cloud import cloudformation
 from trnspec.operations.cloud.aws import Aws
 from trnspec.operations.cloud.clock import stamp
 from trnspec.operations.preflight import account_setup
 from trnspec.operations.running.state import LEASE, RunStore, claimed
 
-_SYNTHESIZED = deploying.synthesized
+_SYNTHESIZED = deploy.synthesized
 ADMIN = "arn:aws:iam::123456789012:role/admin"
-Templates = Mapping[str, deploying.Template]
+Templates = Mapping[str, deploy.Template]
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def started(
     monkeypatch.setenv("CDK_DOCKER", sys.executable)
     monkeypatch.setattr(os, "execv", lambda _program, words: found.append(words))
     settings(monkeypatch, tmp_path, admins=f"[{ADMIN}]")
-    monkeypatch.setattr(deploying, "synthesized", lambda _: {"qwen3-32b-storage": {"Resources": {}}})
+    monkeypatch.setattr(deploy, "synthesized", lambda _: {"qwen3-32b-storage": {"Resources": {}}})
     make_stacks("qwen3-32b", "storage", protected=())
     ready.bootstrap()
     yield found
@@ -110,7 +110,7 @@ def test_deploy_asks_what_preflight_asks_and_starts_nothing_that_would_end_in_th
 def test_deploy_refuses_a_name_of_which_cloudformation_may_make_no_role(
     started: list[list[str]], say: Say, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(deploying, "read", lambda *_: ())  # its manifests
+    monkeypatch.setattr(deploy, "read", lambda *_: ())  # its manifests
     file = tmp_path / "mine.yaml"
     text = REFERENCE.read_text(encoding="utf-8").replace("name: qwen3-32b", "name: mine", 1)
     file.write_text(text.replace("prompts/", f"{REFERENCE.parent}/prompts/"), encoding="utf-8")
@@ -122,7 +122,7 @@ def test_deploy_refuses_a_name_of_which_cloudformation_may_make_no_role(
 @pytest.fixture(scope="module")
 def templates() -> Templates:
     """Of the reference experiment's stacks, as a deployment compares them."""
-    return deploying.synthesized(REFERENCE)
+    return deploy.synthesized(REFERENCE)
 
 
 def changed(templates: Templates, part: str, kind: str, **properties: Any) -> Templates:
@@ -135,7 +135,7 @@ def changed(templates: Templates, part: str, kind: str, **properties: Any) -> Te
 
 def compared(before: Templates, after: Templates) -> list[str]:
     parts = ("qwen3-32b-storage", "qwen3-32b-cluster")
-    found = [deploying.replaced(part, before[part], after[part]) for part in parts]
+    found = [deploy.replaced(part, before[part], after[part]) for part in parts]
     return [one.line() for one in found if one]
 
 
@@ -173,8 +173,8 @@ def test_a_kms_key_that_is_named_after_the_first_deployment_is_refused_before_an
     settings(monkeypatch, tmp_path, admins=f"[{ADMIN}]", kms_key=key)
     monkeypatch.setattr(account_setup, "imported_key", lambda *_: fine("usable"))
     later = configure({"experiment": str(REFERENCE)}, deployment=tmp_path / "deployment.yaml")
-    monkeypatch.setattr(deploying, "configure", lambda _: later)
-    monkeypatch.setattr(deploying, "synthesized", _SYNTHESIZED)
+    monkeypatch.setattr(deploy, "configure", lambda _: later)
+    monkeypatch.setattr(deploy, "synthesized", _SYNTHESIZED)
     client = shared_client("cloudformation")
     client.delete_stack(StackName="qwen3-32b-storage")
     for part in ("storage", "cluster"):
@@ -198,7 +198,7 @@ def test_a_kms_key_that_is_named_after_the_first_deployment_is_refused_before_an
 
 
 def test_what_is_compared_is_what_the_schemas_of_cloudformation_fix_and_what_eks_and_pods_need() -> None:
-    for kind, compared in deploying.FIXED.items():
+    for kind, compared in deploy.FIXED.items():
         schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema("us-east-2", kind).schema
         fixed = {path.removeprefix("/properties/") for path in schema.get("createOnlyProperties", ())}
         assert {*compared} - {"BucketEncryption", "ResourcesVpcConfig/SubnetIds"} == fixed

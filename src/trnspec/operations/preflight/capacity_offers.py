@@ -18,7 +18,7 @@ from trnspec.core.words import count, listed, span
 from trnspec.experiment import Experiment
 from trnspec.experiment.catalogue.prices import NodeRate
 from trnspec.experiment.cost import run_hours
-from trnspec.experiment.purchase import RunPrice, run_prices
+from trnspec.experiment.run_price import RunPrice, run_prices
 from trnspec.operations.cloud import ec2
 from trnspec.operations.cloud.aws import Aws, AwsError
 from trnspec.operations.cloud.clock import moment, stamp

@@ -23,7 +23,7 @@ from trnspec.operations.cloud.pod_trouble import have_started, in_words, trouble
 from trnspec.operations.reviewed_jobs import as_deployed, named, under_its_hash
 from trnspec.operations.running.run_plan import RunPlan
 from trnspec.operations.running.state import RunState, RunStore, VersionedState
-from trnspec.operations.verification import verify
+from trnspec.operations.verify import verify
 
 STUCK_S = 5 * 60
 """A pod that cannot start for this time ends its step. The add-ons of a new node need some minutes."""
