@@ -18,7 +18,7 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
 
-from infra.stacks.cluster import reach_endpoint
+from infra.stacks.bastion import reach_endpoint
 from infra.stacks.experiment_stack import ExperimentStack, StackOfCluster, allow, service_role
 from infra.stacks.identity import admit_builds
 from trnspec.core.checkout import ROOT

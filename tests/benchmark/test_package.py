@@ -25,7 +25,7 @@ from trnspec.benchmark.metrics import (
 PACKAGE = Path(benchmark.__file__).parent
 GUIDE = (PACKAGE.parents[2] / "docs/measure.md").read_text(encoding="utf-8")
 IMAGE = {"aiohttp", "boto3", "botocore", "click", "jinja2", "markupsafe", "numpy", "pydantic", "scipy"}
-MODULES = ("commands.run_command", "commands.recorded_commands", "commands.report_command", "measure.rounds")
+MODULES = ("commands.run_command", "commands.recorded_commands", "commands.report_command", "measure.run")
 
 
 def test_the_package_travels_with_core_and_the_libraries_of_its_image() -> None:

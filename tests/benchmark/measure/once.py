@@ -13,7 +13,7 @@ from trnspec.benchmark.plan import Plan
 
 def ask_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs of this process have this load."""
-    for module in ("rounds", "raw_run"):
+    for module in ("run", "raw_run"):
         monkeypatch.setattr(f"trnspec.benchmark.measure.{module}.measured_blocks", _blocks)
 
 
