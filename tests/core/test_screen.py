@@ -136,4 +136,7 @@ def test_a_name_and_an_address_stay_whole_where_other_words_can_be_folded(
     text = "\n".join(table(("name", "answers", "quoted"), rows))
     assert "llama-3.3-70b-native " in text
     assert address in text
+    told = "the subnets have [10.0.0.0/24, 10.0.1.0/24], which EKS refuses, [1/3]; use others " * 2
+    cells = table(("", "what", ""), [("", told, "")])
+    assert " ".join(" ".join(cells).split()) == f"what {told.strip()}", "no blank before a comma"
     assert f"{address}/{'x' * 60}" in wrapped(f"see {address}/{'x' * 60} for more")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -31,6 +32,7 @@ def test_a_range_shows_both_ends() -> None:
     assert span(1.62, 1.8, digits=0) == "1.6 to 1.8"
     assert span(1234.2, 1234.3, digits=0, to=", ") == "1,234.2, 1,234.3"
     assert span(2, 2, digits=0) == "2 to 2"
+    assert span(math.nan, math.nan, digits=1) == "nan to nan"
 
 
 ESCAPED = {"open-ended": "open-ended", "100 % code": "100 % code"}

@@ -38,7 +38,7 @@ LIMITS = {
     "pipeline.py, two stages": (BUCKET, 4.0),
     "experiment check": (PYDANTIC, 4.0),
 }
-"""How many times the CPU-seconds of another command it may take. Measured: 2.5 to 2.8 for the stacks, 3.4 to 3.8 for the pipeline.
+"""How many times the CPU-seconds of another command it may take. Measured: 2.5 to 2.9 for the stacks, 3.4 to 3.9 for the pipeline.
 Reading the experiment and importing the CDK's modules take 1.5 times the app with one bucket, before the first resource.
 With the same modules, an app with one bucket, one network and one cluster takes 2.0 times.
 """

@@ -91,7 +91,8 @@ class Stage:
         codebuild = self.stubs["codebuild"]
         codebuild.add_response("start_build", {"build": _build()}, {"projectName": "compile"})
         for build in looks:
-            codebuild.add_response("batch_get_builds", {"builds": [_build(**build)]}, {"ids": [ID]})
+            found = {"builds": [_build(**build)]} if build else {"builds": [], "buildsNotFound": [ID]}
+            codebuild.add_response("batch_get_builds", found, {"ids": [ID]})
 
     def run(self, minutes: int = 60) -> str:
         how: Any = {"role": ROLE, "clock": FakeClock(), "say": self.said.append}
@@ -115,7 +116,8 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
 def test_a_build_is_waited_for_and_the_role_assumed_again_within_its_hour(stage: Stage) -> None:
     stage.admit(times=3)
     ended = {"currentPhase": "COMPLETED", "buildStatus": "SUCCEEDED"}
-    stage.begin(*({"currentPhase": "BUILD"},) * 200, ended)
+    not_found_yet: dict[str, Any] = {}
+    stage.begin(not_found_yet, *({"currentPhase": "BUILD"},) * 200, ended)
     assert stage.run(minutes=480) == ID
     log = "started; log https://console.example/log"
     assert stage.said == [f"{ID}: {line}" for line in (log, "BUILD", "COMPLETED")]

@@ -42,6 +42,7 @@ MANIFEST = {
 }
 TAGS = [{"Key": "experiment", "Value": "qwen3-32b"}]
 CONFIRMED = ("teardown", "--confirm", "qwen3-32b")
+LOST = "the connection was lost"
 
 
 def test_teardown_asks_for_the_name_and_then_deletes_everything_in_an_order_that_works(
@@ -201,6 +202,10 @@ def test_images_in_the_registry_of_the_bootstrap_are_listed_with_what_deletes_th
         ("DELETE_FAILED", ["DELETE_FAILED", "DELETE_IN_PROGRESS", "DELETE_COMPLETE"], None),
         ("DELETE_FAILED", ["DELETE_FAILED"], "not deleted: Group: ENI in use; remove what it names, then"),
         ("UPDATE_COMPLETE", ["UPDATE_COMPLETE", "absent"], None),
+        ("UPDATE_COMPLETE_CLEANUP_IN_PROGRESS", ["UPDATE_COMPLETE", "DELETE_IN_PROGRESS", "absent"], None),
+        ("DELETE_IN_PROGRESS", ["DELETE_FAILED", "DELETE_IN_PROGRESS", "absent"], None),
+        ("CREATE_COMPLETE", ["DELETE_IN_PROGRESS", LOST, "DELETE_IN_PROGRESS", "absent"], None),
+        ("CREATE_COMPLETE", ["CREATE_COMPLETE"], "is CREATE_COMPLETE: its deletion did not begin; run"),
     ],
 )
 def test_teardown_waits_for_each_stack_and_goes_on_past_one_that_stays(
@@ -212,7 +217,11 @@ def test_teardown_waits_for_each_stack_and_goes_on_past_one_that_stays(
     there = tuple(replace(one, status=before) if one.name.endswith("cluster") else one for one in deployed)
 
     def one(name: str, account: Aws) -> Stack:
-        return Stack(name=name, status=next(statuses)) if name.endswith("cluster") else real(name, account)
+        if not name.endswith("cluster"):
+            return real(name, account)
+        if (status := next(statuses)) == LOST:
+            raise AwsError(LOST)
+        return Stack(name=name, status=status)
 
     monkeypatch.setattr(cloudformation, "stack_named", one)
     monkeypatch.setattr(cloudformation, "deployed", lambda *_: there)

@@ -18,7 +18,7 @@ _LONG_NAME = 24
 """Characters that a text column keeps while other columns can be folded."""
 _HEAD = re.compile(r" *(?:\S+(?: \S+)* {2,})?")
 """The beginning of a line: its indent, and a label that is followed by at least two spaces."""
-_WORD = re.compile(r"\[[^\]]*\]|(?:->|/) \S+|\d{4}-\d\d-\d\d\S*|\S+")
+_WORD = re.compile(r"\[[^\]]*\]\S*|(?:->|/) \S+|\d{4}-\d\d-\d\d\S*|\S+")
 """A part of a cell that stays on one line: a word, an interval, a change of a value, a time."""
 _PIECE = re.compile(r"[^\s/]{3,}/(?=\S{4})|[^\s/]{6,}?-(?=[^\s-]{2})|\S+")
 """A piece of a name or an address, which is cut after a / or a - only where the table does not fit otherwise."""
@@ -77,7 +77,7 @@ def table(
     rule: bool = False,
     paint: Callable[[str], str] = str,
 ) -> Iterator[str]:
-    """Yield the lines of a table, none wider than `width()`. `names` are the text columns, aligned left: all, unless given.
+    """Yield the lines of a table, none wider than `width()` unless it has an address. `names` are the text columns, aligned left: all, unless given.
 
     If the table is too wide, text columns are folded, then columns of numbers; if that is not enough, each row becomes
     lines of `heading  value`. `paint` is applied to each printed cell.
@@ -132,7 +132,7 @@ def _folded(cells: Sequence[str], max_length: int, *, cut: bool) -> Column:
     """Return the lines of each cell, of at most `max_length` characters. A longer word is `cut`, or the column is as wide as that word."""
     words = [_WORD.findall(cell) for cell in cells]
     if not cut:
-        max_length = max(max_length, *(len(word) for own in words for word in own))
+        max_length = max([max_length, *(len(word) for own in words for word in own)])
     return [_lines(own, max_length) for own in words]
 
 

@@ -39,7 +39,7 @@ def listed(names: Sequence[str], *, max_names: int | None = None) -> str:
 def span(low: float, high: float, *, digits: int, to: str = " to ") -> str:
     """Return a range as `1.74 to 1.86`, with more digits where both ends would be the same figure."""
     ends = [f"{end:,.{digits}f}" for end in (low, high)]
-    if ends[0] == ends[1] and not math.isclose(low, high):
+    if ends[0] == ends[1] and math.isfinite(high - low) and not math.isclose(low, high):
         return span(low, high, digits=digits + 1, to=to)
     return to.join(ends)
 

@@ -23,7 +23,7 @@ from trnspec.operations.cloud.kubernetes import pod_containers
 from trnspec.operations.options import json_option, manifests_option, with_experiment
 from trnspec.operations.preflight.checklist import PINS_AND_ZONE, QUOTAS, failing
 from trnspec.operations.running.launch import say
-from trnspec.operations.running.remote import Build, failure_reason, wait_for_build
+from trnspec.operations.running.remote import Build, described, failure_reason, wait_for_build
 
 if TYPE_CHECKING:
     from cdk8s_charts.manifests import ManifestFile
@@ -85,7 +85,7 @@ def run_project(
     name, log = str(build["id"]), build.get("logs", {}).get("deepLink", "in CloudWatch")
     say(f"{name}: started; log {log}")
     how: Any = {"clock": clock, "say": say, "every_s": POLL_S, "patience_s": 60 * minutes}
-    build = wait_for_build(lambda: code_build().batch_get_builds(ids=[name])["builds"][0], **how)
+    build = wait_for_build(lambda: described(code_build(), started["build"]), **how)
     if build["buildStatus"] == "IN_PROGRESS":
         phase = build.get("currentPhase", "")
         why = f"still {phase} after {count(minutes, 'minute')}; it continues in that account and is billed"

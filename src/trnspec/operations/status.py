@@ -195,8 +195,8 @@ def _print(experiment: Experiment, page: dict[str, Any]) -> None:
     if (build := page["build"]) is not None:
         rows.append(("build", build["name"], build["state"]))
     dollars = page["dollars"] or {}
-    cluster = stack_name(experiment, "cluster")
-    if dollars and any(one["name"] == cluster and one["status"] != "absent" for one in page["stacks"] or ()):
+    stacks = [cloudformation.Stack(name=one["name"], status=one["status"]) for one in page["stacks"] or ()]
+    if dollars and any(one.made for one in stacks if one.name == stack_name(experiment, "cluster")):
         quiet = dollars["idle_usd_per_hour"]
         text = f"${quiet:.2f} an hour, ${24 * quiet:.2f} a day at quoted prices, until teardown"
         rows.append(("dollars", "without Trn2 nodes", text))

@@ -32,7 +32,9 @@ PATIENCE_S = 3600
 BALANCERS_S = 300
 """Seconds that controllers may take to delete load balancers."""
 SETTLES_S = 60
-"""Seconds for which CloudFormation may still answer with the status from before the deletion."""
+"""Seconds for which CloudFormation may still answer with a status from before the deletion. An estimate: no limit is documented."""
+UNANSWERED = 10
+"""Questions in a row without an answer after which waiting for a stack ends."""
 _GONE = ("absent", "DELETE_COMPLETE")
 _BILLS = {
     "cloudwatch:alarm": "$0.10 a month each",
@@ -224,14 +226,20 @@ def _delete(stack: Stack, experiment: Experiment, aws: Aws, clock: Clock) -> str
 
 
 def _await(stack: Stack, experiment: Experiment, aws: Aws, clock: Clock) -> str | None:
-    """Return why a stack still exists; None when it is deleted. A status from before the deletion, such as DELETE_FAILED of an earlier
-    teardown, is an answer only after `SETTLES_S`: CloudFormation is eventually consistent."""
-    name, settled, now = stack.name, clock.ticking() + SETTLES_S, stack
+    """Return why a stack still exists; None when it is deleted. A status that is not of a deletion under way, such as DELETE_FAILED of
+    an earlier one, counts only after `SETTLES_S`."""
+    name, settled, now, unanswered = stack.name, clock.ticking() + SETTLES_S, stack, 0
 
     def deleting() -> str | None:
-        nonlocal now
-        now = cloudformation.stack_named(name, aws)
-        stale = now.status == stack.status and clock.ticking() < settled
+        nonlocal now, unanswered
+        try:
+            now, unanswered = cloudformation.stack_named(name, aws), 0
+        except AwsError as error:
+            unanswered += 1
+            if unanswered == UNANSWERED or NOT_ALLOWED.fullmatch(error.code):
+                raise
+            return f"{name}: {error}"
+        stale = now.status not in _GONE and clock.ticking() < settled
         return f"{name}: {now.status}" if stale or now.status == "DELETE_IN_PROGRESS" else None
 
     poll(deleting, clock=clock, every_s=POLL_S, patience_s=PATIENCE_S)
@@ -241,7 +249,9 @@ def _await(stack: Stack, experiment: Experiment, aws: Aws, clock: Clock) -> str 
     if now.status == "DELETE_FAILED":
         why = (cloudformation.failures(name, aws) or [now.reason or "no reason given"])[0]
         return f"not deleted: {why}; remove what it names, {again}"
-    return f"is {now.status}; wait until that ends, {again}"
+    if now.status.endswith("_IN_PROGRESS"):
+        return f"is {now.status}; wait until that ends, {again}"
+    return f"is {now.status}: its deletion did not begin; run {teardown_command(experiment)} again"
 
 
 def _confirm(experiment: Experiment, aws: Aws, given: str | None) -> None:

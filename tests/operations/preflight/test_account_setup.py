@@ -48,7 +48,7 @@ WITHIN = DeploymentSettings(permissions_boundary=BOUNDARY)
             DeploymentSettings(),
             "mine",
             State.WARNING,
-            "so whoever deploys is an administrator",
+            "whoever deploys is an administrator",
         ),
     ],
 )

@@ -107,7 +107,7 @@ def _again(raw: RawRun, first: dict[str, RequestRecord]) -> list[tuple[str, str]
 
 
 def _meaningless(cells: RequestsByCell) -> str:
-    """The reason why texts say nothing about the arms; empty if there is none."""
+    """Return why texts say nothing about the arms; empty if they say something."""
     if cells.raw.sessions[0].provenance == "emulated":
         return "the endpoints are emulated, and their texts mean nothing"
     return (

@@ -234,7 +234,7 @@ def _bound(error: float) -> str:
 
 
 def _uneven(answers: Sequence[RequestRecord]) -> str:
-    """A fault in the pauses between arrivals, which are steps of equal length; empty if there is none.
+    """Return the fault in the pauses between arrivals, which are steps of equal length; empty without a fault.
 
     Something on the way may hold the beginning or the end back, or send text of its own before or after the model's.
     """

@@ -87,7 +87,7 @@ def endings(cells: RequestsByCell) -> Iterator[Evidence]:
 
 
 def _ends_apart(before: Counter[str], after: Counter[str]) -> str | None:
-    """The first finish reason whose share differs by more than chance; None if there is none."""
+    """Return the first finish reason whose share differs by more than chance; None if no share does."""
     sides = after.total(), before.total()
     for reason in sorted(before | after) if all(sides) else ():
         counts = (after[reason], sides[0]), (before[reason], sides[1])

@@ -214,7 +214,8 @@ def _completed(content: dict[str, Any], *, given: Mapping[str, Any]) -> dict[str
     told.setdefault("arms", _arms(given, told))
     needed = {"--arm": "arms", "--model": "model", "--max-tokens": "max_tokens", "--prompts": "prompts"}
     if absent := [option for option, key in needed.items() if not told.get(key)]:
-        raise PlanError(f"{', '.join(absent)}: missing; give it as an option, or in the plan")
+        how = "it as an option" if len(absent) == 1 else "them as options"
+        raise PlanError(f"{', '.join(absent)}: missing; give {how}, or in the plan")
     urls = dict(given["url"])
     for arm in told["arms"] if isinstance(told["arms"], list) else ():
         if isinstance(arm, dict) and arm.get("name") in urls:

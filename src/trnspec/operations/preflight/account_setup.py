@@ -121,7 +121,7 @@ def bootstrap(experiment: Experiment, aws: Aws, settings: DeploymentSettings) ->
         why = f"CloudFormation may not make roles whose names begin with {experiment.name}- (IAM says {decision})"
         return finding(why, roles_remedy(experiment.name))
     if any_role:
-        why = f"version {version}; CloudFormation may make any role (AdministratorAccess, the default), so whoever deploys is an administrator"
+        why = f"version {version}; CloudFormation has AdministratorAccess, the default, and may make any role: whoever deploys is an administrator"
         return replace(finding(why, remedy), state=State.WARNING)
     return fine(f"version {version}; CloudFormation may create roles of {experiment.name} only")
 

@@ -34,6 +34,7 @@ _CODE = (
 """What decides templates, images and runs beside the files that are compared; charts show in the manifests."""
 _OPENS = re.compile(r"^(IAM|Security Group|SSO)[^\n]*\n┌.*?(?=^\(NOTE)", re.DOTALL | re.MULTILINE)
 """The tables in which the CDK names what a stack allows more or less than before."""
+_SAME = "There were no differences"
 _RESOURCE = re.compile(r"^\[[-+~]\] (?=\w+::).*$", re.MULTILINE)
 """The CDK's line of a resource that comes, goes or changes; it ends with `replace` if CloudFormation replaces it."""
 _LOST = re.compile(r"^\[-\]|(replace|replaced|destroy|orphan)$")
@@ -150,8 +151,9 @@ def _stack_changes(
         said = _cdk_diff(stack, "--template", str(earlier), "--app", str(assembly), cwd=assembly)
         opens = "\n\n".join(found[0].rstrip() for found in _OPENS.finditer(said))
         lines = tuple(line.group().rstrip() for line in _RESOURCE.finditer(said))
-        if opens or lines:
-            yield StackChange(stack=stack, security=opens, resources=lines)
+        if _SAME not in said:
+            other = () if opens or lines else ("outputs, parameters or conditions differ, and no resource",)
+            yield StackChange(stack=stack, security=opens, resources=lines or other)
 
 
 def _cdk_diff(stack: str, *arguments: str, cwd: Path) -> str:

@@ -15,7 +15,7 @@ from trnspec.core.findings import Misuse, Refusal
 from trnspec.core.words import count
 from trnspec.experiment import Experiment, naming
 from trnspec.experiment.arms import digest
-from trnspec.operations.cloud.aws import Aws
+from trnspec.operations.cloud.aws import Aws, CheckedClient
 from trnspec.operations.cloud.clock import Clock, poll, stamp
 from trnspec.operations.cloud.cloudformation import not_deployed
 from trnspec.operations.cloud.experiment_resources import marker
@@ -107,6 +107,11 @@ def started_by(build: Build) -> str:
     return f"started by {build.get('initiator', 'somebody')} at {stamp(build['startTime'])}"
 
 
+def described(codebuild: CheckedClient, build: Build) -> Build:
+    """Return the build as it is now, or as it was while CodeBuild does not find it, as it may just after the start."""
+    return next(iter(codebuild.batch_get_builds(ids=[build["id"]])["builds"]), build)
+
+
 def wait_for_build(
     ask: Callable[[], Build], *, clock: Clock, say: Say, every_s: float = POLL_S, patience_s: float = math.inf
 ) -> Build:
@@ -194,7 +199,7 @@ class Follower:
         """Follow a build and its successors; returns the last one when it has ended, or after `patience_s`."""
         try:
             while True:
-                ask, how = partial(self._ask, build["id"]), {"clock": self.clock, "say": self.say}
+                ask, how = partial(self._ask, build), {"clock": self.clock, "say": self.say}
                 ended = wait_for_build(ask, **how, patience_s=patience_s)
                 self.clock.sleep(POLL_S)  # the last lines of the log arrive a little later
                 self._print_log(ended)
@@ -208,8 +213,8 @@ class Follower:
             self.say(f"the run continues: {again} follows it again, {stop} stops it")
             raise
 
-    def _ask(self, name: str) -> Build:
-        build: Build = self.aws.client("codebuild").batch_get_builds(ids=[name])["builds"][0]
+    def _ask(self, build: Build) -> Build:
+        build = described(self.aws.client("codebuild"), build)
         self._print_log(build)
         return build
 
