@@ -152,7 +152,11 @@ def _stack_changes(
         opens = "\n\n".join(found[0].rstrip() for found in _OPENS.finditer(said))
         lines = tuple(line.group().rstrip() for line in _RESOURCE.finditer(said))
         if _SAME not in said:
-            other = () if opens or lines else ("outputs, parameters or conditions differ, and no resource",)
+            other = (
+                ()
+                if opens or lines
+                else ("no resource differs; outputs, parameters, conditions or metadata do",)
+            )
             yield StackChange(stack=stack, security=opens, resources=lines or other)
 
 
